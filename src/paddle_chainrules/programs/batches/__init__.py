@@ -1,1 +1,1 @@
-"""Functions of one sample run for many, and of many rows run in blocks of them."""
+"""Functions of one sample run for many samples, or for many rows in blocks."""

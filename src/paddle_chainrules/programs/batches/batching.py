@@ -1,7 +1,7 @@
-"""A function of one sample run for many at once, by the batch rules of its operators.
+"""A function of one sample run for many at once, by its operators' batch rules.
 
-An operator without a rule is batched by its formula, where it has one, or else runs for
-one sample after another, which a warning says.
+An operator without such a rule is batched by its formula, if it has one. Otherwise it
+runs for one sample after another, and we warn about that.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ RANDOMNESS = ("error", "different", "same")
 
 
 class BatchWarning(UserWarning):
-    """An operator runs for one sample after another."""
+    """Warns that an operator runs for one sample after another."""
 
 
 def of_one(
     fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
 ) -> Program:
-    """The program of a function at one sample, while a record may listen outside."""
+    """Return a function's program at one sample, while a record may listen outside."""
     return recorded_one(fn, samples)[0]
 
 
@@ -46,7 +46,7 @@ def recorded_one(
     samples: Sequence[Tensor],
     is_unlikely: bool = False,
 ) -> tuple[Program, Record]:
-    """As :func:`of_one`, and the record that it is of.
+    """Return the program as :func:`of_one` does, and its record.
 
     Args:
         is_unlikely: as :func:`recorded_inside` takes it.
@@ -65,7 +65,7 @@ def recorded_one(
 
 
 def _with_stops(record: Record) -> Iterator[Operation]:
-    """Its operations, and where gradients end that would go on among others."""
+    """Give its operations, with stops where gradients end that would go on."""
     given = (*record.inputs, *record.constants)
     fresh = fresh_numbers(given, record.ops)
     for op, taped in zip(record.ops, record.taped, strict=True):
@@ -81,10 +81,10 @@ def _with_stops(record: Record) -> Iterator[Operation]:
 
 
 def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what a function is traced at that an operator is to hold as a program.
+    """Return tensors to trace a function at, for an operator that holds its program.
 
-    Where gradients are on, all that can be differentiated requires them, so that it is
-    known where they end.
+    Where gradients are on, all tensors that can be differentiated require them. So the
+    trace shows where gradients end.
     """
     on = paddle.is_grad_enabled()
     with not_listening():
@@ -113,7 +113,7 @@ def without_stops(program: Program) -> Program:
 
 
 def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """A program's outputs, operator by operator, which whoever listens is told of."""
+    """Return a program's outputs, run by operators that a listener notes."""
     known = {**program.constants, **dict(zip(program.inputs, tensors, strict=False))}
     for op in program.ops:
         args = [with_values(arg, known.__getitem__) for arg in op.args]
@@ -129,14 +129,15 @@ def batched(
     randomness: str = "error",
     drawn: dict[Value, Tensor] | None = None,
 ) -> tuple[list[Tensor], list[bool]]:
-    """Outputs of all samples, and of each whether it differs from sample to sample.
+    """Return the outputs of all samples, and which differ from sample to sample.
 
     Args:
         tensors: for the program's inputs.
-        flags: of each whether it has samples along its first axis, of one number.
+        flags: tells for each whether it has samples along its first axis, all in the
+            same number.
         randomness: whether random numbers are refused, or drawn for each sample or once
             for all.
-        drawn: those that were drawn for all, kept for other calls.
+        drawn: the values that were drawn for all samples, kept for other calls.
 
     Raises:
         NoRule: an operator can't be batched.
@@ -184,7 +185,7 @@ def batched(
 def _of_many(
     op: Operation, known: dict[Value, Tensor], many: set[Value], size: int, random: str
 ) -> list[Tensor]:
-    """The results of one operation for all samples."""
+    """Return the results of one operation for all samples."""
     if op.operator.random:
         if random == "same":
             raise NoRule(
@@ -224,9 +225,9 @@ def _of_many(
 
 
 def _promote(op: Operation, args: list[Any]) -> None:
-    """Bring arguments to the dtype that Paddle brings those of one sample to.
+    """Bring arguments to the dtype that Paddle would choose for one sample.
 
-    It goes by their dimensions, too.
+    Paddle's choice depends on their dimensions, too.
     """
     places = op.operator.promotes
     values = [op.args[i] for i in places if i < len(op.args)]
@@ -244,7 +245,7 @@ def _promote(op: Operation, args: list[Any]) -> None:
 def _by_formula(
     op: Operation, known: dict[Value, Tensor], many: set[Value]
 ) -> list[Tensor]:
-    """The same in operators that have rules, perhaps."""
+    """Return the same by a formula of operators that may have rules."""
     formula = op.operator.formula
     assert formula is not None
     inputs = [*dict.fromkeys(op.inputs)]
@@ -274,7 +275,7 @@ def _by_formula(
 def _one_by_one(
     op: Operation, known: dict[Value, Tensor], many: set[Value], size: int
 ) -> list[Tensor]:
-    """One sample after another."""
+    """Run one sample after another."""
     rows = []
     for k in range(size):
 
@@ -289,7 +290,7 @@ def _one_by_one(
 
 
 def _sample(known: dict[Value, Tensor], value: Value, k: int) -> Tensor:
-    """One of many, in memory of its own; what an operator leaves out as it is."""
+    """Return one of many samples in memory of its own; an omitted result as it is."""
     x = known[value]
     return x if value.dtype == "none" else paddle.assign(x[k])
 

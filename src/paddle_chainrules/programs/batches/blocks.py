@@ -1,8 +1,8 @@
-"""Functions of rows in blocks of them, tiles that stay in the processor's cache.
+"""Functions of rows run in blocks, tiles that stay in the processor's cache.
 
-One operator of a program: a program of its own runs on one block of rows after another.
-Its gradients are such an operator again, which meets each block anew, so that memory
-does not grow with the rows.
+They are one operator of a program. A program of its own runs on one block of rows after
+another. Its gradients are such an operator again, which runs each block again, so that
+memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -29,40 +29,45 @@ from ..tracing.record import Record
 from .batching import replayed
 
 Rows = Callable[[list[Tensor]], Sequence[Tensor]]
-"""A function whose results have a row for each row of what it is given."""
+"""A function whose results have a row for each row of its arguments."""
 
 PROBE = 512
 """Rows of a first block."""
 
 BYTES = 1 << 22
-"""Of what the program of a block makes at a time: best of 2^18 to 2^25 on a processor
-with 2 MB of L2 cache, for widths 16 and 64."""
+"""Bytes that the program of a block makes at a time.
+
+This is the best of 2^18 to 2^25 on a processor with 2 MB of L2 cache, for widths 16 and
+64.
+"""
 
 WHOLE = 1 << 28
-"""Of what the program of all rows makes, up to which it runs as it is: as machine code
-it is sooner by a tenth than its blocks, which meet their rows twice."""
+"""Bytes that the program of all rows makes, up to which it runs whole.
+
+As machine code it is faster by a tenth than its blocks, which visit their rows twice.
+"""
 
 
 MAX_BLOCKS_AT_ONCE = 16
-"""Probes, up to which rows are seen all at once before they go in blocks."""
+"""The number of probes up to which all rows run at once, before they go in blocks."""
 
 ABOUT = 2
-"""What derivatives make at a time, by all that their function makes: hardly more."""
+"""Derivatives take at most about this many times the bytes of their function."""
 
 
 def rows_at_once(program: Program, rows: int) -> int:
-    """How many rows run as they are, if they take memory as a program of some does."""
+    """Return how many rows run whole, by the memory of a program for some rows."""
     return max(PROBE, WHOLE * rows // max(program.peak_bytes, 1))
 
 
 class Blocks:
-    """Programs for blocks of some numbers of rows.
+    """Programs for blocks of certain numbers of rows.
 
     Args:
-        programs: by the number of rows, of the same inputs and outputs.
-        rows: of each input whether it is one row after another, or whole in all blocks.
-        sums: of each output whether it is the sum over blocks, or one block after
-            another.
+        programs: by the number of rows, with the same inputs and outputs.
+        rows: tells for each input whether it is split by rows, or whole in all blocks.
+        sums: tells for each output whether it is the sum over blocks, or one block
+            after another.
     """
 
     def __init__(
@@ -99,10 +104,10 @@ class Blocks:
     def back(
         self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> tuple[Blocks, list[bool]]:
-        """From inputs and given cotangents to the gradients of what requires them.
+        """Return blocks from inputs and given cotangents to the gradients needed.
 
         Returns:
-            Blocks; and of each such input whether there is a gradient.
+            Blocks, and for each input that requires a gradient whether there is one.
         """
         wanted = tuple(map(_requires, tensors))
         given = tuple(c is not None for c in cotangents)
@@ -129,7 +134,7 @@ def _reversed(
     wanted: Sequence[bool],
     given: Sequence[bool],
 ) -> tuple[Program, list[bool]]:
-    """The program of the gradients, and of each wanted one whether there is one."""
+    """Return the program of the gradients, and for each wanted one if it exists."""
     leaves = [x.detach() for x in tensors]
     for x, flag in zip(leaves, wanted, strict=False):
         x.stop_gradient = not flag
@@ -159,12 +164,12 @@ def _blocks_reverse(call: Call) -> list[Any]:
 
 
 def are_few(n: int) -> bool:
-    """Whether a function may be seen at all of so many rows, to see what it makes."""
+    """Tell whether a function of n rows may be run whole, to see what it makes."""
     return n <= MAX_BLOCKS_AT_ONCE * PROBE
 
 
 def go_as_they_are(made: Sequence[Operation], n: int) -> bool:
-    """Whether so many rows go in no blocks, by what a function has made of them."""
+    """Tell whether n rows need no blocks, by what a function has made of them."""
     if n <= PROBE or any(op.operator.random for op in made):
         return True
     return sum(v.bytes for op in made for v in op.outputs) * ABOUT <= WHOLE
@@ -173,13 +178,13 @@ def go_as_they_are(made: Sequence[Operation], n: int) -> bool:
 def in_blocks(
     fn: Rows, unchecked: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
 ) -> list[Tensor] | None:
-    """``fn(inputs)`` by blocks while a record listens; None where that can't be.
+    """Compute ``fn(inputs)`` in blocks while a record listens, or return None.
 
     Args:
-        fn: raises where a row of what it gives depends on other rows.
+        fn: raises where a row of its result depends on other rows.
         unchecked: the same without the check, by which the size of blocks is chosen.
-        plain: the function of which ``fn`` gives derivatives. What it gives of a block
-            must be what it gives there of all rows.
+        plain: the function whose derivatives ``fn`` gives. Its result for a block must
+            equal that part of its result for all rows.
         n: rows of all inputs that have a row for each row of the results.
     """
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
@@ -222,11 +227,11 @@ def one_after_another(
     size: int,
     sums: Sequence[bool],
 ) -> list[Tensor]:
-    """What a function gives of some rows at a time, while a record listens.
+    """Run a function on some rows at a time, while a record listens.
 
     Args:
-        over: of each input whether it is these rows, or whole.
-        sums: of each output whether it is summed, or one row after another.
+        over: tells for each input whether it is these rows, or whole.
+        sums: tells for each output whether it is summed, or one row after another.
     """
     n = next(compress(inputs, over)).shape[0]
     sizes = {min(size, n), n % size or min(size, n)}
@@ -240,7 +245,7 @@ def _joined(
     rows: Sequence[bool],
     sums: Sequence[bool],
 ) -> tuple[Blocks, list[Tensor]]:
-    """Blocks of several sizes, and what they are to be given."""
+    """Return blocks of several sizes, and their inputs."""
     wholes = {id(t): t for block in made.values() for t in block.wholes.values()}
     programs = {size: block.of(wholes) for size, block in made.items()}
     blocks = Blocks(programs, [*rows, *[False] * len(wholes)], sums)
@@ -257,7 +262,7 @@ class _Block:
         self.has_rows, self.count = has_rows, len(program.outputs)
 
     def of(self, wholes: Mapping[int, Tensor]) -> Program:
-        """The program with these tensors as further inputs."""
+        """Return the program with these tensors as further inputs."""
         by_id = {id(t): v for v, t in self.wholes.items()}
         fresh = 1 + max(
             v.number
@@ -276,7 +281,7 @@ class _Block:
 
 
 def _bytes_of(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> int:
-    """Of all that a function makes of the first rows."""
+    """Return the bytes that a function makes of the first rows."""
     with not_listening():
         first = [
             _first(x, PROBE) if row else x for x, row in zip(inputs, rows, strict=True)
@@ -288,7 +293,7 @@ def _bytes_of(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> in
 def _block_of(
     fn: Rows, inputs: Sequence[Tensor], rows: Sequence[bool], size: int
 ) -> _Block:
-    """Of the first rows."""
+    """Return the block of the first rows."""
     outer = listener()
     assert isinstance(outer, Record)
     outer.by_series = True
@@ -317,7 +322,7 @@ def _first(x: Tensor, size: int) -> Tensor:
 def _has_rows(
     plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool], n: int, size: int
 ) -> bool:
-    """Whether all blocks give what all rows together give, wherever they stand."""
+    """Tell whether all blocks give what all rows together give, wherever they are."""
     with grad_mode(False):
         whole = plain([x.detach() for x in inputs])
         for start in range(0, n, size):
@@ -335,7 +340,7 @@ def _has_rows(
 
 
 def _near(a: Tensor, b: Tensor, double: float, single: float) -> bool:
-    """Whether all entries are, relative to the largest."""
+    """Tell whether all entries are near, relative to the largest."""
     x, y = a.numpy(), b.numpy()
     scale = np.abs(y[np.isfinite(y)]).max(initial=0.0)
     near = double if y.dtype in (np.float64, np.complex128) else single
@@ -345,7 +350,7 @@ def _near(a: Tensor, b: Tensor, double: float, single: float) -> bool:
 
 
 def _agree(blocks: Blocks, tensors: Sequence[Tensor], few: int) -> bool:
-    """Whether the first and last rows of a block are as in a block of their own."""
+    """Tell whether the end rows of a block agree with a block of their own."""
     size = blocks.size
     with grad_mode(False):
         many = blocks.programs[size].function(*blocks._block(tensors, 0, size))

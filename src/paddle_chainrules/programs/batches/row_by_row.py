@@ -1,4 +1,4 @@
-"""Whether operations work row by row, as far as entries and arguments show it."""
+"""Checks that operations work row by row, as far as entries and arguments show it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..tracing.operations import Operation, Value
 
 
 def is_row_by_row(ops: Iterable[Operation], moved: Sequence[Value]) -> bool:
-    """Whether all that is made of rows has in each row what is made of that row alone.
+    """Tell whether each row of a result is made of the same row alone.
 
     False where that does not show.
 
     Args:
-        moved: values of which rows are the leading axes, all but the last.
+        moved: values whose leading axes, all but the last, are rows.
     """
     shapes = {x.shape[:-1] if len(x.shape) > 1 else x.shape for x in moved}
     if len(shapes) != 1:

@@ -1,1 +1,1 @@
-"""Derivatives by the inputs, by Taylor series through operations."""
+"""Derivatives with respect to inputs, by Taylor series through operations."""

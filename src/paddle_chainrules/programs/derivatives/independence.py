@@ -1,8 +1,8 @@
-"""Whether each entry of a result depends on its row of the coordinates alone.
+"""Tests whether each entry of a result depends on its own row alone.
 
-Where it does, the derivative by a column, all rows of it moved at once, is that by the
-entry's own row. Where it does not (statistics of a batch, attention over it), it is
-nothing that anybody asks for.
+Where it does, the derivative by a column, with all its rows moved at once, is the
+derivative by the entry's own row. Where it does not (statistics of a batch, attention
+over it), that derivative has no use.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def is_by_rows(
     outputs: Sequence[Tensor],
     moved: Sequence[int],
 ) -> bool:
-    """Whether entries of what was recorded depend on one row of each moved input.
+    """Tell whether recorded entries depend on one row of each moved input.
 
     Where the operators do not show it, rows are moved. A program that serves other
-    calls is tried at other numbers, too.
+    calls is tried at other values, too.
     """
     if is_row_by_row(record.ops[start:], [starts[at] for at in moved]):
         return True
@@ -58,7 +58,7 @@ def is_by_rows(
 
 
 def _others(program: Program, point: Sequence[Tensor]) -> list[Tensor]:
-    """Other numbers for a program, but for those that say where things begin."""
+    """Return other values for a program, except where they say where things begin."""
     kept = {v for op in program.ops for v in op.structure}
     pairs = zip(program.inputs, point, strict=True)
     return [x if v in kept else other_numbers(x) for v, x in pairs]
@@ -67,9 +67,9 @@ def _others(program: Program, point: Sequence[Tensor]) -> list[Tensor]:
 def _recorded(
     record: Record, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
 ) -> tuple[Program, list[Value]]:
-    """The operations from start on, as a program of what may be other numbers.
+    """Return the operations from start on as a program, to run at other values.
 
-    These are the inputs first, then what was computed before.
+    Its inputs are the given inputs first, then the values computed before.
     """
     ops = tuple(record.ops[start:])
     known, given = {*starts}, [*starts]
@@ -91,10 +91,11 @@ def _recorded(
 def _is_by_rows(
     run: Callable[[Sequence[Tensor]], list[Tensor]], inputs: Sequence[Tensor], at: int
 ) -> bool:
-    """With some of its rows moved, each entry is as with all moved, or as with none.
+    """Tell whether moving some rows moves exactly the entries of these rows.
 
-    In rows of its own these are all moved where that row is. Of any two rows, one is
-    moved without the other once at least.
+    Each entry must be as with all rows moved, or as with none. An entry that belongs to
+    a row must follow that row. Of any two rows, one is moved without the other at least
+    once.
     """
     x = inputs[at]
     if x.ndim == 0 or x.size == 0:
@@ -128,7 +129,7 @@ def _is_by_rows(
 
 
 def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Which rows, by each binary digit of their numbers, and all others."""
+    """Give, for each binary digit of row numbers, the rows with it, and the others."""
     rows = np.arange(math.prod(shape)).reshape(shape)
     for digit in range(int(rows.max()).bit_length()):
         half = (rows >> digit) % 2 == 1
@@ -137,13 +138,13 @@ def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
 
 
 def _beside(which: Tensor, like: Tensor) -> Tensor:
-    """For each entry what is said of its row."""
+    """Return for each entry the truth of its row."""
     ones = [1] * (like.ndim - which.ndim)
     return which.reshape([*which.shape, *ones]).expand(like.shape)
 
 
 def _elsewhere(x: Tensor) -> Tensor:
-    """Other numbers from the range of each column, a quarter of it away at least."""
+    """Return other values in each column's range, at least a quarter of it away."""
     values = x.numpy()
     low, high = values.min(0, keepdims=True), values.max(0, keepdims=True)
     span = np.where(high > low, high - low, np.maximum(np.abs(low), 1))
@@ -152,10 +153,10 @@ def _elsewhere(x: Tensor) -> Tensor:
 
 
 def _close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
-    """Whether entries of a are those of b, as seen from what they are when moved.
+    """Tell whether entries of a equal those of b, compared to their moved values.
 
-    Kernels compute a row in the same way whatever stands in others, so that hardly
-    anything is allowed for: a part of how far the entry moves.
+    Kernels compute a row in the same way whatever other rows hold. So hardly any
+    difference is allowed: a part of the distance that the entry moves.
     """
     part = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
     move = (b - other).abs()

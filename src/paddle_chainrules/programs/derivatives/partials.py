@@ -1,7 +1,7 @@
-"""Partial derivatives of a function by its inputs, by Taylor series on the record.
+"""Partial derivatives with respect to inputs, by Taylor series on the record.
 
-A mixed one is a series along one direction of the derivatives along another: what they
-have in common is computed once, as everywhere in programs.
+A mixed derivative is a series along one direction of the derivatives along another.
+Their common parts are computed once, as everywhere in programs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from .taylor import in_full, own, second_sums_of, series_of
 
 MultiIndex = tuple[int, ...]
 Wanted = tuple[int, MultiIndex]
-"""A derivative of an output, by its number: how often along each direction."""
+"""A derivative of an output, by its index and its orders along the directions."""
 Direction = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
-"""At a point, one tensor for each input, of its shape or one row for all of its rows;
-None where it stays."""
+"""A function of a point that returns a tensor for each input.
+
+The tensor has the input's shape, or is one row for all of its rows. None means that the
+input stays.
+"""
 
 
 def partials(
@@ -39,10 +42,10 @@ def partials(
     wanted: Sequence[Wanted],
     by_rows: bool = False,
 ) -> list[Tensor]:
-    """Derivatives of a function's outputs at its inputs, while a record listens.
+    """Return derivatives of a function's outputs at its inputs, as a record listens.
 
     Args:
-        by_rows: whether directions are columns, by which derivatives are those by an
+        by_rows: whether directions are columns. Derivatives are then those by an
             entry's own row.
 
     Raises:
@@ -63,14 +66,16 @@ def partials(
 
 
 UNROLLED = 16
-"""Directions up to which their operations are all in one program."""
+"""The number of directions up to which one program has all their operations."""
 
 IN_TURN = 16
-"""How many of more are taken at a time."""
+"""The number of directions at a time, where there are more."""
 
 Rows = Tensor | tuple[Tensor, Tensor]
-"""Directions, one a row: a matrix, or of each the column along which it goes and how
-far."""
+"""Directions, one a row.
+
+They are a matrix, or for each direction its column and how far it goes.
+"""
 
 
 def second_sums(
@@ -79,13 +84,15 @@ def second_sums(
     directions: Sequence[Rows | None],
     by_rows: bool = True,
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Sums of second derivatives along directions in one pass, while a record listens.
+    """Return sums of second derivatives along directions, as a record listens.
+
+    One pass computes them.
 
     Args:
-        directions: of each input one a row, the same at all of its rows.
+        directions: for each input one a row, the same at all rows of the input.
 
     Returns:
-        Of each output its value; the derivatives along all directions, which are the
+        For each output its value; the derivatives along all directions, which are the
         last dimension; and the sum of the second ones.
 
     Raises:
@@ -114,10 +121,10 @@ def _parts(rows: Rows | None) -> tuple[Tensor, ...]:
 def _each(
     given: Sequence[Tensor], like: Sequence[Rows | None], inputs: Sequence[Tensor]
 ) -> list[Direction]:
-    """Directions, from the tensors of which their rows are made.
+    """Return directions, from the tensors that their rows are made of.
 
     Args:
-        like: of each input what they are.
+        like: for each input what the directions are.
     """
     parts = iter(given)
     matrices = [
@@ -135,7 +142,7 @@ def _each(
 
 
 def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Directions of an input, one a row."""
+    """Return directions of an input, one a row."""
     if lengths is None:
         return rows
     units = paddle.nn.functional.one_hot(rows, x.shape[-1])
@@ -143,7 +150,7 @@ def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
 
 
 def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Of each output, along all directions."""
+    """Return for each output the sums along all directions."""
     ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
     with grad_mode(True):
         found = second_sums_of(
@@ -165,7 +172,7 @@ def _in_turn(
     given: Sequence[Tensor],
     like: Sequence[Rows | None],
 ) -> list[Tensor]:
-    """The same for some directions after others."""
+    """Return the same for one group of directions after another."""
     point, n = seen.inputs, len(seen.inputs)
 
     def some(every: list[Tensor]) -> list[Tensor]:
@@ -188,17 +195,17 @@ def _in_turn(
 
 
 def or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
-    """A part that is missing where it is zero."""
+    """Return a part, or zeros where it is missing."""
     return paddle.zeros_like(like) if part is None else part
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A function that was recorded at a point.
+    """A function recorded at a point.
 
     Attributes:
-        inputs: the point, and ``starts`` what stands for it.
-        start: of the operations on the record.
+        inputs: the point; ``starts`` holds the values that stand for it.
+        start: the first of its operations on the record.
         directions: at the point.
     """
 
@@ -211,7 +218,7 @@ class Seen:
 
     @property
     def made(self) -> list[Operation]:
-        """What the function did."""
+        """The operations of the function."""
         return self.record.ops[self.start :]
 
     def ends(self, tensors: Iterable[Tensor]) -> list[Value]:
@@ -226,7 +233,7 @@ def _at_point(
     by_rows: bool,
     answer: Callable[[Seen], list[Tensor]],
 ) -> list[Tensor]:
-    """What is asked about a function at a point, in blocks of many rows."""
+    """Evaluate ``answer`` for a function at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
     seen = None
     if len(rows) != 1 or are_few(*rows):
@@ -291,7 +298,7 @@ def _along(
     at: int,
     wanted: Sequence[Wanted],
 ) -> dict[Wanted, Tensor | None]:
-    """What is known up to a direction, differentiated along it as often as wanted."""
+    """Differentiate known derivatives along one more direction, as often as wanted."""
     record, starts = seen.record, seen.starts
     tops: dict[int, list[Wanted]] = {}
     for known in ends:

@@ -1,10 +1,10 @@
 """Taylor series through a record, by the rules of its operators.
 
-An operator with a rule for series gives them itself. Of any other, ``y = f(x)``, the
-derivative along the curve, ``y' = J(x) x'``, is written in operators by its rule for
-gradients, used twice: the gradient is linear in its cotangent, and the gradient of that
-is ``J``. Series of one order less through these operators, which may again have no rule
-of their own, are those of ``y'``.
+An operator with a rule for series gives them itself. For any other, ``y = f(x)``, its
+rule for gradients, used twice, writes the derivative along the curve, ``y' = J(x) x'``,
+in operators: the gradient is linear in its cotangent, and the gradient of that is
+``J``. Series of one order less through these operators are those of ``y'``. The
+operators may again have no rule of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def series_of(
     starts: Sequence[Value],
     series: Sequence[Series],
 ) -> list[Series]:
-    """The series of the ends along a curve, through the operations from start to stop.
+    """Return the series of the ends along a curve, through some operations.
+
+    These are the operations from start to stop.
 
     Args:
         series: of each of the starts, its value first, all of one length.
@@ -58,14 +60,14 @@ def second_sums_of(
     starts: Sequence[Value],
     directions: Sequence[Sequence[Tensor | None]],
 ) -> list[tuple[list[Tensor | None], Tensor | None]]:
-    """First derivatives along directions, and the sum of the second ones, in one pass.
+    """Return first derivatives along directions, and the sum of the second ones.
 
-    Second coefficients are linear in those before, so that their sum goes along with
-    the first direction alone: what is linear is met once for it, however many
-    directions there are.
+    One pass computes both. Second coefficients are linear in those before, so their sum
+    goes along with the first direction only. However many directions there are, linear
+    operators run once for the sum.
 
     Returns:
-        Of each of the ends.
+        These for each of the ends.
     """
     moving = {v for v, *parts in zip(starts, *directions, strict=True) if _any(parts)}
     curves: list[dict[Value, Series]] = [
@@ -104,7 +106,7 @@ def second_sums_of(
 
 
 def _rows_of_all(op: Operation, curves: Sequence[dict[Value, Series]]) -> list[Tensor]:
-    """Directions of a first layer, of one row each, which one product serves."""
+    """Return a first layer's directions, of one row each, which one product serves."""
     if not _is_of_last_axis(op) or any(
         known.keys() & op.inputs[1:] for known in curves
     ):
@@ -125,7 +127,7 @@ def _any(parts: Iterable[Any]) -> bool:
 def _through(
     record: Record, i: int, of: Callable[[Value], Series], order: int
 ) -> dict[Value, Series]:
-    """The series of the results of an operation, from those of its arguments."""
+    """Return the series of an operation's results, from those of its arguments."""
     op = record.ops[i]
     if op.operator.alias:
         return {op.outputs[0]: of(op.inputs[0])}
@@ -141,26 +143,29 @@ def _through(
 
 
 def _in_one_dtype(series: Series) -> Series:
-    """In that of the value, which may be wider than that of what it depends on."""
+    """Return a series in the dtype of its value.
+
+    That dtype may be wider than that of the values it depends on.
+    """
     dtype = series[0].dtype
     return [p if p is None or p.dtype == dtype else p.astype(dtype) for p in series]
 
 
 def _is_of_last_axis(op: Operation) -> bool:
-    """Whether it takes one row for many that are the same."""
+    """Tell whether it accepts one row in place of many equal rows."""
     name, args = op.operator.name, op.args
     is_product = name == "linear" or (name == "matmul" and not args[2])
     return is_product and len(args[1].shape) <= 2  # not of many matrices
 
 
 def _in_full(of: Callable[[Value], Series]) -> Callable[[Value], Series]:
-    """Coefficients of the value's shape, where those of many rows are given as one."""
+    """Return coefficients in the value's shape, where one row stands for many."""
 
     return lambda value: in_full(of(value))
 
 
 def in_full(series: Series) -> Series:
-    """All coefficients of the value's shape."""
+    """Return all coefficients in the value's shape."""
     x, *parts = series
     return [x, *(p if p is None else _expanded(p, x) for p in parts)]
 
@@ -172,7 +177,10 @@ def _expanded(part: Tensor, like: Tensor) -> Tensor:
 def _between(
     record: Record, places: range, ends: Sequence[Value], starts: Iterable[Value]
 ) -> list[int]:
-    """The operations by which the ends depend on the starts, where gradients are on."""
+    """Return the operations through which the ends depend on the starts.
+
+    Only operations where gradients are on count.
+    """
     reached, forward = {*starts}, []
     for i in places:
         op = record.ops[i]
@@ -190,7 +198,9 @@ def _between(
 def _by_gradients(
     record: Record, place: int, curve: dict[Value, Series], order: int
 ) -> list[Series]:
-    """Of ``y' = J(x) x'``, whose coefficient k is ``(k + 1) y[k + 1]``.
+    """Return the series by ``y' = J(x) x'``.
+
+    Coefficient k of ``y'`` is ``(k + 1) y[k + 1]``.
 
     Args:
         curve: the series of the arguments.
@@ -221,7 +231,7 @@ def _by_gradients(
 def _slopes(
     record: Record, place: int, velocities: dict[Value, Series]
 ) -> tuple[list[Value | None], dict[Value, Value]]:
-    """``J(x) v`` of all outputs of an operation, and what stands for the ``v``."""
+    """Return ``J(x) v`` for all outputs of an operation, and the values for ``v``."""
     op, start = record.ops[place], len(record.ops)
     outputs = [v for v in op.outputs if record.requires(v)]
     with grad_mode(True):
@@ -250,7 +260,7 @@ def _slopes(
 
 
 def own(record: Record, tensor: Tensor) -> Tensor:
-    """The same numbers under a name of their own, to differentiate by."""
+    """Return the same values as a new value, to differentiate by."""
     own: Tensor = paddle.assign(tensor)
     own.stop_gradient = False
     record.dummies.append(own)
@@ -258,12 +268,12 @@ def own(record: Record, tensor: Tensor) -> Tensor:
 
 
 def leaf_of(record: Record, tensor: Tensor) -> Tensor:
-    """As :func:`own`, but integers and the like as they are."""
+    """Return as :func:`own` does, but integers and the like unchanged."""
     return own(record, tensor) if is_differentiable(tensor) else tensor
 
 
 def _velocity(x: Series) -> Series:
-    """The series of ``x'``, whose value is a tensor."""
+    """Return the series of ``x'``, whose value is a tensor."""
     found = [_times(part, float(k)) for k, part in enumerate(x[1:], 1)]
     return [paddle.zeros_like(x[0]) if found[0] is None else found[0], *found[1:]]
 

@@ -1,1 +1,1 @@
-"""Programs as functions of Julia's: the entry of each operator, and the source."""
+"""Programs as Julia functions: the entry of each operator, and the source."""

@@ -1,4 +1,4 @@
-"""One text for any number of samples, of texts for three numbers."""
+"""One source text for any number of samples, from texts for three numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WHOLE = r"(?<![\w.])(\d+)(?![\w.])"
 
 
 def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
-    """The text in which numbers depend on the number of samples ``n``, linearly.
+    """Return a text whose integers depend linearly on the number of samples ``n``.
 
     Args:
         texts: for each of three numbers of samples.
@@ -38,7 +38,7 @@ def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
 
 
 def without_unused(text: str) -> str:
-    """Without the line of ``n``, where no other needs it."""
+    """Return the text without the line of ``n``, where no other needs it."""
     lines = text.splitlines(keepends=True)
     code = "".join(line.partition(" # ")[0] for line in lines)
     if len(re.findall(r"(?<![A-Za-z_.])n\b", code)) > 1:
@@ -47,7 +47,7 @@ def without_unused(text: str) -> str:
 
 
 def _linear(numbers: Sequence[int], counts: Sequence[int]) -> str | None:
-    """``a * n + b`` as text, where that is what the numbers are."""
+    """Return ``a * n + b`` as text, if that fits the numbers."""
     by, rest = divmod(numbers[1] - numbers[0], counts[1] - counts[0])
     start = numbers[0] - by * counts[0]
     if rest or numbers[2] != by * counts[2] + start:

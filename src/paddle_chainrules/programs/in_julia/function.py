@@ -1,4 +1,4 @@
-"""A program as a function of Julia's, of tuples of arrays."""
+"""A program as a Julia function of tuples of arrays."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .operators.call import FLOATS, TYPES, row, typed_number
 from .source import Source, has_expression
 
 OF_TYPE = r"\bT\b"
-"""Where a line names the type of numbers."""
+"""The places in a line that name the type of numbers."""
 
 
 class Group(NamedTuple):
     """Arrays that come as one tuple.
 
     Attributes:
-        name: of the tuple, of which its arrays have the first letter.
-        labels: what each of them is, for comments; empty where there is nothing to say.
+        name: of the tuple; the names of its arrays begin with its first letter.
+        labels: describes each array, for comments; empty where there is nothing to say.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function of Julia's: its text, and the tensors of its last argument."""
+    """A Julia function: its text, and the tensors of its last argument."""
 
     text: str
     constants: tuple[Tensor, ...]
@@ -49,15 +49,15 @@ def julia_function(
     nest: Callable[[list[str]], Any] = list,
     count: int = 0,
 ) -> Function:
-    """The text of a function of a tuple for each group, and one of constants.
+    """Return the text of a function of a tuple for each group, and one of constants.
 
     Args:
         groups: into which the program's inputs fall, in order.
-        nest: of names of the outputs, how they are given: tuples, lists, dicts.
-        count: of samples, the number that is called ``n``.
+        nest: arranges the names of the outputs in tuples, lists, dicts.
+        count: the number of samples that is called ``n``.
 
     Raises:
-        NoRule: an operator has no expression of Julia's.
+        NoRule: an operator has no Julia expression.
     """
     program = folded(program, count)
     kind = kind_of(program)
@@ -108,7 +108,7 @@ def julia_function(
 
 
 def _with_formulas(program: Program, kind: str) -> Program:
-    """With formulas in place of operators that have no expression of Julia's."""
+    """Replace operators that have no Julia expression by formulas."""
 
     def lacks(op: Operation) -> bool:
         return not has_expression(op, kind)
@@ -120,7 +120,7 @@ def _with_formulas(program: Program, kind: str) -> Program:
 
 
 def folded(program: Program, count: int) -> Program:
-    """Without operations on constants alone, but of those that depend on the count."""
+    """Remove operations on constants alone, except those that depend on the count."""
     constants, ops = {**program.constants}, []
     for op in program.ops:
         moves = any(count in v.shape for v in op.outputs) or op.operator.random
@@ -134,7 +134,7 @@ def folded(program: Program, count: int) -> Program:
 
 
 def nested(tree: Any) -> str:
-    """Names in tuples, lists and dicts, as Julia has these."""
+    """Write names in tuples, lists and dicts in Julia's notation."""
     if isinstance(tree, dict):
         keys = tree if isinstance(tree, OrderedDict) else sorted(tree)
         inner = (f"{symbol(key)} = {nested(tree[key])}" for key in keys)
@@ -149,19 +149,19 @@ def nested(tree: Any) -> str:
 
 
 def symbol(name: str) -> str:
-    """A name as Julia has it."""
+    """Return a name as a Julia symbol."""
     return name if name.isidentifier() else f'var"{name}"'
 
 
 def kind_of(program: Program) -> str:
-    """The dtype of floating point numbers that it computes in."""
+    """Return the floating point dtype that it computes in."""
     found = Counter(v.dtype for op in program.ops for v in op.outputs)
     found.update(v.dtype for v in (*program.inputs, *program.outputs))
     return max(FLOATS, key=lambda dtype: found[dtype])
 
 
 def _one_row(tensor: Tensor, count: int) -> Tensor | None:
-    """The row that each sample has of a constant; None where they have others."""
+    """Return the row of a constant that all samples share; None where they differ."""
     if not tensor.ndim or tensor.shape[0] != count or count < 2:
         return None
     numbers = tensor.numpy()
@@ -169,7 +169,7 @@ def _one_row(tensor: Tensor, count: int) -> Tensor | None:
 
 
 def _filled(tensor: Tensor, kind: str) -> str | None:
-    """A constant whose numbers are all the same, as an expression."""
+    """Return an expression for a constant whose entries are all equal."""
     dtype = dtype_name(tensor.dtype)
     if dtype not in TYPES or not tensor.size:
         return None

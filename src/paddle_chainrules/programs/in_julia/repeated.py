@@ -1,4 +1,4 @@
-"""Results that are written again wherever they are taken, within loops of Julia's."""
+"""Results written again at each use, within loops of Julia's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from .operators.call import ELEMENTWISE
 
 
 def goes_into(taker: Operation, value: Value) -> bool:
-    """Whether an operation's expression has place for one of a value."""
+    """Tell whether an operation's expression has room for the expression of a value."""
     inner = taker.operator.name in ELEMENTWISE
     return inner and taker.outputs[0].shape == value.shape
 
 
 class Repeated:
-    """Which results of a program are written again wherever they are taken.
+    """The results of a program that are written again at each use.
 
-    Those are not its outputs, and what takes them has place for an expression.
+    They are not its outputs, and the operations that use them have room for an
+    expression.
     """
 
     def __init__(self, program: Program) -> None:
@@ -26,7 +27,7 @@ class Repeated:
         self._steps: dict[Value, int] = {}
 
     def __contains__(self, op: Operation) -> bool:
-        """To be asked for each operation in its turn."""
+        """Tell whether an operation is one of them. Ask for each operation in order."""
         out = op.outputs[0]
         steps = 1 + sum(self._steps.get(v, 0) for v in op.inputs)
         if not is_arithmetic(op) or steps > MOST:

@@ -39,16 +39,16 @@ OF_REAL_NUMBERS = {
 """Operators whose expressions leave out conjugates."""
 
 LONGEST = 160
-"""Characters of an expression into which others go."""
+"""The most characters of an expression that others are inserted into."""
 
 
 class Source:
-    """The body of a function of Julia's, a line an operation.
+    """The body of a Julia function, a line an operation.
 
     Args:
-        program: what it does.
-        names: of Julia's for inputs and constants.
-        kind: the dtype of floating point numbers that any type of Julia's stands for.
+        program: the program to write.
+        names: Julia names for inputs and constants.
+        kind: the floating point dtype that any Julia type may replace.
     """
 
     def __init__(self, program: Program, names: Mapping[Value, str], kind: str) -> None:
@@ -97,12 +97,12 @@ class Source:
         self.lines.append((f"{left} = {right}", op.where))
 
     def _named(self, value: Value) -> str:
-        """A new name."""
+        """Return a new name."""
         name = self._names[value] = f"t{next(self._numbers)}"
         return name
 
     def _name(self, value: Value, within: tuple[int, ...] | None = None) -> str:
-        """A name, or an expression that goes into another of that shape."""
+        """Return a name, or an expression to insert into another of that shape."""
         waiting = self._waiting.get(value)
         if waiting is None:
             return self._names[value]
@@ -116,7 +116,7 @@ class Source:
 
 
 def has_expression(op: Operation, kind: str) -> bool:
-    """Whether there is an expression of Julia's for an operation.
+    """Tell whether an operation has a Julia expression.
 
     Args:
         kind: as of :class:`Source`.
@@ -132,11 +132,11 @@ def has_expression(op: Operation, kind: str) -> bool:
 def _expression(
     op: Operation, name: Callable[[Value], str], used: Sequence[bool], kind: str
 ) -> str:
-    """The expression of an operation.
+    """Return the expression of an operation.
 
     Args:
-        name: of a value.
-        used: of each result whether something takes it.
+        name: gives the name of a value.
+        used: tells for each result whether something takes it.
         kind: as of :class:`Source`.
 
     Raises:
@@ -176,7 +176,7 @@ def _argument(arg: Any, name: Callable[[Value], str]) -> Any:
 
 
 def _spread(program: Program) -> set[Value]:
-    """What broadcasting repeats by itself, beside a tensor of the full shape."""
+    """Return values that broadcasting repeats by itself, beside a full-shape tensor."""
     takers: dict[Value, list[Operation]] = {}
     for op in program.ops:
         for v in op.inputs:

@@ -1,1 +1,1 @@
-"""Operators of each element by itself, many of them as one loop of machine code."""
+"""Elementwise operators, many of them fused into one loop of machine code."""

@@ -67,8 +67,7 @@ class LayerCall:
             for argument in given
             if (own := _tensors(argument))
         ]
-        """For arguments that hold tensors: whether each is one, and how many it
-        holds."""
+        """Arguments that hold tensors: whether each is one, and how many it holds."""
         self._number = next(_numbers)
         self._first: list[Tensor] | None = None
 

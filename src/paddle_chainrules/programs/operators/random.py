@@ -1,4 +1,4 @@
-"""Random numbers, and what draws them."""
+"""Random numbers, and the operators that draw them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .shared import ops
 def _dropout(
     x: Tensor, seed_tensor: Any, p: Any, is_test: bool, mode: str, seed: int, fix: bool
 ) -> Any:
-    """With the mask, which Paddle shows in its older calls alone."""
+    """Return the result with the mask. Paddle shows it only in its older calls."""
     if seed_tensor is not None:
         return (RAW.dropout(x, seed_tensor, p, is_test, mode, seed, fix),)
     attributes = ("dropout_prob", float(p), "is_test", is_test, "seed", seed)
@@ -32,19 +32,19 @@ def _dropout(
 
 
 def _dropout_of_ones(ones: Tensor, p: float, mode: str, seed: int, fix: bool) -> Any:
-    """By what dropout multiplies, and the mask."""
+    """Return the factors by which dropout multiplies, and the mask."""
     if is_sketched():
         seed, fix = 1, True
     return _dropout(ones, None, p, False, mode, seed, fix)
 
 
 def _rrelu(x: Tensor, lower: float, upper: float, is_test: bool) -> Any:
-    """With the slopes."""
+    """Return the result with the slopes."""
     return RAW.legacy.rrelu(x, "lower", lower, "upper", upper, "is_test", is_test)
 
 
 def _gumbel_softmax(x: Tensor, temperature: float, hard: bool, axis: int) -> Any:
-    """What is chosen, and with which probabilities."""
+    """Return the choice, and its probabilities."""
     soft = RAW.gumbel_softmax(x, temperature, False, axis)
     if not hard:
         return soft
@@ -100,16 +100,16 @@ for name, step in (("seed", paddle.seed), ("begin_seed", begin_seed)):
     define(name, "seed", run=step, random=True, differentiable=())
 define("end_seed", "", run=end_seed, random=True, differentiable=())
 SEEDS = frozenset({"seed", "begin_seed", "end_seed"})
-"""What sets the generators, at its place among what draws."""
+"""Operators that set the generators, in their place among those that draw."""
 
 
 _ROUNDED = (paddle.float32, paddle.float64)
-"""Where kernels round their numbers to float32, and multiply by them as they are."""
+"""Dtypes whose kernels round draws to float32, and multiply by them as they are."""
 
 
 @simpler_of("dropout")
 def _dropout_simpler(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any) -> Any:
-    """In evaluation it draws nothing."""
+    """Replace it in evaluation, where it draws nothing."""
     if not is_test:
         return None
     if mode == "upscale_in_train":
@@ -121,7 +121,7 @@ def _dropout_simpler(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any)
 
 @simpler_of("rrelu")
 def _rrelu_simpler(x: Any, lower: float, upper: float, is_test: bool) -> Any:
-    """In evaluation it draws nothing."""
+    """Replace it in evaluation, where it draws nothing."""
     if not is_test or x.dtype not in _ROUNDED:
         return None
     return "leaky_relu", (x, single((single(lower) + single(upper)) / 2.0))
@@ -131,7 +131,7 @@ def _rrelu_simpler(x: Any, lower: float, upper: float, is_test: bool) -> Any:
 def _dropout_formula(
     x: Tensor, seed_tensor: Any, p: Any, is_test: bool, mode: str, seed: int, fix: bool
 ) -> Any:
-    """The draw apart, which waits for nothing that is computed."""
+    """Draw separately, so that the draw waits for nothing that is computed."""
     if is_test or seed_tensor is not None or not isinstance(p, float | int):
         raise NoRule("a seed or a probability in a tensor; give numbers")
     ones = paddle.ones(x.shape, x.dtype)
@@ -180,7 +180,10 @@ def _rrelu_reverse(call: Call) -> list[Any]:
 
 @reverse_of("gumbel_softmax")
 def _gumbel_softmax_reverse(call: Call) -> list[Any]:
-    """Of the probabilities, also where one is chosen, as Paddle's documents say."""
+    """Return the gradient of the probabilities, also for a hard choice.
+
+    Paddle's documentation says so.
+    """
     _, temperature, _, axis = call.args
     grad = ops.softmax_grad(call.outputs[-1], call.cotangent, axis)
     return [grad / single(temperature), None, None, None]

@@ -1,4 +1,4 @@
-"""Arithmetic of Taylor series, of which the jets of operators are made.
+"""Arithmetic of Taylor series, for the jets of operators.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, SIAM 2008, chapter
 13.
@@ -17,7 +17,7 @@ from .shared import ops
 
 
 def total(terms: Any) -> Any:
-    """The sum of those that are not zero, None where all are."""
+    """Return the sum of the terms that are not zero; None where all are."""
     found = None
     for term in terms:
         if term is not None:
@@ -26,14 +26,14 @@ def total(terms: Any) -> Any:
 
 
 def linear(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:
-    """The series of ``f(x)`` for a linear f."""
+    """Return the series of ``f(x)`` for a linear f."""
     return [None if part is None else f(part) for part in x]
 
 
 def product_term(
     x: Series, y: Series, k: int, times: Callable[[Any, Any], Any] = operator.mul
 ) -> Any:
-    """Coefficient k of a product, or of any other bilinear function."""
+    """Return coefficient k of a product, or of any other bilinear function."""
     if times is operator.mul and all(map(operator.is_, x[: k + 1], y[: k + 1])):
         half = half_square_term(x, k)
         return half if half is None else half * 2.0
@@ -45,7 +45,7 @@ def product_term(
 
 
 def half_square_term(x: Series, k: int) -> Any:
-    """Half of coefficient k of ``x * x``: each product once."""
+    """Return half of coefficient k of ``x * x``, with each product taken once."""
     pairs = [x[j] * x[k - j] for j in range((k + 1) // 2) if _both(x[j], x[k - j])]
     if k % 2 == 0 and x[k // 2] is not None:
         pairs.append(x[k // 2] * x[k // 2] * 0.5)
@@ -53,7 +53,7 @@ def half_square_term(x: Series, k: int) -> Any:
 
 
 def minus(x: Any, y: Any) -> Any:
-    """``x - y``, where None stands for zero."""
+    """Return ``x - y``, where None stands for zero."""
     if y is None:
         return x
     return -y if x is None else x - y
@@ -66,15 +66,15 @@ def _both(x: Any, y: Any) -> bool:
 def product(
     x: Series, y: Series, times: Callable[[Any, Any], Any] = operator.mul
 ) -> list[Any]:
-    """The series of ``x * y``, or of another bilinear function."""
+    """Return the series of ``x * y``, or of another bilinear function."""
     return [product_term(x, y, k, times) for k in range(len(x))]
 
 
 def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[Any]:
-    """The series of a function of x with the value y0, where dy = s dx.
+    """Return the series of a function of x with the value y0, where dy = s dx.
 
     Args:
-        slope: coefficient k of s, from those of y up to k.
+        slope: gives coefficient k of s, from those of y up to k.
     """
     y: list[Any] = [y0]
     slopes: list[Any] = []
@@ -85,7 +85,7 @@ def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[A
 
 
 def second_order(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]:
-    """The series of a function of x with the value y0, up to the second order.
+    """Return the series of a function of x with the value y0, up to second order.
 
     Args:
         slope: its derivative at the value of x.
@@ -98,10 +98,10 @@ def second_order(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]
 
 
 def rise(x: Series, slopes: Series, k: int, scale: float = 1.0) -> Any:
-    """Coefficient k of y, where dy = s dx, from the coefficients of s below k.
+    """Return coefficient k of y, where dy = s dx, from coefficients of s below k.
 
     Args:
-        scale: of the slopes.
+        scale: a factor of the slopes.
     """
     return total(
         _times(x[j] * slopes[k - j], scale * j / k)
@@ -115,7 +115,7 @@ def _times(x: Any, factor: float) -> Any:
 
 
 def power(x: Series, exponent: float) -> list[Any]:
-    """The series of ``x ** exponent``, for an x that is nowhere 0."""
+    """Return the series of ``x ** exponent``, for an x that is nowhere 0."""
     y: list[Any] = [ops.pow(x[0], exponent)]
     for k in range(1, len(x)):
         above = total(

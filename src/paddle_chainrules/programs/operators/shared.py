@@ -1,4 +1,4 @@
-"""What several families need."""
+"""Functions that several families need."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ ops: Any = paddle._C_ops
 
 
 def conj(x: Any) -> Any:
-    """The conjugate of a complex tensor or number, and anything else as it is."""
+    """Return the conjugate of a complex tensor or number, and others unchanged."""
     if isinstance(x, Tensor):
         return ops.conj(x) if is_complex(x) else x
     return x.conjugate() if isinstance(x, complex) else x
 
 
 def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
-    """``1j * sign * speed / size``, along a circle; none where the size is zero."""
+    """Return ``1j * sign * speed / size``, along a circle.
+
+    A size of zero counts as one.
+    """
     size = ops.where(size == 0, paddle.ones_like(size), size)
     return sign * ops.imag_grad(speed / size)
 
 
 def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
-    """Whether the label is the place along an axis that another tensor has.
+    """Tell where the label is the index along an axis of another tensor.
 
     Args:
         label: integers, with one entry along this axis.
@@ -39,14 +42,14 @@ def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
 
 
 def shaped_as(x: Tensor, like: Tensor) -> Tensor:
-    """In another tensor's shape, of which programs know all but the first size."""
+    """Reshape like another tensor, whose first size programs may not know."""
     if 0 in like.shape:
         return ops.reshape(x, like.shape)  # -1 may stand for any number
     return ops.reshape(x, [-1, *like.shape[1:]] if like.ndim else [])
 
 
 def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
-    """The sum of a gradient over what a tensor was repeated along, of its shape.
+    """Sum a gradient over the axes of a repetition, to the tensor's shape.
 
     Args:
         in_order: whether it is added in the order of Paddle's sums.
@@ -66,10 +69,10 @@ def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
 
 
 def summed(call: Call, *gradients: Callable[[], Tensor] | None) -> list[Any]:
-    """Gradients of arguments that may be broadcast, of those that are wanted alone.
+    """Return the wanted gradients of arguments that may be broadcast.
 
     Args:
-        gradients: one for each, None where an argument has none.
+        gradients: a function for each argument, None where an argument has no gradient.
     """
     pairs = zip(call.args, gradients, strict=True)
     return [
@@ -79,7 +82,7 @@ def summed(call: Call, *gradients: Callable[[], Tensor] | None) -> list[Any]:
 
 
 def aligned(x: Tensor, ndim: int) -> Tensor:
-    """A batch of samples whose every one is given so many dimensions, for broadcasting.
+    """Give each sample of a batch this many dimensions, for broadcasting.
 
     Args:
         x: has the samples along its first axis.

@@ -26,7 +26,7 @@ define("overlap_add", "x hop_length axis")
 holds_for_complex("fft_c2c", "fft_r2c", "fft_c2r", "frame", "overlap_add")
 
 OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
-"""How the transform of the other direction has the same factor."""
+"""The normalization that gives the opposite transform the same factor."""
 
 
 @reverse_of("fft_c2c")
@@ -63,7 +63,7 @@ def _fft_c2r_reverse(call: Call) -> list[Any]:
 
 
 def _weights(half: Tensor, axis: int, size: int) -> Tensor:
-    """How often each number of half a spectrum stands in the whole one.
+    """Return how often each entry of half a spectrum occurs in the whole one.
 
     Args:
         size: of the signal, along the axis.
@@ -96,7 +96,7 @@ def _frame_reverse(call: Call) -> list[Any]:
 
 
 def _lengthened(x: Tensor, count: int, axis: int) -> Tensor:
-    """With so many zeros after it along an axis."""
+    """Append this many zeros along an axis."""
     paddings = [0] * (2 * x.ndim)
     paddings[2 * axis + 1] = count
     return ops.pad(x, paddings, 0.0)

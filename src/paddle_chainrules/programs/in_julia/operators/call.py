@@ -1,7 +1,7 @@
-"""What a rule is given that writes an operator in Julia, and how it is registered.
+"""The arguments and the registration of rules that write operators in Julia.
 
-Arrays have their dimensions in the opposite order there: what Paddle has along its
-first axis, Julia has along its last one.
+Arrays have their dimensions in the opposite order there: Paddle's first axis is Julia's
+last dimension.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES = {
     "uint8": "UInt8",
     "bool": "Bool",
 }
-"""Of Julia's, by dtype."""
+"""Julia's types, by dtype."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class JuliaCall:
     """One call, for the rule that writes it.
 
     Attributes:
-        args: names of Julia's for tensors, and what is no tensor as it is.
-        shapes: of the arguments in Paddle, lists of them for lists, None for what is
-            no tensor.
+        args: Julia names for tensors; other arguments as they are.
+        shapes: of the arguments in Paddle, lists of them for lists, None for other
+            arguments.
         dtypes: the same with their dtypes.
         outs: shapes of all results.
-        used: of each result whether something takes it.
+        used: tells for each result whether something takes it.
         dtype: of the first result.
-        kind: the dtype of floating point numbers that the function computes in, for
-            whose numbers Julia's function takes any type.
+        kind: the floating point dtype that the function computes in. The Julia function
+            takes any type in its place.
     """
 
     args: Sequence[Any]
@@ -54,15 +54,15 @@ class JuliaCall:
 
     @property
     def out(self) -> Shape:
-        """Shape of the first result."""
+        """The shape of the first result."""
         return self.outs[0]
 
     def ndim(self, i: int = 0) -> int:
-        """Of an argument."""
+        """Return the number of dimensions of an argument."""
         return len(self.shapes[i])
 
     def number(self, value: Any, dtype: str | None = None) -> str:
-        """A number of the result's type, or of another.
+        """Write a number of the result's type, or of another.
 
         Whole and short numbers are written as they are, since they are exact in any
         type; others in the type that Julia's function computes in.
@@ -88,7 +88,7 @@ class JuliaCall:
         return typed_number(value, dtype, self.kind)
 
     def operand(self, i: int) -> str:
-        """Argument i of a function of numbers, a name or a number."""
+        """Write argument i of a scalar function: a name or a number."""
         arg = self.args[i]
         if self.shapes[i] is not None:
             return arg.bare if isinstance(arg, Bracketed) else str(arg)
@@ -96,7 +96,7 @@ class JuliaCall:
 
 
 def typed_number(value: Any, dtype: str, kind: str) -> str:
-    """A number as one of its dtype, or of Julia's type for the numbers of ``kind``."""
+    """Write a number as one of its dtype, or of the Julia type for ``kind``."""
     if dtype in FLOATS:
         value = float(value)
     elif dtype != "bool":
@@ -105,7 +105,7 @@ def typed_number(value: Any, dtype: str, kind: str) -> str:
 
 
 def plain_number(value: bool | int | float) -> str:
-    """As Julia writes it."""
+    """Write a number in Julia's notation."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
@@ -114,11 +114,11 @@ def plain_number(value: bool | int | float) -> str:
 
 
 class Dotted(str):
-    """An elementwise expression, into which others may go."""
+    """An elementwise expression that others may be inserted into."""
 
 
 class Infix(Dotted):
-    """One that stands in brackets within another."""
+    """An expression that needs brackets within another."""
 
 
 class Bracketed(str):
@@ -137,7 +137,7 @@ Rule = Callable[[JuliaCall], str]
 
 
 def julia_of(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: the rule of these operators."""
+    """Register the rule of these operators, as a decorator."""
 
     def put(rule: Rule) -> Rule:
         for name in names:
@@ -152,34 +152,34 @@ ELEMENTWISE: set[str] = set()
 
 
 def elementwise(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: the rule of these operators, which are :data:`ELEMENTWISE`."""
+    """Register the rule of these :data:`ELEMENTWISE` operators, as a decorator."""
     ELEMENTWISE.update(names)
     return julia_of(*names)
 
 
 def dim(axis: int, ndim: int) -> int:
-    """The dimension of Julia's for an axis of Paddle's, which may be negative."""
+    """Return the Julia dimension for an axis of Paddle's, which may be negative."""
     return ndim - axis % ndim
 
 
 def dims(axes: Any, ndim: int) -> str:
-    """A tuple of dimensions as text, in order; all for no axes."""
+    """Write a tuple of dimensions, in order; all for no axes."""
     every = [axes] if isinstance(axes, int) else [*(axes or ())]
     found = sorted(dim(int(a), ndim) for a in every) or [*range(1, ndim + 1)]
     return row(found)
 
 
 def row(items: Sequence[Any]) -> str:
-    """A tuple as text."""
+    """Write a tuple."""
     inner = ", ".join(map(str, items))
     return f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
 def sizes(shape: Shape) -> str:
-    """The size of Julia's array as text."""
+    """Write the size of the Julia array."""
     return row([*reversed(shape)])
 
 
 def kept(text: str, call: JuliaCall) -> str:
-    """An array of the sizes of the result: reshaped."""
+    """Write an array reshaped to the sizes of the result."""
     return f"reshape({text}, {sizes(call.out)})"

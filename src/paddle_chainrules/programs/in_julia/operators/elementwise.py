@@ -1,4 +1,4 @@
-"""Operators of numbers, each by itself, in Julia."""
+"""Operators of scalars, elementwise, in Julia."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _scale_julia(call: JuliaCall) -> str:
 
 
 def _function(name: str, julia: str, *singles: int) -> None:
-    """A function of arguments in the same order, some of which Paddle makes float32."""
+    """Register a function of the same arguments; some of them are float32 in Paddle."""
 
     @elementwise(name)
     def rule(call: JuliaCall) -> str:
@@ -107,7 +107,7 @@ SAME = [
     *("square", "tanh_grad", "sigmoid_grad", "relu_grad", "sin_grad", "cos_grad"),
     *("square_grad", "abs_grad"),
 ]
-"""Functions by the name that Paddle has for them."""
+"""Functions that have the same name in Julia as in Paddle."""
 
 for name in SAME:
     _function(name, name)

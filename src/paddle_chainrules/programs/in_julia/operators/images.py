@@ -11,7 +11,7 @@ from .call import JuliaCall, Several, Shape, julia_of, row
 
 
 def _padding(how: Sequence[int], algorithm: str, n: int) -> list[int]:
-    """Before and after each dimension of Julia's."""
+    """Return the padding before and after each Julia dimension."""
     if algorithm == "VALID":
         return [0] * (2 * n)
     if algorithm != "EXPLICIT":
@@ -79,7 +79,10 @@ def _pool2d_grad_julia(call: JuliaCall) -> str:
 
 
 def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, str, bool]:
-    """Function, window with options, whether means are of what is no padding alone."""
+    """Return the function, the window with options, and how means count padding.
+
+    The last is true where means are only of places that are not padding.
+    """
     kernel, strides, paddings, _, exclusive, layout, kind, *rest = how
     everywhere, adaptive, algorithm = rest
     if not layout.startswith("NC"):

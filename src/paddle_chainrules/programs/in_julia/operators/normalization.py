@@ -1,7 +1,7 @@
 """Normalization, in Julia.
 
-What Paddle's operators give for the way back, means and the like, is nothing there,
-and computed anew.
+Paddle's operators also give means and the like for the backward pass. In Julia they are
+``nothing``, and computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _shift(call: JuliaCall, epsilon: Any) -> str:
 
 
 def _with_rest(call: JuliaCall, text: str) -> str:
-    """The result that is shown, and nothing for the others."""
+    """Write the shown result, and ``nothing`` for the others."""
     if not any(call.used[1:]):
         return text
     rest = ", nothing" * (len(call.outs) - 1)
@@ -46,7 +46,7 @@ def _layer_norm_grad_julia(call: JuliaCall) -> str:
 
 
 def _channel(call: JuliaCall, layout: str) -> int:
-    """The dimension of the channels."""
+    """Return the dimension of the channels."""
     n = call.ndim()
     return n - 1 if layout.startswith("NC") or n == 2 else 1
 

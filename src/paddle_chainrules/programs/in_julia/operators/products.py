@@ -34,7 +34,7 @@ def _product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
 
 
 def _stack(text: str, shape: tuple[int, ...], lead: tuple[int, ...]) -> str:
-    """Matrices one after the other, each as often as the product has it."""
+    """Write a stack of matrices, each repeated as often as the product needs it."""
     rows, columns = shape[-1], shape[-2]
     own = (1,) * (len(lead) - len(shape[:-2])) + tuple(shape[:-2])
     if own != tuple(lead):

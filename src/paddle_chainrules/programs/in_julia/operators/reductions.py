@@ -1,4 +1,4 @@
-"""Sums and what is like them, in Julia."""
+"""Sums and similar reductions, in Julia."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .call import JuliaCall, dim, dims, julia_of, kept
 
 
 def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
-    """Of a function of an array and dimensions: alone where all of them go."""
+    """Write a reduction over dimensions, or of the array where all are reduced."""
     if call.out == () and not axes and text.startswith("sum"):
         return f"fill({text})"
     found = f"{text[:-1]}; dims = {over})"

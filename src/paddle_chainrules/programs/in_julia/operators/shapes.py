@@ -1,4 +1,4 @@
-"""Operators that arrange numbers, in Julia."""
+"""Operators that arrange elements, in Julia."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _stack_julia(call: JuliaCall) -> str:
 
 
 def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
-    """Views of the first argument, by spans along an axis."""
+    """Write views of the first argument, by spans along an axis."""
     n = call.ndim()
     found = []
     for span in spans:
@@ -115,7 +115,7 @@ def _getitem_julia(call: JuliaCall) -> str:
 
 
 def _spans(shape: Shape, how: Sequence[Any]) -> str:
-    """Indices of Julia's for what ``slice`` takes."""
+    """Write Julia's indices for the arguments of ``slice``."""
     axes, starts, ends, _, gone = how
     spans = [":"] * len(shape)
     for axis, *ends_of in zip(axes, starts, ends, strict=True):

@@ -8,12 +8,12 @@ from .call import JuliaCall, dim, julia_of, row
 
 
 def _region(call: JuliaCall, axes: Any) -> str:
-    """Dimensions of Julia's, the one that is halved first."""
+    """Write the Julia dimensions, the one that is halved first."""
     return row([dim(int(a), call.ndim()) for a in reversed(axes)])
 
 
 def _scaled(text: str, norm: str, forward: bool, lengths: list[int]) -> str:
-    """With Paddle's norm, a transform of Julia's that has none."""
+    """Write a Julia transform with Paddle's normalization, which Julia's lacks."""
     count = " * ".join(map(str, lengths))
     if norm == "ortho":
         return f"{text} ./ sqrt({count})"

@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, choices and casts of one element, with the bits of Paddle's.
+"""Arithmetic, comparisons, choices and casts of one element, bit for bit as Paddle's.
 
 Functions are in :mod:`.functions`.
 """
@@ -13,7 +13,7 @@ from .scalars import FLOATS, LoopCall, NoLoop, loop_of
 def _infix(
     instruction: str, *names: str, turned: bool = False, whole: str | None = None
 ) -> None:
-    """The rule of an instruction on two numbers.
+    """Register an instruction on two numbers as a rule.
 
     Args:
         turned: whether the second argument comes first.
@@ -43,7 +43,7 @@ _infix("fcmp oge", "greater_equal", "Tensor.__ge__", whole="icmp sge")
 
 
 EQUAL = 1e-15
-"""Numbers that differ by less than that are equal, as Paddle has it."""
+"""Values that differ by less than this are equal, as in Paddle."""
 
 
 @loop_of("equal", "Tensor.__eq__", steps=4)
@@ -65,15 +65,15 @@ def _not_equal_element(call: LoopCall) -> str:
 
 
 LARGEST = 2**31 - 1
-"""Of integers of 32 bits."""
+"""The largest integer of 32 bits."""
 
 
 def _of_integers(call: LoopCall, instruction: str, turned: bool = False) -> str | None:
-    """An instruction on two integers or truths, None for other numbers.
+    """Write an instruction on two integers or truths; return None for other types.
 
     Raises:
-        NoLoop: one is neither a tensor nor a small integer, or the result is a number
-            of another kind.
+        NoLoop: one is neither a tensor nor a small integer, or the result is of another
+            kind.
     """
     kinds = {d for d in call.dtypes if d is not None}
     if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
@@ -155,7 +155,7 @@ _logical("xor", "logical_xor")
 
 
 def _bits(instruction: str, *names: str) -> None:
-    """Of truths and of integers."""
+    """Register an instruction on truths and integers."""
 
     @loop_of(*names)
     def rule(call: LoopCall) -> str:

@@ -1,8 +1,8 @@
-"""Exponentials, logarithms and what is made of them, as instructions of LLVM.
+"""Exponentials, logarithms and functions made of them, as instructions of LLVM.
 
-All are computed in float64, for float32 with shorter polynomials, and rounded at the
-end. The polynomials are of near-minimax error, by Chebyshev's nodes, computed with 60
-digits and rounded; their errors, relative to the function, are below 2^-31 and 2^-55.
+We compute all of them in float64, for float32 with shorter polynomials, and round at
+the end. The polynomials are near-minimax at Chebyshev's nodes, computed with 60 digits
+and rounded. Their errors, relative to the function, are below 2^-31 and 2^-55.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .number import Number, Polynomial
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
-"""Of ln 2 33 bits, so that products with exponents are exact, and the rest."""
+"""The first 33 bits of ln 2, so that products with exponents are exact; the rest."""
 
 EXP = Polynomial(
     (
@@ -74,18 +74,20 @@ EIGEN_TANH = (
     ),
     7.90531110763549805,
 )
-"""Of Eigen's tanh in float32, odd over even, and where it is constant (Eigen 3.3,
-``MathFunctionsImpl.h``)."""
+"""Eigen's tanh in float32, odd over even, and where it is constant.
+
+Source: Eigen 3.3, ``MathFunctionsImpl.h``.
+"""
 
 
 def clamped(x: Number, low: float, high: float) -> Number:
-    """The nearest number between two; what is no number is left."""
+    """Return the nearest number between two bounds; NaN stays."""
     x = (x < low).where(low, x)
     return (x > high).where(high, x)
 
 
 def exp(x: Number, less: int = 0) -> Number:
-    """The exponential, over 2 to the power of ``less``."""
+    """Return the exponential, divided by 2 to the power of ``less``."""
     found, _ = exp_in_parts(x, less=less)
     return found
 
@@ -93,7 +95,7 @@ def exp(x: Number, less: int = 0) -> Number:
 def exp_in_parts(
     x: Number, low: Number | None = None, less: int = 0
 ) -> tuple[Number, Number]:
-    """The exponential and what its rounding left out.
+    """Return the exponential, and what its rounding left out.
 
     Args:
         low: what is added to x, a small part of 1.
@@ -115,7 +117,7 @@ def exp_in_parts(
 
 
 def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
-    """``n``, also as an integer, ``r`` and what it lacks, where ``x = n ln(2) + r``."""
+    """Return ``n``, also as an integer, ``r`` and its error: ``x = n ln(2) + r``."""
     n, k = (x * LOG2_E).rounded()
     first = (-n).fma(LN2_HIGH, x)
     r = (-n).fma(LN2_LOW, first)
@@ -123,7 +125,7 @@ def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
 
 
 def expm1(x: Number) -> Number:
-    """``exp(x) - 1``."""
+    """Return ``exp(x) - 1``."""
     _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
@@ -132,7 +134,7 @@ def expm1(x: Number) -> Number:
 
 
 def log(x: Number) -> Number:
-    """The natural logarithm."""
+    """Return the natural logarithm."""
     tiny = x < 2.0**-1022
     n, f = _parts(tiny.where(x * 2.0**54, x))
     found = _log(tiny.where(n - 54, n), f)
@@ -140,13 +142,13 @@ def log(x: Number) -> Number:
 
 
 def log1p(x: Number) -> Number:
-    """``log(1 + x)``."""
+    """Return ``log(1 + x)``."""
     found = _with_edges(x, x + 1, _log1p(x))
     return (abs(x) < 2.0**-54).where(x, found)
 
 
 def _log1p(x: Number) -> Number:
-    """The same between -1 and infinity, and any number of what is none."""
+    """Return the same between -1 and infinity, and any number elsewhere."""
     u = x + 1
     n, f = _parts(u)
     is_near = n.is_zero()
@@ -158,14 +160,17 @@ def _log1p(x: Number) -> Number:
 
 
 def _with_edges(x: Number, u: Number, found: Number) -> Number:
-    """The logarithm of u: found, where that is positive and finite."""
+    """Return the logarithm of u: ``found``, where u is positive and finite."""
     is_usual = (u > 0) & (u < float("inf"))
     no_number = (u < 0).where(float("nan"), x)
     return is_usual.where(found, u.is_zero().where(float("-inf"), no_number))
 
 
 def _parts(x: Number) -> tuple[Number, Number]:
-    """``n`` and ``f`` of ``2**n (1 + f)``, which is from 1/sqrt(2) to sqrt(2)."""
+    """Return ``n`` and ``f`` of ``2**n (1 + f)``.
+
+    ``1 + f`` is from 1/sqrt(2) to sqrt(2).
+    """
     bits, root = x.bits(), x.constant(2.0**-0.5).bits()
     n = (bits - root) >> 52
     shift = x.constant(1.5 * 2.0**52)  # beside which an integer is a number
@@ -173,7 +178,7 @@ def _parts(x: Number) -> tuple[Number, Number]:
 
 
 def _log(n: Number, f: Number, low: Number | None = None) -> Number:
-    """``n ln(2) + log(1 + f) + low``.
+    """Return ``n ln(2) + log(1 + f) + low``.
 
     After Sun's fdlibm, ``log(1 + f) = f - f**2 / 2 + s (f**2 / 2 + R)`` where
     ``s = f / (2 + f)``, so that errors are those of small terms.
@@ -187,15 +192,15 @@ def _log(n: Number, f: Number, low: Number | None = None) -> Number:
 
 
 def sigmoid(x: Number) -> Number:
-    """``1 / (1 + exp(-x))``."""
+    """Return ``1 / (1 + exp(-x))``."""
     e = exp(-abs(x))
     return _share((x < 0).where(e, 1.0), e)
 
 
 def _share(x: Number, e: Number, low: Number | None = None) -> Number:
-    """``(x + low) / (1 + e)`` where e is at most 1 and low is a rounding error.
+    """Return ``(x + low) / (1 + e)``, with e at most 1 and low a rounding error.
 
-    What the sum loses is divided by nearly the sum.
+    The rounding error of the sum is divided by nearly the sum.
     """
     total = e + 1
     found = x / total
@@ -206,12 +211,12 @@ def _share(x: Number, e: Number, low: Number | None = None) -> Number:
 
 
 def gated(x: Number, y: Number, low: Number | None = None) -> Number:
-    """``x / (1 + exp(-y))`` where y has the sign of x and is no smaller than it.
+    """Return ``x / (1 + exp(-y))``, with y of the sign of x and no smaller than it.
 
-    What is small is scaled until the end, lest it be rounded twice.
+    Small values are scaled until the end, so that they are not rounded twice.
 
     Args:
-        low: of the magnitude of y, what its rounding left out.
+        low: what the rounding of the magnitude of y left out.
     """
     scale = 2.0**64
     e, _ = exp_in_parts(-abs(y), None if low is None else -low, less=-64)
@@ -224,7 +229,7 @@ def gated(x: Number, y: Number, low: Number | None = None) -> Number:
 
 
 def tanh(x: Number) -> Number:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     z = x * x
     near = (x * z).fma(z.polynomial(TANH), x)
     far = 1 - 2 / (exp(abs(x) * 2) + 1)
@@ -232,7 +237,7 @@ def tanh(x: Number) -> Number:
 
 
 def eigen_tanh(x: Number) -> Number:
-    """That of Eigen in float32, with its bits: nothing is contracted."""
+    """Return Eigen's tanh in float32, with its bits: nothing is contracted."""
     odd, even, most = EIGEN_TANH
     y = clamped(x, -most, most)
     z = y * y
@@ -249,23 +254,23 @@ def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:
 
 
 def softplus(x: Number) -> Number:
-    """``log(1 + exp(x))``."""
+    """Return ``log(1 + exp(x))``."""
     return (x < 0).where(0.0, x) + _log1p(exp(-abs(x)))
 
 
 def logsigmoid(x: Number) -> Number:
-    """``-log(1 + exp(-x))``."""
+    """Return ``-log(1 + exp(-x))``."""
     return (x > 0).where(0.0, x) - _log1p(exp(-abs(x)))
 
 
 def cosh(x: Number) -> Number:
-    """The hyperbolic cosine."""
+    """Return the hyperbolic cosine."""
     half = exp(abs(x), less=1)
     return half + 0.25 / half
 
 
 def sinh(x: Number) -> Number:
-    """The hyperbolic sine."""
+    """Return the hyperbolic sine."""
     z = x * x
     near = (x * z).fma(z.polynomial(SINH), x)
     half = exp(abs(x), less=1)
@@ -273,7 +278,7 @@ def sinh(x: Number) -> Number:
 
 
 def power(x: Number, exponent: float) -> Number:
-    """x to a constant power, in float64 too rough for all but float32."""
+    """Return x to a constant power; in float64 too rough for all but float32."""
     if exponent == int(exponent) and abs(exponent) <= 8:
         found = _product(x, int(abs(exponent)))
         return found if exponent >= 0 else 1 / found
@@ -292,7 +297,7 @@ def _product(x: Number, count: int) -> Number:
 
 
 def power_of(x: Number, y: Number) -> Number:
-    """A power of any exponent, in float64 too rough for all but float32."""
+    """Return a power of any exponent; in float64 too rough for all but float32."""
     whole, half = (part.intrinsic("rint").equals(part) for part in (y, y * 0.5))
     infinite = float("inf")
     size = abs(x)

@@ -1,8 +1,8 @@
 """Functions of each element, as rules of loops.
 
-In float64 they are at most 2 ulp from the true value, in float32, where they are
-computed in float64 too, hardly more than half of one; tanh in float32 alone has the
-bits of Paddle's.
+In float64 they are at most 2 ulp from the true value. In float32, where we compute in
+float64 too, the error is hardly more than half an ulp. In float32 tanh alone has the
+bits of Paddle's tanh.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .number import Number
 from .scalars import LoopCall, NoLoop, loop_of
 
 EXPENSIVE = 20
-"""Steps of a function made of polynomials."""
+"""Cost of a function made of polynomials, in steps."""
 
 
 def _put(
@@ -27,10 +27,10 @@ def _put(
     steps: int = EXPENSIVE,
     exact: bool = False,
 ) -> None:
-    """Have operators computed by a formula of their arguments.
+    """Compute operators by a formula of their arguments.
 
     Args:
-        exact: it is computed in the arguments' dtype, with the bits of Paddle's.
+        exact: whether it is computed in the arguments' dtype, with Paddle's bits.
     """
 
     @loop_of(*names, steps=steps)
@@ -43,10 +43,10 @@ def _put(
 
 
 def _number(value: Any) -> float:
-    """A constant argument.
+    """Return a constant argument.
 
     Raises:
-        NoLoop: it is a tensor, or no real number.
+        NoLoop: it is a tensor, or not a real number.
     """
     if type(value) not in (int, float):
         raise NoLoop
@@ -87,7 +87,7 @@ def _tanh_shrink_element(call: LoopCall) -> str:
 
 
 def _of_base(base: float) -> Callable[[Number], Number]:
-    """A logarithm, in float32 alone, since the quotient is rounded twice."""
+    """Return a logarithm, for float32 only, since the quotient is rounded twice."""
 
     def found(x: Number) -> Number:
         if not x.is_single:
@@ -102,7 +102,7 @@ _put("log10", formula=_of_base(10.0))
 
 
 def _of_number(x: Number, base: Any) -> Number:
-    """A power of a constant, in float32 alone, where it grows larger errors."""
+    """Return a power of a constant, for float32 only, since it amplifies errors."""
     base = single(_number(base))
     if not x.is_single or not 0 < base < math.inf:
         raise NoLoop
@@ -113,7 +113,7 @@ _put("Tensor.__rpow__", formula=_of_number)
 
 
 def _of_numbers(x: Number, y: Any) -> Number:
-    """A power of tensors, in float32 alone."""
+    """Return a power of tensors, for float32 only."""
     if not isinstance(y, Number) or not x.is_single:
         raise NoLoop
     return exponentials.power_of(x, y)
@@ -127,7 +127,7 @@ def _gelu(x: Number, approximate: bool) -> Number:
 
 
 def _softplus(x: Number, beta: Any, threshold: Any) -> Number:
-    """Paddle's, whose threshold is of the dtype of what is compared."""
+    """Return Paddle's softplus. The threshold has the dtype of the compared value."""
     beta, threshold = _number(beta), _number(threshold)
     y = x * beta
     found = exponentials.softplus(y)
@@ -145,10 +145,11 @@ _put("elu", formula=_elu)
 
 
 def _power(x: Number, exponent: Any) -> Number:
-    """Of a constant exponent.
+    """Return the power with a constant exponent.
 
     Raises:
-        NoLoop: another in float64 than a few, whose power would have larger errors.
+        NoLoop: in float64, the exponent is not one of a few; its power would have
+            larger errors.
     """
     exponent = single(_number(exponent))
     if x.is_single:
@@ -183,7 +184,7 @@ def _formula_of(name: str) -> Callable[..., Any]:
 
 
 def _round(x: Number, decimals: Any) -> Number:
-    """The nearest integer, the even one where there are two."""
+    """Return the nearest integer, the even one where there are two."""
     if decimals != 0:
         raise NoLoop
     return x.intrinsic("rint")
@@ -202,7 +203,7 @@ def _clip(x: Number, low: Any, high: Any) -> Number:
 
 
 def _largest(x: Number, y: Number) -> Number:
-    """What is no number goes before all numbers, the first before the second."""
+    """Return the larger one. NaN beats all numbers, the first NaN the second."""
     return (x.is_nan() | (x > y)).where(x, y)
 
 

@@ -1,7 +1,7 @@
 """The error function and the normal distribution, as instructions of LLVM.
 
-Computed in float64, as :mod:`.exponentials` are; the polynomials are of near-minimax
-error, by Chebyshev's nodes, with errors below 2^-32 and 2^-56.
+We compute in float64, as in :mod:`.exponentials`. The polynomials are near-minimax at
+Chebyshev's nodes, with errors below 2^-32 and 2^-56.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ After Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) er
 """
 
 FIRST_LOW = -2.2175033409973908e-17
-"""What rounding of the first of these left out."""
+"""The rounding error of the first coefficient of ``TAIL``."""
 
 SCALE = 2.0**-64
-"""Of what is small until the end, lest it be rounded twice."""
+"""A scale for small values until the end, so that they are not rounded twice."""
 
 
 def erf(x: Number) -> Number:
-    """The error function."""
+    """Return the error function."""
     near = x * (x * x).polynomial(ERF)
     y = abs(x)
     y = (y > 7).where(7, y)
@@ -71,9 +71,9 @@ def erf(x: Number) -> Number:
 
 
 def _tail(x: Number) -> tuple[Number, Number, Number, Number]:
-    """Two numbers whose ratio is ``exp(x**2 / 2) q(x)``.
+    """Return two numbers whose ratio is ``exp(x**2 / 2) q(x)``.
 
-    And what the first lacks, and the polynomials' argument.
+    Also return the rounding error of the first, and the polynomials' argument.
     """
     under = x + 4
     t = (x - 4) / under
@@ -84,16 +84,16 @@ def _tail(x: Number) -> tuple[Number, Number, Number, Number]:
 
 
 def _bell(x: Number) -> tuple[Number, Number]:
-    """``exp(-x**2 / 2)`` over the scale, and what its rounding left out."""
+    """Return ``exp(-x**2 / 2)`` over the scale, and what its rounding left out."""
     square, lost = x.square()
     return exp_in_parts(square * -0.5, lost * -0.5, less=-64)
 
 
 def gelu(x: Number) -> Number:
-    """x times the normal distribution's share below x.
+    """Return x times the normal distribution's share below x.
 
-    That is the positive part of x less ``|x| q(|x|)``. What is lost by rounding of this
-    product's numerator and denominator is divided by nearly the denominator.
+    That is the positive part of x less ``|x| q(|x|)``. The rounding errors of this
+    product's numerator and denominator are divided by nearly the denominator.
     """
     y = abs(x)
     y = (y > 40).where(40, y)
@@ -114,7 +114,7 @@ def gelu(x: Number) -> Number:
 
 
 def gelu_slope(x: Number) -> Number:
-    """The derivative of :func:`gelu`."""
+    """Return the derivative of :func:`gelu`."""
     x = clamped(x, -40, 40)
     over, under, *_ = _tail(abs(x))
     bell = _bell(abs(x))[0] * SCALE
@@ -124,11 +124,11 @@ def gelu_slope(x: Number) -> Number:
 
 A, A_LOW = 1.5957691216057308, -9.96930880911092e-17
 B, B_LOW = 0.07135481627260025, -6.175149918155315e-19
-"""``2 sqrt(2 / pi)``, and that times 0.044715, and what their rounding left out."""
+"""Two constants, ``2 sqrt(2 / pi)`` and 0.044715 times that, and their errors."""
 
 
 def gelu_tanh(x: Number) -> Number:
-    """``x / (1 + exp(-x (A + B x**2)))``, which has tanh instead of erf."""
+    """Return ``x / (1 + exp(-x (A + B x**2)))``, which has tanh instead of erf."""
     y = abs(x)
     y = (y > 800).where(800, y)
     square, lost = y.square()
@@ -142,7 +142,7 @@ def gelu_tanh(x: Number) -> Number:
 
 
 def gelu_tanh_slope(x: Number) -> Number:
-    """The derivative of :func:`gelu_tanh`."""
+    """Return the derivative of :func:`gelu_tanh`."""
     x = clamped(x, -40, 40)
     z = x * x
     y = x * z.fma(B, A)

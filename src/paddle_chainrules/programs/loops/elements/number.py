@@ -1,4 +1,4 @@
-"""Numbers of LLVM's, so that instructions on an element read like mathematics."""
+"""LLVM numbers with Python operators, so that rules read like mathematics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
-"""What has as many bits."""
+"""The type with as many bits, integer or floating point."""
 
 FRACTION = {"float": 23, "double": 52}
-"""Bits of a number of this type behind its leading one."""
+"""The bits of a number of this type behind its leading one."""
 
 SUFFIX = {"float": "f32", "double": "f64"}
 
@@ -29,7 +29,7 @@ class Polynomial(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _text(value: Real, type: str, sign: float) -> str:
-    """A constant as LLVM's text has it; zeros are told apart by their sign."""
+    """Write a constant as LLVM text; zeros are told apart by their sign."""
     if type not in FRACTION:
         return str(value)
     exact = float(value)
@@ -39,27 +39,28 @@ def _text(value: Real, type: str, sign: float) -> str:
 
 
 class Lines(Protocol):
-    """Where instructions go, each of them once."""
+    """A place for instructions, each of them once."""
 
     def put(self, instruction: str) -> str:
-        """The name of what an instruction gives."""
+        """Return the name of an instruction's result."""
         ...
 
 
 @dataclass(eq=False, slots=True)  # not frozen, which is slow to make
 class Number:
-    """A number, of any type, or as many of them as a vector has lanes.
+    """A number of any type, or a vector with one for each lane.
 
-    Python's operators on it put instructions. None of those of floating point is
-    contracted: :meth:`fma` alone adds to a product, rounded once or twice as the
-    processor has it.
+    Python's operators on it write instructions. No floating point instruction is
+    contracted. Only :meth:`fma` adds to a product, rounded once or twice, depending on
+    the processor.
 
     Attributes:
-        name: LLVM's.
+        name: the name in LLVM.
         type: of it, or of each lane: ``float``, ``double``, ``i1``, ``i32``, ``i64``.
         lines: where instructions go.
-        is_single: the result is wanted in float32, so that shorter polynomials will do.
-        lanes: of a vector, 0 where it is none.
+        is_single: whether the result is wanted in float32, so that shorter polynomials
+            will do.
+        lanes: of a vector, 0 for a scalar.
     """
 
     name: str
@@ -70,20 +71,20 @@ class Number:
 
     @property
     def kind(self) -> str:
-        """As text of LLVM's names its type."""
+        """Its type in LLVM text."""
         return f"<{self.lanes} x {self.type}>" if self.lanes else self.type
 
     def kind_of(self, type: str) -> str:
-        """Of another type and as many lanes."""
+        """Return another type with as many lanes."""
         return f"<{self.lanes} x {type}>" if self.lanes else type
 
     def make(self, instruction: str, type: str | None = None) -> Number:
-        """What an instruction gives, of this type or another."""
+        """Return the result of an instruction, of this type or another."""
         name = self.lines.put(instruction)
         return Number(name, type or self.type, self.lines, self.is_single, self.lanes)
 
     def constant(self, value: Real) -> Number:
-        """A number of this type, rounded once."""
+        """Return a number of this type, rounded once."""
         text = _text(value, self.type, math.copysign(1, value))
         if self.lanes:
             text = f"splat ({self.type} {text})"
@@ -133,7 +134,7 @@ class Number:
         return self.intrinsic("sqrt")
 
     def maximum(self, y: Number) -> Number:
-        """The larger one, as ``std::max`` has it: this one where either is NaN."""
+        """Return the larger one, as ``std::max`` does: this one where either is NaN."""
         return (self < y).where(y, self)
 
     def __lt__(self, y: Number | Real) -> Number:
@@ -149,14 +150,14 @@ class Number:
         return self._two("fcmp oge", y, "i1")
 
     def equals(self, y: Number | Real) -> Number:
-        """Of numbers of floating point."""
+        """Tell whether floating point numbers are equal."""
         return self._two("fcmp oeq", y, "i1")
 
     def is_nan(self) -> Number:
         return self._two("fcmp uno", self, "i1")
 
     def is_zero(self) -> Number:
-        """Of an integer, or of a number of floating point."""
+        """Tell whether an integer or a floating point number is zero."""
         compared = "fcmp oeq" if self.type in FRACTION else "icmp eq"
         return self._two(compared, 0, "i1")
 
@@ -173,11 +174,11 @@ class Number:
         return self._two("shl", count)
 
     def __rshift__(self, count: int) -> Number:
-        """With the sign kept."""
+        """Shift right, keeping the sign."""
         return self._two("ashr", count)
 
     def where(self, x: Number | Real, y: Number | Real) -> Number:
-        """The one or the other, one of which is a :class:`Number`, by a bit."""
+        """Choose one of two by this bit. One of the two is a :class:`Number`."""
         if not isinstance(x, Number):
             x = y.constant(x) if isinstance(y, Number) else self.constant(x)
         y = x._of(y)
@@ -185,41 +186,41 @@ class Number:
         return x.make(f"{bits}, {x.kind} {x.name}, {y.kind} {y.name}")
 
     def bits(self) -> Number:
-        """The same bits as an integer, or of an integer as a number."""
+        """Return the same bits as an integer, or those of an integer as a number."""
         other = BITS[self.type]
         to = self.kind_of(other)
         return self.make(f"bitcast {self.kind} {self.name} to {to}", other)
 
     def to(self, how: str, type: str) -> Number:
-        """As another type, by one of LLVM's instructions."""
+        """Convert to another type, by one of LLVM's instructions."""
         to = self.kind_of(type)
         return self.make(f"{how} {self.kind} {self.name} to {to}", type)
 
     def intrinsic(self, name: str, *more: Number) -> Number:
-        """A function of LLVM's."""
+        """Call a function of LLVM's."""
         suffix = f"v{self.lanes}" * bool(self.lanes) + SUFFIX[self.type]
         given = ", ".join(f"{x.kind} {x.name}" for x in (self, *more))
         return self.make(f"call {self.kind} @llvm.{name}.{suffix}({given})")
 
     def fma(self, y: Number | Real, z: Number | Real) -> Number:
-        """``self * y + z``, rounded once where the processor has an instruction."""
+        """Return ``self * y + z``, rounded once where the processor can."""
         return self.intrinsic("fmuladd", self._of(y), self._of(z))
 
     def times(self, y: Number | Real) -> tuple[Number, Number]:
-        """The product rounded, and what that leaves out."""
+        """Return the product rounded, and what that leaves out."""
         y = self._of(y)
         rounded = self * y
         return rounded, self.intrinsic("fma", y, -rounded)
 
     def square(self) -> tuple[Number, Number]:
-        """The square rounded, and what that leaves out."""
+        """Return the square rounded, and what that leaves out."""
         return self.times(self)
 
     def copysign(self, y: Number) -> Number:
         return self.intrinsic("copysign", y)
 
     def polynomial(self, coefficients: Polynomial | Sequence[float]) -> Number:
-        """Its value here, by Horner's scheme."""
+        """Evaluate a polynomial here, by Horner's scheme."""
         if isinstance(coefficients, Polynomial):
             coefficients = coefficients[not self.is_single]
         *rest, last = coefficients
@@ -229,17 +230,17 @@ class Number:
         return found
 
     def rounded(self) -> tuple[Number, Number]:
-        """The nearest integer, as a number of floating point and as an integer.
+        """Return the nearest integer, as a floating point number and as an integer.
 
-        By what adds to 1.5 times 2 to the bits of a fraction, for numbers of some 30
-        bits and 50; of any other the result is any number.
+        It adds 1.5 times 2 to the power of the fraction's bits. That works for numbers
+        of some 30 bits and 50; for others the result is any number.
         """
         shift = 1.5 * 2.0 ** FRACTION[self.type]
         shifted = self + shift
         return shifted - shift, shifted.bits() - self.constant(shift).bits()
 
     def power_of_two(self) -> Number:
-        """2 to an integer within the exponents of normal numbers."""
+        """Return 2 to an integer within the exponents of normal numbers."""
         fraction = {"i32": 23, "i64": 52}[self.type]
         bias = {"i32": 127, "i64": 1023}[self.type]
         return ((self + bias) << fraction).bits()

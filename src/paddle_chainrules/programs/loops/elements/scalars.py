@@ -1,7 +1,7 @@
-"""What operators do to one element, as instructions of LLVM.
+"""Operators on one element, as instructions of LLVM.
 
-The numbers are those of Paddle's kernels, bit for bit: the same operations of IEEE 754
-in the same order, none of them contracted.
+The results equal those of Paddle's kernels, bit for bit: the same operations of IEEE
+754 in the same order, none of them contracted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ FLOATS = frozenset({"float32", "float64"})
 
 Shape = tuple[int, ...]
 Read = tuple[Value, Shape]
-"""A tensor, and as what shape its memory is read, to be broadcast to the result's."""
+"""A tensor, and the shape in which its memory is read.
+
+It is broadcast to the result's shape.
+"""
 
 
 class NoLoop(Exception):
-    """A call that is none of each element by itself."""
+    """Raised for a call that does not act on each element by itself."""
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Scalars:
     """Instructions on one element in their order, each of them once.
 
     Attributes:
-        stem: with which all names begin.
+        stem: the start of all names.
         size: the name of a number of elements, a sum.
     """
 
@@ -44,7 +47,7 @@ class Scalars:
     _names: dict[str, str] = field(default_factory=dict)
 
     def put(self, instruction: str) -> str:
-        """The name of what an instruction gives."""
+        """Return the name of an instruction's result."""
         name = self._names.get(instruction)
         if name is None:
             name = self._names[instruction] = f"{self.stem}.{len(self._names)}"
@@ -57,8 +60,8 @@ class LoopCall:
     """One call, for the rule that writes it for an element.
 
     Attributes:
-        args: names of LLVM's for tensors, and what is no tensor as it is.
-        dtypes: of the arguments, None for what is no tensor.
+        args: LLVM names for tensors; other arguments as they are.
+        dtypes: of the arguments, None for those that are not tensors.
         dtype: of the result.
         scalars: where instructions go.
     """
@@ -73,7 +76,7 @@ class LoopCall:
         """The one dtype of all tensors among the arguments.
 
         Raises:
-            NoLoop: there are others.
+            NoLoop: there are several dtypes.
         """
         kinds = {d for d in self.dtypes if d is not None}
         if len(kinds) != 1 or not kinds <= FLOATS:
@@ -81,14 +84,14 @@ class LoopCall:
         return kinds.pop()
 
     def number(self, i: int) -> str:
-        """An argument, a number as one of the tensors' dtype."""
+        """Return an argument, with a scalar in the tensors' dtype."""
         return self.args[i] if self.dtypes[i] else self.constant(self.args[i])
 
     def constant(self, value: Any) -> str:
-        """A number of the tensors' dtype, rounded once.
+        """Write a number of the tensors' dtype, rounded once.
 
         Raises:
-            NoLoop: it is no real number, or too large.
+            NoLoop: it is not a real number, or is too large.
         """
         if type(value) not in (int, float, bool):
             raise NoLoop
@@ -101,7 +104,7 @@ class LoopCall:
         return f"0x{struct.pack('>d', exact).hex().upper()}"
 
     def two(self, instruction: str, x: str, y: str) -> str:
-        """An instruction on two numbers of the arguments' dtype."""
+        """Write an instruction on two numbers of the arguments' dtype."""
         return self.scalars.put(f"{instruction} {TYPES[self.floats]} {x}, {y}")
 
     def select(self, chosen: str, x: str, y: str) -> str:
@@ -109,7 +112,7 @@ class LoopCall:
         return self.scalars.put(f"select i1 {chosen}, {kind} {x}, {kind} {y}")
 
     def numbers(self) -> list[Any]:
-        """The arguments, with tensors as numbers to compute with.
+        """Return the arguments, with tensors as numbers to compute with.
 
         Raises:
             NoLoop: they are not all of the result's dtype.
@@ -128,16 +131,16 @@ FUNCTIONS = {
     **dict.fromkeys(("copysign", "maximum", "minimum"), 2),
     **dict.fromkeys(("fma", "fmuladd"), 3),
 }
-"""Intrinsic functions of LLVM that rules call, and of how many numbers."""
+"""Intrinsic functions of LLVM that rules call, with their number of arguments."""
 
 Rule = Callable[[LoopCall], str]
 
 COST: dict[str, int] = {}
-"""About how many operations of arithmetic an operator takes."""
+"""The cost of an operator, in about as many arithmetic operations."""
 
 
 def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
-    """A decorator: the rule of these operators, and what it takes."""
+    """Register the rule of these operators and its cost, as a decorator."""
 
     def put(rule: Rule) -> Rule:
         for name in names:
@@ -148,7 +151,7 @@ def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
 
 
 def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str:
-    """The result of an operation on one element.
+    """Write the operation for one element; return the result.
 
     Raises:
         NoLoop: there is no rule.
@@ -172,10 +175,10 @@ def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str
 
 
 def _outer(op: Operation) -> tuple[Shape, Shape]:
-    """Of a column and a row, how both are read, whose product is one of each element.
+    """Return how a column and a row are read, whose product has all pairs.
 
     Raises:
-        NoLoop: they are others.
+        NoLoop: the arguments are not a column and a row.
     """
     x, y, x_is_turned, y_is_turned = op.args
     if len(x.shape) != 2 or len(y.shape) != 2:
@@ -189,7 +192,7 @@ def _outer(op: Operation) -> tuple[Shape, Shape]:
 
 @loop_of("sum", "prod", "max", "amax", "min", "amin")
 def _sum_element(call: LoopCall) -> str:
-    """What is added or compared; where it goes, :func:`reduction_of` tells."""
+    """Return the term of a reduction; :func:`reduction_of` tells where it goes."""
     before = call.dtypes[0]
     if call.dtype == "int64" and before in ("bool", "int32", "int64"):
         how = {"bool": "zext i1", "int32": "sext i32"}.get(before or "")
@@ -208,23 +211,24 @@ def _over_count(call: LoopCall) -> str:
 
 
 OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
-"""A sum divided by how many there were, an :class:`Extent`."""
+"""A sum divided by the number of its terms, an :class:`Extent`."""
 OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
 
 
 class Reduction(NamedTuple):
-    """How one number is made of many.
+    """A way to make one number of many.
 
     Attributes:
-        start: what it is of none.
-        call: of two, an instruction with places for their type, its suffix and both.
+        start: the result for no numbers.
+        call: an instruction on two numbers, with places for their type, its suffix and
+            both.
     """
 
     start: str
     call: str
 
     def of(self, kind: str, x: str, y: str, flags: str = "") -> str:
-        """The instruction on two numbers of a type."""
+        """Return the instruction on two numbers of a type."""
         suffix = "f32" if kind == "float" else "f64"
         return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
 
@@ -239,7 +243,7 @@ _LARGEST, _LEAST = (
     )
     for sign, name in (("F", "maximum"), ("7", "minimum"))
 )
-"""Of which one that is no number makes the result none."""
+"""Reductions whose result is NaN if one number is NaN."""
 
 REDUCTIONS = {
     "sum": SUM,
@@ -247,11 +251,11 @@ REDUCTIONS = {
     **dict.fromkeys(("max", "amax"), _LARGEST),
     **dict.fromkeys(("min", "amin"), _LEAST),
 }
-"""Of the operators here that give less than they read."""
+"""The reductions of the operators here that give less than they read."""
 
 
 def reduction_of(op: Operation) -> Reduction | None:
-    """How an operation makes one number of many, if it does."""
+    """Return how an operation makes one number of many, if it does."""
     name = op.operator.name
     if name in REDUCTIONS and op.outputs[0].dtype == "int64":
         return COUNT
@@ -259,16 +263,16 @@ def reduction_of(op: Operation) -> Reduction | None:
 
 
 def loop_shape(op: Operation) -> Shape:
-    """Over which the loop of an operation goes."""
+    """Return the shape that the loop of an operation goes over."""
     found: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
     return found
 
 
 def kept_dims(op: Operation) -> frozenset[int]:
-    """Along which a reduction does not go.
+    """Return the dimensions that a reduction does not go along.
 
     Raises:
-        NoLoop: the dimensions are no numbers.
+        NoLoop: the dimensions are not integers.
     """
     x, axes, *_ = op.args
     rank = len(x.shape)

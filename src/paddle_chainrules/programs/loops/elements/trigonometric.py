@@ -1,8 +1,8 @@
 """Sine, cosine and arc tangent, as instructions of LLVM.
 
-Computed in float64, as :mod:`.exponentials` are. Sine and cosine of what is large need
-more digits of pi than others: they are functions that vectorised loops call, for all
-lanes of a vector at once, and ask the C library where one of these is large.
+We compute in float64, as in :mod:`.exponentials`. Sine and cosine of large numbers need
+more digits of pi than those of others. So they are functions that vectorised loops call
+for all lanes of a vector at once. They call the C library where a lane is large.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ ATAN = Polynomial(
 """``(atan(x) - x) / x**3`` of ``x**2``, where x is at most tan(pi / 8)."""
 
 HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-"""In parts of 33, 33 and 53 bits, so that products with 20 bits are exact."""
+"""Pi / 2 in parts of 33, 33 and 53 bits, so that products with 20 bits are exact."""
 
 MOST = 1e6
-"""Above, the C library is asked."""
+"""The largest number for which the C library is not called."""
 
 
 @vectorised("sin", lambda x: abs(x) > MOST)
 def sin(x: Number) -> Number:
-    """The sine."""
+    """Return the sine."""
     return _sine(x)
 
 
 @vectorised("cos", lambda x: abs(x) > MOST)
 def cos(x: Number) -> Number:
-    """The cosine."""
+    """Return the cosine."""
     return _sine(x, turned=1)
 
 
 def _sine(x: Number, turned: int = 0) -> Number:
-    """The sine of what is at most :data:`MOST`.
+    """Return the sine of a number up to :data:`MOST`.
 
     Args:
-        turned: by how many quarters of a circle x is turned before.
+        turned: the quarters of a circle that are added to x first.
     """
     n, quarter = (x * (2 / math.pi)).rounded()
     high, middle, low = HALF_PI
@@ -97,7 +97,7 @@ def _sine(x: Number, turned: int = 0) -> Number:
 
 
 def atan(x: Number) -> Number:
-    """The arc tangent."""
+    """Return the arc tangent."""
     y = abs(x)
     is_small, is_large = y < math.tan(math.pi / 8), y > math.tan(3 * math.pi / 8)
     over = is_small.where(y, is_large.where(-1, y - 1))

@@ -1,7 +1,7 @@
 """Functions that vectorised loops call, for all lanes of a vector at once.
 
-Where some of these need another way, the C library goes it, which a loop that has the
-function's instructions within could not have: LLVM vectorises no loop with branches.
+Where some lanes need another way, the C library computes them. A loop that contained
+the function's instructions could not do that: LLVM vectorises no loop with branches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property, wraps
 from .number import Number
 
 LANES = (2, 4, 8, 16)
-"""Of the vectors that loops are made of."""
+"""The numbers of lanes that vectors of loops may have."""
 
 PURE = "nounwind willreturn memory(none)"
 
@@ -37,9 +37,9 @@ class Function:
 
     Attributes:
         name: the C library's.
-        is_single: the result is wanted in float32.
+        is_single: whether the result is wanted in float32.
         formula: its instructions.
-        is_other: for which numbers the C library is asked.
+        is_other: tells for which numbers the C library is called.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Function:
 
     @property
     def declarations(self) -> list[str]:
-        """Of what it calls."""
+        """Declarations of the functions that it calls."""
         reduced = (f"@llvm.vector.reduce.or.v{n}i1(<{n} x i1>)" for n in LANES)
         return [
             f"declare double @{self.name}(double) {PURE}",
@@ -62,9 +62,9 @@ class Function:
 
     @cached_property
     def text(self) -> str:
-        """Of LLVM's, with a version for each number of lanes.
+        """The LLVM text, with a version for each number of lanes.
 
-        By the attribute, LLVM finds the one for the vectors that it makes.
+        By the function attribute, LLVM finds the version for the vectors that it makes.
         """
         versions = {n: f"{self.symbol}_{n}" for n in LANES}
         called = ",".join(
@@ -98,7 +98,7 @@ class Function:
         yield "}"
 
     def _asked(self, x: Number) -> Number:
-        """What the C library has for each lane."""
+        """Return the C library's result for each lane."""
         function = f"call double @{self.name}(double"
         if not x.lanes:
             return x.make(f"{function} %x)")
@@ -113,11 +113,11 @@ class Function:
 
 
 VECTORISED: dict[str, Function] = {}
-"""By their names in LLVM's text."""
+"""The functions, by their names in LLVM text."""
 
 
 def definitions(texts: Sequence[str]) -> list[str]:
-    """Text of LLVM's for the functions that others call, and for what these call."""
+    """Return the LLVM text of functions that others call, and of those they call."""
     called = [
         function
         for symbol, function in VECTORISED.items()
@@ -128,11 +128,11 @@ def definitions(texts: Sequence[str]) -> list[str]:
 
 
 def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
-    """A decorator: the formula is called as a function.
+    """Make a formula a function that is called, as a decorator.
 
     Args:
         name: of a function of the C library's, which gives the same.
-        is_other: for which numbers that is asked.
+        is_other: tells for which numbers the C library is called.
     """
 
     def put(formula: Formula) -> Formula:

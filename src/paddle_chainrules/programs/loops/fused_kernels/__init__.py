@@ -1,1 +1,1 @@
-"""Which operations become one function of machine code, and how that is laid out."""
+"""Fused kernels: operations that become one function of machine code."""

@@ -1,4 +1,4 @@
-"""Steps that are done for some rows at a time, one after another, as one step."""
+"""Steps done for some rows at a time, one after another, as one step."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .packing import Packed, packed, padded
 from .plan import planned
 
 AT_ONCE = 1 << 20
-"""Bytes of what is in between in a block."""
+"""Bytes of the intermediate results in a block."""
 
 LEAST = 32
-"""Rows of a block, of fewer of which products are slow."""
+"""The fewest rows of a block. With fewer, products are slow."""
 
 MULTIPLE = 8
-"""What the rows of blocks are a multiple of."""
+"""The rows of blocks are a multiple of this."""
 
 Dims = tuple[int | None, ...]
-"""Which dimensions of a step blocks go along, None for those of size 1."""
+"""The dimensions of a step that blocks go along, None for those of size 1."""
 
 
 class Lies(NamedTuple):
-    """Where a step finds what it reads, or writes.
+    """The place where a step finds what it reads or writes.
 
     Attributes:
-        view: that begins there.
+        view: the view that begins there.
         strides: along its dimensions.
-        goes: of the dimensions that blocks go along those along which it goes on.
+        goes: the dimensions, among those that blocks go along, along which it goes on.
     """
 
     view: View
@@ -55,12 +55,12 @@ class Inside(NamedTuple):
 
 
 class Blocks:
-    """Steps, each of which does a block before the next block is begun.
+    """Steps, each of which does a block before the next block begins.
 
     Args:
         axes: how many matrices there are, along each dimension, and rows of each.
-        steps: with which of their dimensions these are.
-        own: what is in between, of which there is a block at a time.
+        steps: the steps, each with the dimensions that are the axes.
+        own: intermediate results, one block at a time.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Blocks:
         self._steps, self._sizes = [step for step, _ in steps], sizes
         each = sizes.product(axes).factor
         self._row = {m: padded(m.extent.factor // each, m.dtype) for m in own}
-        """From a row of these to the next."""
+        """The distance from a row of these to the next."""
         _, whole = self._planned(self._every)
         of_row = sum(size.factor for size in whole) // self._every
         at_once = AT_ONCE // max(of_row, 1)
@@ -93,7 +93,7 @@ class Blocks:
 
     @property
     def step(self) -> Step:
-        """All of them as one."""
+        """All of them as one step."""
         read = dict.fromkeys(m for step in self._steps for m in step.reads)
         reads, writes = (
             tuple(m for m in part if m not in self._own) for part in (read, self._made)
@@ -101,7 +101,7 @@ class Blocks:
         return Step(reads, (*writes, *self._work), {}, self._write, is_long=True)
 
     def _planned(self, rows: int) -> tuple[dict[Memory, int], list[Extent]]:
-        """The slot of what is in between, and bytes of each, for so many rows."""
+        """Return the slots of intermediate results, and their bytes, for some rows."""
         part = {m: Memory(m.value, Extent(row * rows)) for m, row in self._row.items()}
 
         def parts(memories: Iterable[Memory]) -> tuple[Memory, ...]:
@@ -121,7 +121,7 @@ class Blocks:
         return {m: plan.slots[own] for m, own in part.items()}, plan.bytes
 
     def _of(self, space: Space, dims: Dims) -> Inside:
-        """A step on what is there."""
+        """Return a step on existing memory."""
         copies = packed(space, self._made)
         pairs = zip(space.reads, copies, strict=True)
         reads = [self._lies(each, dims, copy) for each, copy in pairs]
@@ -147,7 +147,7 @@ class Blocks:
         self._level(text, address, ())
 
     def _level(self, text: Text, address: Address, at: tuple[str, ...]) -> None:
-        """Loops over what is left of the matrices, then over blocks of rows."""
+        """Write loops over the remaining matrices, then over blocks of rows."""
         depth = len(at)
         if depth < len(self._many):
             with text.loop(text.number(self._sizes.of(self._many[depth]))) as index:
@@ -166,11 +166,11 @@ class Blocks:
     def _block(
         self, text: Text, address: Address, at: Sequence[str], rows: int, more: str
     ) -> None:
-        """All steps for some rows.
+        """Write all steps for some rows.
 
         Args:
-            at: the numbers of the matrix and the block.
-            more: whether there were others before.
+            at: the indices of the matrix and the block.
+            more: whether there were other rows before.
         """
         text.leave_if_told()
         for step in self._inside:
@@ -210,7 +210,7 @@ class Blocks:
     def _place(
         self, text: Text, address: Address, lies: Lies, at: Sequence[str]
     ) -> str:
-        """Where the first element of a block is."""
+        """Return the address of the first element of a block."""
         found = address(lies.view)
         kind = in_memory(lies.view.memory.dtype)
         for axis, (k, index) in enumerate(zip(lies.goes, at, strict=False)):
@@ -222,7 +222,7 @@ class Blocks:
 
 
 def _rows(every: int, at_once: int) -> int:
-    """Of a block, so that blocks are about as large as each other."""
+    """Return the rows of a block, so that blocks have about the same size."""
     count = -(-every // max(at_once, LEAST))
     rows = -(-every // count)
     return every if count == 1 else min(every, -(-rows // MULTIPLE) * MULTIPLE)

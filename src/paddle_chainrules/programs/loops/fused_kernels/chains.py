@@ -1,9 +1,9 @@
-"""Steps that go over the same rows, which are done some rows at a time.
+"""Steps that go over the same rows, and run on some rows at a time.
 
-A product of matrices that is larger than its factors, as the scores of attention are,
-is used up by what follows: by arithmetic and sums of each row, and by products that
-make less of it. All of that goes over blocks of rows, so that what is in between is as
-large as a block, which stays in the processor's cache.
+A product of matrices may be larger than its factors, as the scores of attention are.
+Later steps use it up: arithmetic and sums of each row, and products that make less of
+it. All of them go over blocks of rows. Then the intermediate results are as large as a
+block, which stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .by_block import Blocks, Dims
 from .plan import planned
 
 LARGE = 1 << 20
-"""Bytes of memory that blocks save, at least."""
+"""The least bytes of memory that blocks save."""
 
 LONG = 128
-"""Numbers of a row, at least."""
+"""The least entries of a row."""
 
 
 def in_blocks(
@@ -35,11 +35,11 @@ def in_blocks(
     placed: Mapping[Memory, View],
     sizes: Sizes,
 ) -> list[Step]:
-    """The same steps, with one for those that go block by block.
+    """Return the same steps, with one for those that go block by block.
 
     Args:
-        kept: memory that is not in between.
-        placed: what lies within other memory.
+        kept: memory that is no intermediate result.
+        placed: memory that lies within other memory.
     """
     makers = Counter(memory for step in steps for memory in {*step.writes})
     parted = {memory for memory, count in makers.items() if count > 1}
@@ -67,7 +67,7 @@ def in_blocks(
 
 
 def _bytes(steps: Sequence[Step], kept: Collection[Memory], sizes: Sizes) -> int:
-    """Of memory for what some steps write, in between."""
+    """Return the bytes of intermediate results that some steps write."""
     made = {memory for step in steps for memory in step.writes}
     read = {memory for step in steps for memory in step.reads}
     plan = planned(steps, {*kept} | (read - made), ())
@@ -76,11 +76,11 @@ def _bytes(steps: Sequence[Step], kept: Collection[Memory], sizes: Sizes) -> int
 
 
 class Places(NamedTuple):
-    """Where an access goes.
+    """The places that an access goes to.
 
     Attributes:
         along: the strides along many matrices, and their rows.
-        within: what is left, sizes and strides of what goes on.
+        within: the remaining dimensions: their sizes and strides.
     """
 
     offset: tuple[Extent, ...]
@@ -89,7 +89,7 @@ class Places(NamedTuple):
 
 
 class _Touched:
-    """What some steps read and write, by the memory in which that lies."""
+    """The memory that some steps read and write, by the root that it lies in."""
 
     def __init__(self, root: Callable[[Memory], Memory]) -> None:
         self._root = root
@@ -101,7 +101,7 @@ class _Touched:
         self.writes.update(map(self._root, step.writes))
 
     def meets(self, step: Step) -> bool:
-        """Whether another step has to stay before or after them."""
+        """Tell whether another step has to stay before or after them."""
         if not self.writes.isdisjoint(map(self._root, step.reads)):
             return True
         return not (self.reads | self.writes).isdisjoint(map(self._root, step.writes))
@@ -112,11 +112,11 @@ class _Chain:
 
     Args:
         parted: memory that several steps write.
-        root: of memory, that in which it lies.
+        root: the memory in which other memory lies.
 
     Attributes:
         axes: how many matrices there are, along each dimension, and rows of each.
-        inside: the steps, with which of their dimensions these are.
+        inside: the steps, each with the dimensions that are the axes.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class _Chain:
         self.axes: Shape = ()
         self.inside: list[tuple[Step, Dims]] = []
         self._made: dict[Memory, Places] = {}
-        """Of what is whole with each block."""
+        """The places of memory that is complete after each block."""
         self._touched = _Touched(root)
 
     def taken(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
-        """Take steps, of which the first is that product; those before and after."""
+        """Take steps, beginning with that product. Return those before and after."""
         first = steps[0].space
         if first is None or not self._grows(first):
             return [], []
@@ -156,7 +156,7 @@ class _Chain:
         return before, [step for step in steps if step not in gone]
 
     def own(self, needed: Collection[Memory]) -> list[Memory]:
-        """What is in between, of which nobody needs more than a block."""
+        """Return intermediate results of which nobody needs more than a block."""
         return [
             memory
             for memory, at in self._made.items()
@@ -169,11 +169,11 @@ class _Chain:
         return self.inside[0][0].writes[0]
 
     def bytes_of(self, kept: Collection[Memory]) -> int:
-        """What is in between as a whole takes."""
+        """Return the bytes that intermediate results take without blocks."""
         return _bytes([step for step, _ in self.inside], kept, self._sizes)
 
     def _grows(self, space: Space) -> bool:
-        """Whether matrices are larger than their factors."""
+        """Tell whether matrices are larger than their factors."""
         if not space.is_product or 0 in space.shape:
             return False
         *_, rows, columns, terms = space.shape
@@ -181,7 +181,7 @@ class _Chain:
         return grows and rows > 1 and columns >= LONG
 
     def _takes(self, step: Step) -> bool:
-        """Whether a step goes along, which is inside then."""
+        """Tell whether a step goes along; it is inside then."""
         space = step.space
         if space is None or 0 in space.shape:
             return False
@@ -211,7 +211,7 @@ class _Chain:
         return True
 
     def _dims(self, space: Space) -> Dims | None:
-        """Which dimensions are the axes, None for those of size 1."""
+        """Return which dimensions are the axes, None for those of size 1."""
         for each in space.reads:
             if (at := self._made.get(each.view.memory)) is None:
                 continue
@@ -225,7 +225,7 @@ class _Chain:
         return tuple(None if n == 1 else k for k, n in enumerate(self.axes))
 
     def _may_be_parted(self, space: Space, dims: Dims) -> bool:
-        """Whether parts have fixed sizes, and one matrix of a product each."""
+        """Tell whether parts have fixed sizes, and one matrix of a product each."""
         *many, rows = dims
         left = [n for k, n in enumerate(space.shape) if k not in many]
         if any(self._sizes.of(n).power for n in left):
@@ -247,7 +247,7 @@ class _Chain:
         return Places(each.view.offset, along, within)
 
     def _leads(self, memory: Memory, at: Places) -> bool:
-        """Whether blocks lie one after another in memory, from its beginning."""
+        """Tell whether blocks lie one after another in memory, from its beginning."""
         step = Extent(prod(size for _, size in at.within))
         for size, stride in zip(self.axes[::-1], at.along[::-1], strict=True):
             if size != 1 and stride != step:

@@ -104,7 +104,7 @@ def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> lis
 
 
 _LONG = 1024
-"""The number of terms from which on a sum does not begin with the bias.
+"""The number of terms above which a sum does not begin with the bias.
 
 It would round by several last places there, and would not be faster any more.
 """

@@ -102,8 +102,7 @@ class _Put:
         return self.put(x, paddle.zeros(self.index.shape, x.dtype), "assign")
 
     def own(self, g: Tensor) -> Any:
-        """Return the gradient of the tensor, whether it counts among the values or
-        not."""
+        """Return the gradient of the tensor, which may count among the values."""
         return g if self.with_self else self.cleared(g)
 
 

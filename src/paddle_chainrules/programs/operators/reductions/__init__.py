@@ -1,1 +1,1 @@
-"""Sums, norms, orders and what else goes along axes."""
+"""Sums, norms, orders and other operations along axes."""

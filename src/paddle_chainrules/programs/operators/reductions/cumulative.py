@@ -1,4 +1,4 @@
-"""Products and sums of what comes before each element."""
+"""Products and sums of the elements before each element."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ holds_for_complex("prod", "cumprod", "cumprod_grad")
 
 
 def _moved(x: Tensor, axis: int, steps: int) -> Tensor:
-    """What comes so many steps later along an axis, zeros at the end."""
+    """Return the values this many steps later along an axis, zeros at the end."""
     n = x.shape[axis]
     after = [0, 0] * x.ndim
     after[2 * axis + 1] = min(steps, n)
@@ -38,7 +38,7 @@ def _moved(x: Tensor, axis: int, steps: int) -> Tensor:
 
 
 def recurrence(factor: Tensor, term: Tensor, axis: int) -> Tensor:
-    """The solution of ``y[k] = term[k] + factor[k] * y[k + 1]`` along an axis."""
+    """Solve ``y[k] = term[k] + factor[k] * y[k + 1]`` along an axis."""
     steps = 1
     while steps < term.shape[axis]:
         term = term + factor * _moved(term, axis, steps)
@@ -95,7 +95,7 @@ def _logcumsumexp_grad_formula(
     exclusive: bool,
     reverse: bool,
 ) -> Tensor:
-    """By quotients of sums and the next ones, which are at most one."""
+    """Compute by quotients of neighbouring sums, which are at most one."""
     row = ops.reshape(x, [-1]) if flatten or not x.ndim else x
     shape, axis = row.shape, 0 if row.ndim == 1 else axis % row.ndim
     out, g = ops.reshape(out, shape), ops.reshape(out_grad, shape)

@@ -64,7 +64,10 @@ def _p_norm_grad(
     keepdim: bool,
     asvector: bool,
 ) -> Tensor:
-    """``g sign(x) (|x| / out)**(p - 1)``; 0 where all of x is 0, without a slope."""
+    """Return ``g sign(x) (|x| / out)**(p - 1)``.
+
+    It is 0, without a slope, where all of x is 0.
+    """
     p = single(porder)
     axes = [*range(x.ndim)] if asvector else axes_of(x, axis)
     out, g = spread(out, x, axes, keepdim), spread(out_grad, x, axes, keepdim)
@@ -88,7 +91,7 @@ def _p_norm_grad(
 
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
-    """``a / b``, and 0 where b is, of which the derivative with respect to b is NaN."""
+    """Return ``a / b``, and 0 where b is 0. The derivative by b is NaN there."""
     none = is_zero(b)
     one = paddle.ones_like(b)
     found = a / ops.where(none, one, b)
@@ -96,7 +99,7 @@ def _quotient(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _zero_without_slope(x: Tensor) -> Tensor:
-    """0 for x from 0 on, of which the derivative at 0 is NaN."""
+    """Return 0 for x from 0 on. The derivative at 0 is NaN."""
     return 0.0 * ops.sqrt(x)
 
 
@@ -124,7 +127,7 @@ def _dist_formula(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 @decompose_of("pdist")
 def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
-    """Only pairs of two rows, since the norm of a row less itself has no curvature."""
+    """Take only pairs of different rows: the norm of zero has no curvature."""
     rows, others = (paddle.to_tensor(i) for i in np.triu_indices(x.shape[0], 1))
     return paddle.linalg.norm(x[rows] - x[others], p=p, axis=-1)
 

@@ -36,7 +36,7 @@ define("nanmedian")
 
 
 def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
-    """The gradient where the second output says which elements the first one has."""
+    """Return the gradient where the second output gives the index of each element."""
     x, *how = call.args
     g, index = call.cotangent, call.outputs[1]
     if not x.ndim:
@@ -70,7 +70,7 @@ def _mode_reverse(call: Call) -> list[Any]:
 
 
 class Rows:
-    """A tensor as rows of what a reduction goes over, and back again."""
+    """A tensor as rows that a reduction goes over, and back in its first shape."""
 
     def __init__(self, x: Tensor, axes: list[int]) -> None:
         axes = axes if x.ndim else []
@@ -81,17 +81,17 @@ class Rows:
         self.count = math.prod(x.shape[i] for i in axes)
 
     def of(self, x: Tensor) -> Tensor:
-        """With a row along the last axis."""
+        """Return x with the row along the last axis."""
         if self._perm != [*range(len(self._perm))]:
             x = ops.transpose(x, self._perm)
         return ops.reshape(x, [*self.lead, self.count])
 
     def reduced(self, x: Tensor, count: int = 1) -> Tensor:
-        """What was found of each row, so many numbers."""
+        """Return the results of each row, this many values."""
         return ops.reshape(x, [*self.lead, count])
 
     def back(self, row: Tensor) -> Tensor:
-        """Of the first shape."""
+        """Return the rows in the first shape."""
         row = ops.reshape(row, self._shape)
         perm = self._perm
         if perm == [*range(len(perm))]:

@@ -50,13 +50,13 @@ holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
 
 
 def axes_of(x: Tensor, axis: Any) -> list[int]:
-    """Non-negative axes; all of them for none."""
+    """Return axes as non-negative integers; all of them for none."""
     given = [axis] if isinstance(axis, int) else [*(axis or [])]
     return sorted({int(a) % max(x.ndim, 1) for a in given}) or [*range(x.ndim)]
 
 
 def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
-    """A reduced tensor once more along the axes, of the shape of x."""
+    """Repeat a reduced tensor along the axes, in the shape of x."""
     if not x.ndim:
         return ops.reshape(g, [])
     if not keepdim or g.ndim != x.ndim:
@@ -66,7 +66,7 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 
 def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Divided by how many there are of these sizes, which may go along with a batch."""
+    """Divide by the product of these sizes, which may vary with a batch."""
     (found,) = SHARE.every([x, [*sizes]])
     return found
 
@@ -120,14 +120,16 @@ def _softmax_reverse(call: Call) -> list[Any]:
 
 
 def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
-    """What is left of the largest along axes, and that one, through which no gradient
-    goes."""
+    """Return x less its largest along axes, and that largest value.
+
+    No gradient goes through the largest value.
+    """
     top = ops.max(x, axes, True).detach()
     return x - top, top
 
 
 def _cut(below: Tensor) -> Tensor:
-    """At least -64, as Paddle has it."""
+    """Return values of at least -64, as Paddle does."""
     return ops.maximum(below, paddle.full([], -64.0, below.dtype))
 
 
