@@ -1,9 +1,9 @@
-"""Which operations of a program go into one loop.
+"""Grouping of a program's operations into loops.
 
-An operation on each element waits, from when its arguments are there, until something
-else needs its result, and then goes into one loop with all that it needs, and with
-others that are needed too and read the same. What is cheap is computed again in a later
-loop rather than kept: a loop takes as long as its memory.
+An elementwise operation waits from when its arguments exist until something else needs
+its result. Then it goes into one loop with all that it needs, and with other needed
+operations that read the same. Cheap results are computed again in a later loop and not
+kept: the time of a loop is that of its memory accesses.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from .elements.scalars import (
 )
 
 LEAVES = 4
-"""Tensors that an operation that waits may keep from being freed."""
+"""The most tensors that a waiting operation may keep from being freed."""
 
 STREAMS = 16
-"""Tensors that a loop reads, as far as it has a choice."""
+"""The most tensors that a loop reads, where it has a choice."""
 
 SIZE = 128
-"""Operations of a result in a loop, for more of which LLVM takes longer and longer."""
+"""The most operations of a result in a loop. With more, LLVM takes much longer."""
 
 OUTPUTS = 8
-"""Results of a loop that something needs."""
+"""The most results of a loop that something needs."""
 
 JOINED = 3
-"""Results that come before they are needed, and take memory until then."""
+"""The most results that are made before they are needed, and take memory until then."""
 
 STEPS = 6
-"""Operations that are repeated rather than to keep their result."""
+"""The most operations that are repeated so that their result is not kept."""
 
 LONG = 16384
-"""Elements below which calls cost more than memory."""
+"""The number of elements below which calls cost more than memory."""
 
 
 class Group(NamedTuple):
-    """Operations on elements of tensors of one shape, and sums of these, or maxima.
+    """Operations on elements of tensors of one shape, and sums or maxima of these.
 
     Attributes:
-        reads: of tensors from elsewhere, each to be broadcast to that shape.
-        outputs: what others need of the results.
+        reads: tensors from elsewhere, each to be broadcast to that shape.
+        outputs: the results that others need.
     """
 
     ops: tuple[Operation, ...]
@@ -68,7 +68,7 @@ class Group(NamedTuple):
 
     @property
     def reduced(self) -> dict[Value, tuple[Operation, Reduction]]:
-        """Which of the outputs are, and how."""
+        """Which of the outputs are reduced, and how."""
         pairs = ((op, reduction_of(op)) for op in self.ops)
         return {op.outputs[0]: (op, how) for op, how in pairs if how}
 
@@ -78,7 +78,7 @@ class Group(NamedTuple):
 
 
 def may_loop(op: Operation) -> bool:
-    """Whether an operation may be part of a loop."""
+    """Tell whether an operation may be part of a loop."""
     try:
         reads_of(op)
     except NoLoop:
@@ -87,20 +87,20 @@ def may_loop(op: Operation) -> bool:
 
 
 def is_long(op: Operation) -> bool:
-    """Whether an operation is sooner as part of a loop than of a larger operator."""
+    """Tell whether an operation is faster in a loop than in a larger operator."""
     return may_loop(op) and math.prod(loop_shape(op)) >= LONG
 
 
 def goes_into(op: Operation, value: Value) -> bool:
-    """Whether an operation may be in one loop with what gives it a value."""
+    """Tell whether an operation may share a loop with the one that gives it a value."""
     return may_loop(op)
 
 
 def reads_of(op: Operation) -> list[Read]:
-    """What an operation reads.
+    """Return what an operation reads.
 
     Raises:
-        NoLoop: it is no part of a loop.
+        NoLoop: it can't be part of a loop.
     """
     found: list[Read] = []
 
@@ -115,7 +115,7 @@ def reads_of(op: Operation) -> list[Read]:
 def grouped(
     ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
 ) -> list[Operation | Group]:
-    """The operations in an order in which they may run, in groups where they wait."""
+    """Return the operations in an order that can run, grouped where they wait."""
     return _Schedule(ops, given, outputs).found
 
 
@@ -129,21 +129,21 @@ class _Schedule:
         self.found: list[Operation | Group] = []
         self._given = {*given}
         self._waiting: dict[Value, Operation] = {}
-        """By their results, each after those that it needs."""
+        """Waiting operations by result, each after those that it needs."""
         self._leaves: dict[Value, frozenset[Value]] = {}
-        """What those that wait are computed of."""
+        """The values that each waiting operation is computed from."""
         self._steps: dict[Value, int] = {}
         self._parts: dict[Value, int] = {}
-        """The operations of a result, a bit for each."""
+        """The operations of a result, one bit for each."""
         self._bits = {op: 1 << i for i, op in enumerate(ops)}
         self._reads: dict[Operation, list[Read]] = {}
-        """Of operations that may be part of a loop."""
+        """What operations read that may be part of a loop."""
         for op in ops:
             with suppress(NoLoop):
                 self._reads[op] = reads_of(op)
         looped = self._reads.keys()
         self._kept = {*outputs}
-        """Results that something needs that is in no loop."""
+        """Results that something outside all loops needs."""
         self._users: dict[Value, set[Operation]] = {}
         self._takers: dict[Value, list[Operation]] = {}
         self._missing: dict[Operation, set[Value]] = {}
@@ -174,7 +174,7 @@ class _Schedule:
             self._users[v].discard(op)
 
     def _arrived(self, values: Iterable[Value]) -> None:
-        """Have those wait whose arguments are all there now, these among them."""
+        """Let operations wait whose arguments all exist now, these among them."""
         new = deque(values)
         while new:
             value = new.popleft()
@@ -208,7 +208,7 @@ class _Schedule:
         return few and not reduction_of(self._waiting[value])
 
     def _flush(self, values: Sequence[Value]) -> None:
-        """Have these computed, and what they need, some at a time."""
+        """Compute these and what they need, some at a time."""
         for i in range(0, len(values), OUTPUTS):
             some = (v for v in values[i : i + OUTPUTS] if v in self._waiting)
             if wanted := [*dict.fromkeys(some)]:
@@ -240,7 +240,7 @@ class _Schedule:
                 self._done(self._waiting.pop(v))
 
     def _places(self, order: Sequence[Value]) -> dict[Value, tuple[int, Shape]]:
-        """In which loop each is computed: the last that may be."""
+        """Return the loop in which each is computed: the last possible one."""
         shape = {v: loop_shape(self._waiting[v]) for v in order}
         inputs = {v: [x for x in self._waiting[v].inputs if x in shape] for v in order}
 
@@ -258,7 +258,7 @@ class _Schedule:
         return {v: (last[v], shape[v]) for v in order}
 
     def _with_others(self, values: list[Value]) -> list[Value]:
-        """And what is needed too, has their shape and reads the same."""
+        """Add other needed values that have their shape and read the same."""
         shapes = {loop_shape(self._waiting[v]) for v in values}
         leaves = frozenset().union(*(self._leaves[v] for v in values))
         most = len(values) + JOINED
@@ -299,7 +299,7 @@ class _Schedule:
 
 
 def _connected(ops: Sequence[Operation]) -> list[list[Operation]]:
-    """Parts that have no value in common."""
+    """Return parts that have no value in common."""
     root: dict[Value, Value] = {}
 
     def find(x: Value) -> Value:

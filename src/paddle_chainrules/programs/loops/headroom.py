@@ -16,15 +16,15 @@ except ImportError:  # Windows, which has no such limits
     resource = None  # type: ignore[assignment]
 
 NEEDED = 512 << 20
-"""Bytes. The library LLVM and a net's code take 200 MB of addresses, OpenBLAS 33."""
+"""The bytes needed. LLVM's library and a net's code take 200 MB, OpenBLAS 33 MB."""
 
 STATM = Path("/proc/self/statm")
 SIZE, DATA = 0, 5
-"""Where in that file, in pages, is what counts for a limit."""
+"""Positions in that file of the values, in pages, that count for a limit."""
 
 
 def need_headroom() -> None:
-    """Refuse to compile if memory might run out. The caller runs without code then.
+    """Refuse to compile if memory might run out. The caller then runs without code.
 
     Raises:
         MemoryError: a limit of this process leaves too little.

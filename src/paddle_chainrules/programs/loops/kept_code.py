@@ -38,7 +38,7 @@ MARK = ".loading"
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ANYTHING_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 LINKS = 40
-"""On the way to the folder, at most."""
+"""The most links on the way to the folder."""
 
 
 class Unfit(Exception):
@@ -106,7 +106,7 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _ended_a_process(mark: Path) -> bool:
-    """Tell whether a mark was left by a crash, and remove it."""
+    """Tell whether a crash left a mark, and remove the mark."""
     try:
         number = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
@@ -144,7 +144,7 @@ def _folder_and_key() -> tuple[Path, bytes] | None:
 
 
 _absolute: dict[str, str] = {}
-"""Folders by what the environment says of them, as they were at the first use."""
+"""Folders by their names in the environment, resolved at the first use."""
 
 
 def _folder(path: Path) -> Path:

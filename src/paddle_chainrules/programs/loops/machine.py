@@ -1,4 +1,4 @@
-"""Machine code by LLVM (the package llvmlite), once for all that is alike."""
+"""Machine code by LLVM (the package llvmlite), compiled once for equal texts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .text import TYPES
 from .threads import SHARED, symbols
 
 SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
-"""Of the numbers of a vector, in texts."""
+"""The sum of a vector's lanes, as texts write it."""
 
 Code = Callable[[bytes], bool]
-"""A function of a block of numbers and addresses; whether it was left."""
+"""A function of a block of numbers and addresses; tells whether it was left."""
 
 DECLARATIONS = (
     "\n".join(
@@ -41,17 +41,23 @@ DECLARATIONS = (
 
 _lock = new_lock(held_at_fork=True)  # LLVM has locks of its own
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
-"""By their text, for as long as a program has them, or they are among the last."""
+"""Functions by their text.
+
+They stay as long as a program has them, or they are among the last.
+"""
 
 LAST = 256
-"""Functions that stay, so that who makes the same net again need not wait again, nor
-pay: llvmlite leaves some 40 kB of each that it optimizes."""
+"""The number of functions that stay.
+
+A caller who makes the same net again need not wait again. Nor does it cost memory
+again: llvmlite leaves some 40 kB for each function that it optimizes.
+"""
 
 _last: OrderedDict[str, Code] = OrderedDict()
 
 
 def machine_code(texts: Sequence[str]) -> list[Code]:
-    """The function of each text, in which its name is ``@NAME``.
+    """Return the function of each text, in which its name is ``@NAME``.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -74,9 +80,9 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
 
 
 def begin_machine_code(texts: Sequence[str]) -> Callable[[], list[Code]]:
-    """Begin :func:`machine_code` on a thread of its own, and return what waits for it.
+    """Begin :func:`machine_code` on its own thread; return a function that waits.
 
-    LLVM runs without the lock of Python's, so that calls go on meanwhile.
+    LLVM runs without Python's lock, so that calls go on meanwhile.
     """
     found: list[list[Code]] = []
 
@@ -98,14 +104,14 @@ def begin_machine_code(texts: Sequence[str]) -> Callable[[], list[Code]]:
 
 
 def _without_comments(text: str) -> str:
-    """What is compiled, which is the same wherever it came from."""
+    """Return the text that is compiled, without its origin."""
     return "\n".join(row for row in text.split("\n") if not row.startswith("  ;"))
 
 
 def module_text(
     texts: Sequence[str], names: Sequence[str], products: Library | None
 ) -> str:
-    """All of a module: these functions by their names, and what they call."""
+    """Return a module: these functions by their names, and those that they call."""
     own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
     body = "\n".join(own)
     called = [
@@ -151,7 +157,7 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
 
 
 def _linked(llvm: Any, code: bytes, names: Sequence[str], machine: Any) -> list[Code]:
-    """The functions of these names in a module's code."""
+    """Return the functions of these names in a module's code."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -159,7 +165,7 @@ def _linked(llvm: Any, code: bytes, names: Sequence[str], machine: Any) -> list[
 
 
 def target_machine() -> Any:
-    """Return what makes machine code of modules: for this processor, or a level."""
+    """Return the compiler for this processor, or for a level."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
@@ -171,7 +177,7 @@ def target_machine() -> Any:
 
 
 def _object(llvm: Any, text: str, names: Sequence[str], machine: Any) -> bytes:
-    """The code of a module, of which these functions are called from outside."""
+    """Return a module's code. These functions are called from outside."""
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -187,7 +193,7 @@ def _object(llvm: Any, text: str, names: Sequence[str], machine: Any) -> bytes:
 
 
 def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> None:
-    """Of the functions that loops might call, those for vectors that none has."""
+    """Drop the vector functions that no loop calls after all."""
     for function in module.functions:
         if not function.is_declaration and function.name not in names:
             function.linkage = "internal"

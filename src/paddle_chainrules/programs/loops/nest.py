@@ -1,4 +1,4 @@
-"""Loops over the elements of views, as text of LLVM's."""
+"""Loops over the elements of views, as LLVM text."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ METADATA = """
 !1 = distinct !{!1, !2}
 !2 = !{!"llvm.loop.parallel_accesses", !0}
 """
-"""No element is written before another is read, wherever the outputs are."""
+"""Metadata: no element is written before another is read, wherever outputs are."""
 
 
 class Access(NamedTuple):
-    """What a nest of loops reads, or writes.
+    """The reads or writes of a nest of loops to one view.
 
     Attributes:
         strides: elements from one place to the next, along each dimension of the nest.
-        reduction: how one is made of many, along the dimensions of stride 0.
+        reduction: how one entry is made of many, along the dimensions of stride 0.
     """
 
     view: View
@@ -37,21 +37,21 @@ class Access(NamedTuple):
 
 
 Body = Callable[[Sequence[str]], Sequence[str]]
-"""Of the elements that are read, those that are written."""
+"""A function of the elements read that gives the elements to write."""
 
 
 class Nest:
-    """Loops over a shape around what is done to an element of each access.
+    """Loops over a shape, around a body for the elements of each access.
 
-    Neighbouring dimensions are one loop where all accesses go on from one to the next
-    as within one. Sums and maxima along the innermost loop are carried from one
-    iteration to the next, in any order; along the others they are made in memory, in
-    their order.
+    Neighbouring dimensions are one loop where all accesses continue from one to the
+    next as within one. Sums and maxima along the innermost loop are carried from one
+    iteration to the next, in any order. Along the other loops they are made in memory,
+    in order.
 
     Args:
-        address: the name of a pointer to the first element of a view.
-        shared: which of its loops threads share, if any; what is added up in memory is
-            there already then.
+        address: gives the name of a pointer to the first element of a view.
+        shared: the loop that threads share, if any. Memory that sums are added up in
+            is already filled then.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Nest:
         self._sizes, self._address, self._shared = sizes, address, shared
         self._carried: dict[int, Carried] = {}
         self._added: dict[int, Reduction] = {}
-        """What is reduced in memory, by place among the accesses."""
+        """Reductions in memory, by place among the accesses."""
         for k, each in enumerate(self._accesses):
             along = [loop.strides[k] for loop in self._loops]
             if each.reduction and along and along[-1] == ZERO:
@@ -80,14 +80,14 @@ class Nest:
                 self._added[k] = each.reduction
 
     def write(self, body: Body) -> None:
-        """Have the text of it."""
+        """Write its text."""
         if self._shared is None:
             self.prepare()
         pointers = [self._address(each.view) for each in self._accesses]
         self._level(0, pointers, body)
 
     def prepare(self) -> None:
-        """Have the text of what comes before: zeros, to which is added in memory."""
+        """Write the text that comes before: zeros to which loops add in memory."""
         for k, how in self._added.items():
             view = self._accesses[k].view
             fill(self._text, view, self._address(view), self._sizes, how.start)
@@ -155,7 +155,7 @@ def fill(text: Text, view: View, pointer: str, sizes: Sizes, number: str) -> Non
 def shared_loop(
     shape: Shape, reads: Sequence[Access], writes: Sequence[Access], sizes: Sizes
 ) -> int | None:
-    """Which loop of a nest threads may share: each writes memory of its own there."""
+    """Return the loop that threads may share: each writes memory of its own there."""
     if {each.view.memory for each in reads} & {each.view.memory for each in writes}:
         return None
     for depth, loop in enumerate(_loops(shape, [*reads, *writes], sizes)):

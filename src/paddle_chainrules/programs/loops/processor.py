@@ -72,5 +72,5 @@ def level() -> str:
 
 
 def needed(name: str) -> list[str]:
-    """The instructions of a level, as LLVM calls them."""
+    """Return the instructions of a level, as LLVM calls them."""
     return " ".join(ADDED[: LEVELS.index(name) + 1]).split()

@@ -1,4 +1,4 @@
-"""What a step does at each place of a shape, of which some may be done at a time."""
+"""The places of a step's shape, some of which may be done at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .views import View, along
 Address = Callable[[View], str]
 
 FIXED = Sizes(None)
-"""None of the sizes within a part goes along with the number of samples."""
+"""Sizes within a part do not vary with the number of samples."""
 
 
 ROWS, COLUMNS, TERMS = -3, -2, -1
@@ -26,9 +26,9 @@ class Part(NamedTuple):
     """Some of the places of a space.
 
     Attributes:
-        shape: how many, along each dimension.
+        shape: how many there are, along each dimension.
         reads, writes: the strides along these.
-        adds: of one bit, whether sums of products are added to what is there.
+        adds: a name of one bit: whether sums of products are added to the old content.
     """
 
     shape: Shape
@@ -41,10 +41,10 @@ class Space(NamedTuple):
     """The places of a step.
 
     Attributes:
-        shape: for products of matrices how many, then rows, columns and terms.
+        shape: for products of matrices their number, then rows, columns and terms.
         reads, writes: the strides along it, 0 where something is repeated or reduced.
-        write: has the text for some of it, of one product of matrices.
-        is_product: whether it is of these.
+        write: writes the text for some of it, of one product of matrices.
+        is_product: whether it is a space of products.
     """
 
     shape: Shape
@@ -60,7 +60,7 @@ def of_nest(
     writes: Sequence[Access],
     body: Callable[[Sequence[str], Text], Sequence[str]],
 ) -> Space:
-    """The space of a nest of loops."""
+    """Return the space of a nest of loops."""
 
     def write(text: Text, part: Part, address: Address) -> None:
         nest = Nest(text, part.shape, part.reads, part.writes, FIXED, address)
@@ -70,10 +70,10 @@ def of_nest(
 
 
 def of_product(found: Product, out: View, note: str, sizes: Sizes) -> Space:
-    """The space of products of matrices.
+    """Return the space of products of matrices.
 
     Args:
-        out: where they go, in their shape.
+        out: the results, in their shape.
         note: a comment.
     """
     *batch, _, columns = found.shape
@@ -113,6 +113,6 @@ def of_product(found: Product, out: View, note: str, sizes: Sizes) -> Space:
 
 
 def _turned(view: View, is_turned: bool) -> tuple[Extent, ...]:
-    """The strides of matrices, along what are rows when they are multiplied first."""
+    """Return the strides of matrices, as those of rows and columns of a product."""
     strides = view.strides[-2:]
     return strides[::-1] if is_turned else strides

@@ -1,4 +1,4 @@
-"""What a stretch of a program does to memory, step by step."""
+"""The effects of part of a program on memory, step by step."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Step:
     Attributes:
         reads: the memory that it reads.
         writes: the memory that it writes, all of it.
-        over: by what it writes, what it reads at the same places, at no others, and so
-            may overwrite.
-        write: has the text of it.
-        copy: where it copies from, and where to, if that is all that it does.
-        clears: whether all that it does is to write zeros.
-        may_leave: whether it may leave the function, where a number is out of range.
-        is_long: whether it is left where the flag is up.
-        space: its places, of which some may be done at a time.
-        shared: how many operations on numbers it is, if threads may share its loops.
-        prepare: has the text of what one thread does before, if they do.
+        over: for each memory that it writes, those that it reads at the same places and
+            no others, and so may overwrite.
+        write: writes its text.
+        copy: the source and target, if all it does is copy.
+        clears: whether it only writes zeros.
+        may_leave: whether it may leave the function where an index is out of range.
+        is_long: whether it stops where the flag is set.
+        space: its places, some of which may be done at a time.
+        shared: how many arithmetic operations it has, if threads may share its loops.
+        prepare: writes the text that one thread runs before, if they do.
     """
 
     reads: tuple[Memory, ...]
@@ -54,12 +54,12 @@ class Step:
 
 
 class Steps:
-    """The steps of operations that follow one another.
+    """The steps of consecutive operations.
 
     Attributes:
         has_products: whether a library multiplies.
         inputs: values from elsewhere, in the order in which they are met.
-        views: where each value lies that was met.
+        views: the place of each value that was met.
         found: the steps so far.
         ops: the operations so far.
     """
@@ -72,10 +72,10 @@ class Steps:
         self.ops: list[Operation] = []
 
     def add(self, part: Operation | Group) -> None:
-        """Go on with an operation, or with a group of these.
+        """Add an operation, or a group of operations.
 
         Raises:
-            NoLoop: there is no rule for it; nothing has changed then.
+            NoLoop: there is no rule for it. Nothing has changed then.
         """
         before = {**self.inputs}, {**self.views}, len(self.found)
         try:
@@ -90,7 +90,7 @@ class Steps:
         self.ops += part.ops if isinstance(part, Group) else [part]
 
     def view(self, value: Value) -> View:
-        """Where a value lies."""
+        """Return where a value lies."""
         if value not in self.views:
             if value.dtype not in TYPES:
                 raise NoLoop
@@ -98,15 +98,15 @@ class Steps:
         return self.views[value]
 
     def is_whole(self, view: View) -> bool:
-        """Whether it is all of its memory, without gaps and in its order."""
+        """Tell whether it is all of its memory, without gaps and in order."""
         whole = view.memory.extent == self.sizes.product(view.shape)
         return whole and not view.offset and is_dense(view, self.sizes)
 
     def placed(self, ends: Collection[Memory]) -> dict[Memory, View]:
-        """What is computed in its place within an end, to which it was to be copied.
+        """Return what is computed in its place within an end that would copy it.
 
-        These copies are no steps any more, and what is zero there is so from the start.
-        Where something else is written first, they come after it.
+        These copies are no steps any more, and steps that write zeros there come first.
+        Where another step writes to the end, a copy remains a step, after it.
         """
         given = {view.memory for view in self.inputs.values()}
         made = {m for s in self.found if not (s.copy or s.clears) for m in s.writes}
@@ -132,24 +132,24 @@ class Steps:
         return found
 
     def new(self, value: Value) -> View:
-        """Memory of a value's own."""
+        """Return memory of a value's own."""
         if value.dtype not in TYPES:
             raise NoLoop
         self.views[value] = found = dense(value, self.sizes)
         return found
 
     def dense(self, value: Value) -> View:
-        """Where a value lies without gaps."""
+        """Return where a value lies without gaps."""
         view = self.view(value)
         return view if is_dense(view, self.sizes) else self.copied(view, _like(value))
 
     def copied(self, view: View, to: Value) -> View:
-        """The elements of a view in memory of a value's own."""
+        """Copy the elements of a view into memory of a value's own."""
         self.copy(view, found := self.new(to))
         return found
 
     def duplicate(self, value: Value, to: Value) -> View:
-        """A copy, in which others may write."""
+        """Return a copy that others may write into."""
         found = self.copied(self.view(value), to)
         # It stays a step, since what it copies is to stay as it is.
         self.found[-1] = replace(self.found[-1], copy=None)
@@ -253,7 +253,7 @@ class Steps:
         body: Callable[[Sequence[str], Text], Sequence[str]],
         each: int = 1,
     ) -> None:
-        """A nest of loops.
+        """Add a nest of loops.
 
         Args:
             each: operations on an element.
@@ -284,7 +284,7 @@ class Steps:
         self.found.append(step)
 
     def zeros(self, value: Value) -> View:
-        """A value of zeros."""
+        """Make a value of zeros."""
         view, sizes = self.new(value), self.sizes
 
         def write(text: Text, address: Address) -> None:
@@ -299,7 +299,7 @@ class Steps:
 
 
 def _same_places(each: Access, reads: Sequence[Access]) -> list[Memory]:
-    """What is read where an access writes, at the same time, and nowhere else."""
+    """Return what is read where an access writes, at that time and nowhere else."""
     own = each.view
     alike = [
         r.strides == each.strides
@@ -317,7 +317,7 @@ def _like(value: Value) -> Value:
 
 
 def _reduced(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
-    """The strides of what is reduced along what it is made of."""
+    """Return the strides of a reduced view along the shape that it is made of."""
     kept, rest = kept_dims(op), iter(view.strides)
     if len(view.shape) == len(shape):  # what is gone is there as 1
         return tuple(s if k in kept else ZERO for k, s in enumerate(rest))
@@ -325,11 +325,11 @@ def _reduced(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
 
 
 WRITTEN: dict[str, Callable[[Steps, Operation], None]] = {}
-"""Of operators that write one part of their result after another."""
+"""Rules of operators that write one part of their result after another."""
 
 
 def written_as(*names: str) -> Callable[[Any], Any]:
-    """A decorator: the rule of these operators, given the steps so far."""
+    """Register the rule of these operators, given the steps so far, as a decorator."""
 
     def put(rule: Any) -> Any:
         WRITTEN.update(dict.fromkeys(names, rule))

@@ -1,4 +1,4 @@
-"""A function of LLVM's as text that is written line by line."""
+"""An LLVM function as text that is written line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = {
     "int32": "i32",
     "int64": "i64",
 }
-"""Of LLVM, by dtype."""
+"""LLVM's types, by dtype."""
 
 BYTES = {"float32": 4, "float64": 8, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}
 
@@ -25,11 +25,11 @@ FLAG = 1
 """The place in the block of the address of a flag that tells to stop."""
 
 PARALLEL = "!llvm.access.group !0"
-"""Of what an innermost loop reads and writes, in any order of its iterations."""
+"""Mark of the reads and writes of an innermost loop, in any order of iterations."""
 
 
 def in_memory(dtype: str) -> str:
-    """The type in which an element lies in memory."""
+    """Return the type in which an element lies in memory."""
     return "i8" if dtype == "bool" else TYPES[dtype]
 
 
@@ -52,10 +52,10 @@ class Carried(NamedTuple):
 class Text:
     """A function of ``%block``, numbers and addresses, and maybe of ``%work``, memory.
 
-    It gives whether it was left before its end.
+    It returns whether it was left before its end.
 
     Args:
-        head: how it begins: linkage, name, what it is given, attributes.
+        head: how it begins: linkage, name, parameters, attributes.
 
     Attributes:
         head: how it begins.
@@ -67,7 +67,7 @@ class Text:
         self.head = head
         self.lines: list[str] = []
         self._first: list[str] = []
-        """What is computed once, before all else."""
+        """Instructions that are computed once, before all others."""
         self._block = "start"
         self._fresh = itertools.count()
         self._numbers: dict[object, str] = {}
@@ -75,17 +75,17 @@ class Text:
         self.is_shared = False
 
     def name(self, stem: str = "v") -> str:
-        """A name that nothing has."""
+        """Return a name that nothing has."""
         return f"%{stem}.{next(self._fresh)}"
 
     def put(self, instruction: str, stem: str = "v") -> str:
-        """An instruction, and the name of what it gives."""
+        """Write an instruction, and return the name of its result."""
         found = self.name(stem)
         self.lines.append(f"{found} = {instruction}")
         return found
 
     def line(self, text: str) -> None:
-        """An instruction that gives nothing, or a comment."""
+        """Write an instruction without a result, or a comment."""
         self.lines.append(text)
 
     def _once(self, key: object, instruction: str, stem: str) -> str:
@@ -95,13 +95,13 @@ class Text:
         return self._numbers[key]
 
     def argument(self, place: int, kind: str, stem: str) -> str:
-        """What stands at a place of the block: a number (i64) or an address (ptr)."""
+        """Return what a place of the block holds: a number (i64), an address (ptr)."""
         at = f"getelementptr inbounds i64, ptr %block, i64 {place}"
         where = self._once(("at", place), at, "at")
         return self._once((place, kind), f"load {kind}, ptr {where}", stem)
 
     def moved(self, base: str, dtype: str, terms: Sequence[Extent]) -> str:
-        """The address so many elements further."""
+        """Return the address this many elements further."""
         steps = self.number(*terms)
         if steps == "0":
             return base
@@ -110,7 +110,7 @@ class Text:
         return self._once(place, place, "at")
 
     def along(self, base: str, kind: str, stride: Extent, index: str) -> str:
-        """The address so many strides further, of elements of a type, in a loop."""
+        """Return the address this many strides further, for use in a loop."""
         if stride == ZERO:
             return base
         steps = index
@@ -119,24 +119,24 @@ class Text:
         return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}", "p")
 
     def further(self, base: str, kind: str, count: int) -> str:
-        """The address so many elements of a type further, where it is computed now."""
+        """Return the address this many elements further, where it is computed now."""
         if not count:
             return base
         return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}", "p")
 
     def on_stack(self, count: int, align: int, key: object = "stack") -> str:
-        """The address of so many bytes that last as long as the call."""
+        """Return the address of this many bytes that last as long as the call."""
         return self._once(key, f"alloca [{count} x i8], align {align}", "stack")
 
     def aligned(self, base: str, align: int) -> str:
-        """The next address that is a multiple of a number."""
+        """Return the next address that is a multiple of a number."""
         number = self._once(("int", base), f"ptrtoint ptr {base} to i64", "int")
         up = self._once(("up", base), f"add i64 {number}, {align - 1}", "int")
         down = self._once(("down", base), f"and i64 {up}, {-align}", "int")
         return self._once(("ptr", base), f"inttoptr i64 {down} to ptr", "at")
 
     def number(self, *terms: Extent) -> str:
-        """The sum of these."""
+        """Return the sum of these."""
         found = str(sum(term.factor for term in terms if not term.power))
         for term in terms:
             if term.power and term.factor:
@@ -155,11 +155,11 @@ class Text:
         return self._once(term, f"mul i64 {below}, {n}", "size")
 
     def begin(self, rows: Sequence[str]) -> None:
-        """Instructions before all others."""
+        """Write instructions before all others."""
         self._first[:0] = rows
 
     def part(self, count: str) -> tuple[str, str]:
-        """Of so many iterations, those of this thread: the first, and the one after."""
+        """Return this thread's iterations: the first, and the one after the last."""
         if not self.is_shared:
             return "0", count
         before = self.put(f"mul i64 {count}, %thread")
@@ -175,7 +175,7 @@ class Text:
         parallel: bool = False,
         start: str = "0",
     ) -> Iterator[str]:
-        """A loop around what is written meanwhile; gives the name of its index."""
+        """Write a loop around what is written meanwhile; give the name of its index."""
         k = next(self._fresh)
         before, i = self._block, f"%i.{k}"
         head = [f"br label %head.{k}", f"head.{k}:"]
@@ -195,14 +195,14 @@ class Text:
         self._block = f"done.{k}"
 
     def leave_if(self, condition: str) -> None:
-        """Go no further where this is true."""
+        """Leave the function where this is true."""
         following = f"on.{next(self._fresh)}"
         go = f"br i1 {condition}, label %left, label %{following}"
         self.lines += [go, f"{following}:"]
         self._block, self._is_left = following, True
 
     def leave_if_told(self) -> None:
-        """Go no further where the flag is up."""
+        """Leave the function where the flag is set."""
         flag = self.argument(FLAG, "ptr", "flag")
         now = self.put(f"load volatile i32, ptr {flag}", "now")
         self.leave_if(self.put(f"icmp ne i32 {now}, 0", "stop"))

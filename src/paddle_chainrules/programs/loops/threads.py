@@ -1,8 +1,9 @@
-"""Loops that the threads of OpenMP share, as many as the caller has set.
+"""Loops that OpenMP threads share, as many threads as the caller has set.
 
-Paddle brings the library whose threads its products have too: one, unless
-OMP_NUM_THREADS is set before Paddle is imported. Each thread does a stretch of one loop
-of a step's, in which nothing is added up, so that results have the same bits.
+Paddle brings the library whose threads its products use too. There is one thread,
+unless OMP_NUM_THREADS is set before Paddle is imported. Each thread does a stretch of
+one loop of a step. Nothing is added up in that loop, so that results have the same
+bits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .extents import Extent
 from .text import Text
 
 LEAST = 1 << 20
-"""Operations on numbers, of which fewer are sooner done by one thread."""
+"""The fewest arithmetic operations that threads share. One thread does fewer sooner."""
 
 least = ctypes.c_int64(LEAST)
 """The same, as it is read at each call."""
@@ -26,12 +27,12 @@ least = ctypes.c_int64(LEAST)
 
 @in_child_of_fork
 def _share_nothing() -> None:
-    """Not to wait for threads that are not here."""
+    """Do not wait for threads that do not exist here."""
     least.value = sys.maxsize
 
 
 PREFIX = "paddle_chainrules.openmp"
-"""What the texts call the library's functions, whatever others are in the process."""
+"""The prefix by which texts call the library, whatever others are in the process."""
 
 NAMES = {
     "parallel": "GOMP_parallel",
@@ -42,7 +43,7 @@ NAMES = {
 
 @cache
 def symbols() -> dict[str, int]:
-    """Addresses of what the texts call, for llvmlite's ``add_symbol``."""
+    """Return addresses of functions that texts call, for llvmlite's ``add_symbol``."""
     handle = openmp()
     found = {f"{PREFIX}.least": ctypes.addressof(least)}
     for own, name in NAMES.items():
@@ -54,7 +55,7 @@ def symbols() -> dict[str, int]:
 
 
 def may_share(count: Extent | None) -> bool:
-    """Whether threads share what is so many operations on numbers."""
+    """Tell whether threads share this many arithmetic operations."""
     return (
         count is not None
         and (count.power > 0 or count.factor >= LEAST)
@@ -64,10 +65,13 @@ def may_share(count: Extent | None) -> bool:
 
 
 FIRST = 1
-"""Where in what a shared function is given the addresses begin, after its own."""
+"""The place of the addresses in a shared function's arguments, after its own."""
 
 HEAD = "internal i1 @NAME.step(ptr %given, i64 %thread, i64 %threads) noinline"
-"""How such a function begins: ``Text.part`` has which thread it is, of how many."""
+"""The beginning of a shared function.
+
+``Text.part`` has which thread it is, and how many there are.
+"""
 
 SHARED = f"""
 declare void @{PREFIX}.parallel(ptr, ptr, i32, i32)
@@ -96,11 +100,14 @@ one:
   ret void
 }}
 """
-"""``@shared`` has a function done by all threads, or by one where that is little."""
+"""The function ``@shared``, which runs a function on all threads, or on one.
+
+It runs on one thread where there is little to do.
+"""
 
 
 def beginning(names: Sequence[str]) -> list[str]:
-    """What a shared function begins with: these addresses of what it is given."""
+    """Return the first lines of a shared function: the addresses that it is given."""
     rows = []
     for place, name in enumerate(names, FIRST):
         rows.append(f"{name}.at = getelementptr i64, ptr %given, i64 {place}")
@@ -111,7 +118,7 @@ def beginning(names: Sequence[str]) -> list[str]:
 def write_call(
     text: Text, function: str, addresses: Sequence[str], count: Extent
 ) -> None:
-    """Write a call by which threads share a function of so many operations."""
+    """Write a call by which threads share a function of this many operations."""
     size = 8 * (FIRST + len(addresses))
     given = text.on_stack(size, 8, ("given", size))
     for place, pointer in enumerate(addresses, FIRST):

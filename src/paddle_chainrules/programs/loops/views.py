@@ -1,6 +1,6 @@
-"""Where the elements of values lie: in which memory, from where on, how far apart.
+"""Places of values' elements: their memory, offset and strides.
 
-Reshaping, slices, transposition and expansion are other places of the same memory, and
+Reshaping, slices, transposition and expansion give other places of the same memory, and
 cost nothing.
 """
 
@@ -19,7 +19,7 @@ class Memory:
 
     Attributes:
         value: the first value that lies there.
-        extent: how many elements.
+        extent: how many elements there are.
         dtype: of each.
     """
 
@@ -30,10 +30,10 @@ class Memory:
 
 
 class View(NamedTuple):
-    """Where the elements of a value are.
+    """The places of a value's elements.
 
     Attributes:
-        offset: of the first one, a sum.
+        offset: the place of the first one, as a sum.
         strides: elements from one place to the next, along each dimension.
     """
 
@@ -43,28 +43,28 @@ class View(NamedTuple):
     strides: tuple[Extent, ...]
 
     def moved(self, k: int, *starts: Extent) -> tuple[Extent, ...]:
-        """The offset of what begins at a place along a dimension, a sum."""
+        """Return the offset of a part that begins along a dimension, as a sum."""
         steps = (self.strides[k].times(start) for start in starts if start.factor)
         return (*self.offset, *steps)
 
 
 def dense(value: Value, sizes: Sizes) -> View:
-    """A value in memory of its own."""
+    """Return a value in memory of its own."""
     memory = Memory(value, sizes.product(value.shape))
     return View(memory, (), value.shape, sizes.strides(value.shape))
 
 
 def is_dense(view: View, sizes: Sizes) -> bool:
-    """Whether the elements lie in their order without gaps."""
+    """Tell whether the elements lie in order without gaps."""
     rows = zip(view.shape, view.strides, sizes.strides(view.shape), strict=True)
     return all(size == 1 or stride == own for size, stride, own in rows)
 
 
 def along(view: View, shape: Shape) -> tuple[Extent, ...]:
-    """The strides of a view that is broadcast to a shape, 0 where it is repeated.
+    """Return the strides of a view broadcast to a shape, 0 where it is repeated.
 
     Raises:
-        NoLoop: it can't be.
+        NoLoop: it can't be broadcast.
     """
     missing = len(shape) - len(view.shape)
     if missing < 0:
@@ -76,7 +76,7 @@ def along(view: View, shape: Shape) -> tuple[Extent, ...]:
 
 
 def reshaped(view: View, shape: Shape, sizes: Sizes) -> View:
-    """The same elements in another shape.
+    """Return the same elements in another shape.
 
     Raises:
         NoLoop: they have gaps between them.
@@ -92,7 +92,7 @@ def reshaped(view: View, shape: Shape, sizes: Sizes) -> View:
 
 
 Rule = Callable[[View, Operation, Sizes], Sequence[View]]
-"""Of the view of the first argument, where the results lie."""
+"""A function of the view of the first argument that gives those of the results."""
 
 RULES: dict[str, Rule] = {}
 
@@ -151,10 +151,10 @@ def _strided_slice_view(view: View, op: Operation, sizes: Sizes) -> Sequence[Vie
 
 
 def stepped(view: View, axis: int, start: Any, step: Any, sizes: Sizes) -> View:
-    """From a place on, some places further each time, or back.
+    """Return the places from one on, at a constant step forward or backward.
 
     Raises:
-        NoLoop: these are no numbers.
+        NoLoop: these are not integers.
     """
     if type(start) is not int or type(step) is not int or not step:
         raise NoLoop
@@ -186,13 +186,13 @@ def _diagonal_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 def diagonal(view: View, where: Sequence[int], shape: Shape, sizes: Sizes) -> View:
-    """The diagonal of two dimensions, which is the last one then.
+    """Return the diagonal of two dimensions, which becomes the last dimension.
 
     Args:
-        where: how far above, and which dimensions.
+        where: how far above the main diagonal, and which dimensions.
 
     Raises:
-        NoLoop: one of these goes along with the number of samples.
+        NoLoop: one of these varies with the number of samples.
     """
     rank = len(view.shape)
     offset, down, along = where[0], where[1] % rank, where[2] % rank
@@ -243,7 +243,7 @@ def _getitem_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 def _every_index(index: Any, rank: int) -> list[Any]:
-    """A number, a slice, or None for a new one, for each dimension in turn.
+    """Return for each dimension an integer, a slice, or None for a new one.
 
     Raises:
         NoLoop: there is something else, such as a tensor.
@@ -282,7 +282,7 @@ def _parts(
     counts: Sequence[Extent],
     strides: tuple[Extent, ...],
 ) -> list[View]:
-    """One after another along a dimension, so many places each."""
+    """Return parts along a dimension, one after another, of these many places."""
     return [
         View(view.memory, view.moved(axis, *_sum(counts[:i])), out.shape, strides)
         for i, out in enumerate(op.outputs)
@@ -290,7 +290,7 @@ def _parts(
 
 
 def _sum(terms: Sequence[Extent]) -> list[Extent]:
-    """The same sum in a term for each power."""
+    """Return the same sum with one term for each power."""
     found: dict[int, int] = {}
     for factor, power in terms:
         found[power] = found.get(power, 0) + factor
@@ -298,10 +298,10 @@ def _sum(terms: Sequence[Extent]) -> list[Extent]:
 
 
 def _place(view: View, axis: int, start: int, sizes: Sizes) -> Extent:
-    """Where a slice begins.
+    """Return where a slice begins.
 
     Raises:
-        NoLoop: it is one of samples, of which there may be too few.
+        NoLoop: it is along the samples, and there may be too few of them.
     """
     size = view.shape[axis]
     if start and sizes.of(size).power:

@@ -148,8 +148,7 @@ class Operator:
         return [*result] if isinstance(result, list | tuple) else [result]
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
-        """Return the arguments that Paddle's operator overwrites, with their
-        outputs."""
+        """Return the arguments that Paddle's operator overwrites, and the outputs."""
         if not self.writes or (self.still is not None and self.still(*args)):
             return {}
         return self.writes

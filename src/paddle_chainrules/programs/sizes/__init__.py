@@ -1,1 +1,1 @@
-"""Which sizes go along with the number of samples, so that one program serves any."""
+"""Sizes that vary with the number of samples, so that one program serves any."""

@@ -1,8 +1,9 @@
-"""Whether a program that was captured for one size of a batch serves any size.
+"""Tests whether a program captured for one batch size serves any size.
 
-Two captures tell, for two sizes: if their operations and the numbers in these are the
-same, and the size and its multiples are nothing else in one of them, that one is for
-any size. A function that decides by the size is none of these; who asks must know that.
+Two captures, for two sizes, show it. Their operations and the numbers in these must be
+the same. In one of them, the size and its multiples must mean nothing else. Then the
+program is for any size. A function that decides by the size is not such a program, and
+the caller must know that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .samples import ANY, SIZED, Samples
 
 
 class Line(Protocol):
-    """What a :class:`.program.Program` is for this: operations one after another."""
+    """The part of :class:`.program.Program` that this uses: operations in order."""
 
     @property
     def inputs(self) -> Sequence[Value]: ...
@@ -42,14 +43,14 @@ def samples_of(
     most: int = ANY,
     known: frozenset[int] = frozenset(),
 ) -> Samples | None:
-    """What of a program for one size goes along with it, where it serves any size.
+    """Return what varies with the size in a program for one size that serves any.
 
     None where it does not do the same as another for another size, or one of these is
     more than it may serve.
 
     Args:
         most: the largest size that it serves.
-        known: sizes that go along with it in what the program is a part of.
+        known: sizes that vary with it in the larger program that it is a part of.
     """
     if max(size, its_size) > most:
         return None
@@ -98,7 +99,7 @@ class _Pairs:
         )
 
     def same(self, one: Any, other: Any) -> bool:
-        """Whether two arguments are the same, but for values that are pairs."""
+        """Tell whether two arguments are the same, except for paired values."""
         if type(one) is not type(other):
             return False
         if isinstance(one, Value):
@@ -119,7 +120,10 @@ class _Pairs:
         return self._same_sizes(one.shape, other.shape)
 
     def _same_sizes(self, one: Sequence[int], other: Sequence[int]) -> bool:
-        """But for multiples of the size, which are to be nothing else by chance."""
+        """Tell whether sizes are the same, except for multiples of the batch size.
+
+        These multiples must not be other sizes by chance.
+        """
         for n, m in zip(one, other, strict=False):
             (self._constant if n == m else self._varying).add(n)
             if n != m and (n % self._size or n * self._its_size != m * self._size):
@@ -128,7 +132,7 @@ class _Pairs:
 
 
 def is_same_tensor(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors hold the same."""
+    """Tell whether two tensors hold the same."""
     if one is other:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:

@@ -1,8 +1,8 @@
-"""Constants that are nothing but one number, of sizes that may be any.
+"""Constants that are only one number, of any size.
 
-What a function makes of no tensor, such as the first states of a recurrent layer, is as
-large as the batch that it was called with. Where it is one number, again and again,
-that number is expanded at each call, to the size that is asked for.
+A function may make a constant from no tensor, such as the first states of a recurrent
+layer. It is as large as the batch of the call. Where it is one number, repeated, we
+expand that number at each call to the size needed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 def with_one_number(
     ops: Sequence[Operation], constants: dict[Value, Tensor], given: Iterable[Value]
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
-    """The same with a number for each constant that is nothing but that.
+    """Return the same with one number for each constant that is only a number.
 
     Args:
-        given: other values that are there before.
+        given: other values that exist before.
     """
     fresh = fresh_numbers((*given, *constants), ops)
     found: dict[Value, Tensor] = {}

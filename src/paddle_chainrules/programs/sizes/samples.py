@@ -1,11 +1,11 @@
-"""Which sizes of a program go along with the number of samples."""
+"""Sizes of a program that vary with the number of samples."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ANY = 2**62
-"""So many samples that nobody has more."""
+"""A number of samples that nobody exceeds."""
 
 
 SIZED = frozenset({"expand", "reshape", "share", "split"})
@@ -13,13 +13,13 @@ SIZED = frozenset({"expand", "reshape", "share", "split"})
 
 
 class Samples(NamedTuple):
-    """What a program that serves any number of samples was captured for.
+    """The sizes that a program for any number of samples was captured for.
 
     Attributes:
-        size: so many samples.
+        size: the number of samples.
         varying: the sizes of its values that are multiples of that number; no other
             dimension has one of these.
-        most: more samples it does not serve, where that is known.
+        most: the most samples that it serves, where that is known.
     """
 
     size: int

@@ -1,8 +1,8 @@
-"""Where blocks lie, so that a library multiplies them fast.
+"""Layout of blocks in memory, so that a library multiplies them fast.
 
 Rows that are a multiple of some kilobytes apart share few places of the processor's
-cache, and products of which take up to three times as long. What is in between has rows
-of another length, and such factors from elsewhere are copied, a matrix at a time.
+cache. Products of such rows take up to three times as long. So intermediate results get
+rows of another length, and such factors from elsewhere are copied, a matrix at a time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..text import BYTES, Text
 from ..views import Memory, View
 
 SHARED = 1024
-"""Bytes that rows are apart, of whose multiples few are in the cache at a time."""
+"""Rows a multiple of this many bytes apart share few places of the cache."""
 
 MORE = 64
-"""Bytes by which they are further apart then."""
+"""The bytes that we add to the distance of such rows."""
 
 LARGEST = 1 << 23
-"""Bytes of a copy, at most."""
+"""The most bytes of a copy."""
 
 FACTORS = (ROWS, TERMS), (TERMS, COLUMNS)
-"""Dimensions of each factor in the space of a product."""
+"""The dimensions of each factor in the space of a product."""
 
 
 def padded(row: int, dtype: str) -> int:
-    """From a row of so many numbers to the next."""
+    """Return the distance between rows of this many entries."""
     shares = row and row * BYTES[dtype] % SHARED == 0
     return row + MORE // BYTES[dtype] if shares else row
 
@@ -40,7 +40,7 @@ class Packed(NamedTuple):
     """A copy of a matrix.
 
     Attributes:
-        source: of many matrices, one of which is copied.
+        source: many matrices, one of which is copied.
         outer, inner: the dimensions of a matrix, the second without gaps.
         shape: of these.
         to: where it goes.
@@ -54,12 +54,12 @@ class Packed(NamedTuple):
 
     @property
     def row(self) -> Extent:
-        """From a row of the source to the next."""
+        """The distance from a row of the source to the next."""
         return self.source.strides[self.outer]
 
     @property
     def strides(self) -> tuple[Extent, ...]:
-        """Of the copy, along the space of the product."""
+        """The strides of the copy, along the space of the product."""
         found = [*self.source.strides]
         found[self.outer], found[self.inner] = self.to.strides
         return tuple(found)
@@ -68,7 +68,7 @@ class Packed(NamedTuple):
         """Write the copying.
 
         Args:
-            pointer: to the matrix.
+            pointer: a pointer to the matrix.
         """
         strides = self.source.strides
         view = View(self.source.view.memory, (), (), ())
@@ -80,10 +80,10 @@ class Packed(NamedTuple):
 
 
 def packed(space: Space, made: Collection[Memory]) -> list[Packed | None]:
-    """Of each that a product reads its copy, if there is to be one.
+    """Return for each input of a product its copy, if there is to be one.
 
     Args:
-        made: what is no factor from elsewhere.
+        made: memory that is no factor from elsewhere.
     """
     if not space.is_product:
         return [None] * len(space.reads)

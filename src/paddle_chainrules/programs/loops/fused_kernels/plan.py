@@ -1,4 +1,4 @@
-"""Where results in between lie: memory is taken anew, or that of what nobody needs."""
+"""Memory for intermediate results: new, or taken from results no longer needed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Plan:
     """Slots of memory.
 
     Attributes:
-        slots: the number of the slot of each result in between.
-        bytes: of each slot.
+        slots: the number of the slot of each intermediate result.
+        bytes: the size of each slot.
     """
 
     slots: dict[Memory, int]
@@ -26,7 +26,7 @@ class Plan:
 
     @cached_property
     def starts(self) -> list[tuple[Extent, ...]]:
-        """The bytes before each slot, a sum."""
+        """The bytes before each slot, as a sum."""
         total: dict[int, int] = {}
         found = []
         for factor, power in self.bytes:
@@ -36,7 +36,7 @@ class Plan:
 
 
 ALIGNED = 64
-"""Bytes of which slots are multiples."""
+"""Slots are a multiple of this many bytes."""
 
 
 def _rounded(size: Extent) -> Extent:
@@ -46,10 +46,10 @@ def _rounded(size: Extent) -> Extent:
 def planned(
     steps: Sequence[Step], given: Collection[Memory], ends: Collection[Memory]
 ) -> Plan:
-    """A slot for all that is neither given nor an end.
+    """Plan a slot for each result that is neither given nor an end.
 
-    A result lies over what its step reads for the last time at the same places, or in
-    a slot of the same size that is free.
+    A result lies over what its step reads for the last time at the same places, or in a
+    free slot of the same size.
     """
     elsewhere = {*given, *ends}
     last: dict[Memory, int] = {}

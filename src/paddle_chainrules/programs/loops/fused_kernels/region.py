@@ -30,34 +30,34 @@ ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
 WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
 
 ON_STACK = 1 << 15
-"""Bytes of results in between that lie on the stack."""
+"""The most bytes of intermediate results that lie on the stack."""
 
 CHECKED = 4
-"""Each of so many loops and products looks at the flag."""
+"""One of this many loops and products checks the flag."""
 
 PART = 32
-"""Loops and products of a function, for more of which LLVM takes longer and longer."""
+"""The most loops and products of a function. With more, LLVM takes much longer."""
 
 MAX_ALIKE_APART = 2
-"""Such functions, with more of which steps that do the same are one function."""
+"""With more such functions than this, equal steps share one function."""
 
 FIRST = FLAG + 1
 """The place in the block of the first tensor's address."""
 
 _zero = ctypes.c_int32(0)
 NEVER = ctypes.addressof(_zero)
-"""The address of the flag of Python's calls, which no interrupt ends."""
+"""The address of the flag of calls from Python. No interrupt ends these."""
 
 
 class Alike:
-    """Steps as functions, of which those that do the same to other memory are one."""
+    """Steps as functions. Steps that do the same to other memory share one."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     @property
     def texts(self) -> Iterator[str]:
-        """Of the functions."""
+        """The texts of the functions."""
         return (text.replace("@NAME.step", name) for text, name in self._names.items())
 
     def write(self, step: Step, text: Text, address: Callable[[View], str]) -> None:
@@ -86,7 +86,10 @@ class Alike:
         threads.write_call(text, name, pointers, step.shared)
 
     def _own(self, step: Step, is_shared: bool = False) -> tuple[Text, list[View]]:
-        """The text of a step's function, and what it is given the addresses of."""
+        """Return the text of a step's function, and the views that it is given.
+
+        It is given their addresses.
+        """
         own = Text()
         own.is_shared = is_shared
         given: dict[tuple[Any, ...], tuple[str, View]] = {}
@@ -99,7 +102,7 @@ class Alike:
         return own, [view for _, view in given.values()]
 
     def _named(self, own: Text, text: Text) -> str:
-        """The name of a function, whose notes go where it is called."""
+        """Return the name of a function. Its notes go where it is called."""
         rows = str(own).split("\n")
         text.lines += [row.strip() for row in rows if row.startswith("  ;")]
         body = "\n".join(row for row in rows if not row.startswith("  ;"))
@@ -110,16 +113,17 @@ class Region(Operator):
     """An operator that is one function of machine code.
 
     It takes the address of a block of eight bytes each: the number of samples, then the
-    addresses of a flag, of inputs, of outputs, and of memory for what is in between. It
-    ends early, which it says, where the flag, four bytes, is no longer zero.
+    addresses of a flag, of inputs, of outputs, and of memory for intermediate results.
+    The flag has four bytes. Where it is no longer zero, the function ends early and
+    says so.
 
     Attributes:
-        ops: what it does.
+        ops: the operations that it does.
         order: the tensors whose addresses it takes, inputs first.
-        text: how, in LLVM's language.
-        code: which does it.
-        work: the bytes of memory that it needs besides, of so many samples.
-        may_leave: whether it ends early where a number of a place is out of range.
+        text: its text, in LLVM's language.
+        code: the machine code.
+        work: the bytes of further memory that it needs, by the number of samples.
+        may_leave: whether it ends early where an index is out of range.
     """
 
     def __init__(
@@ -148,13 +152,13 @@ class Region(Operator):
 
     @property
     def address(self) -> int:
-        """Where the code is."""
+        """The address of the code."""
         return ctypes.cast(self.code, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
     def _written(self, steps: Steps, plan: Plan) -> str:
-        """The function, and those that it calls one after another.
+        """Return the text of the function, and of those that it calls in order.
 
-        What takes LLVM longer and longer for more of it is parted.
+        LLVM takes much longer for large functions. So these are split.
         """
         starts = range(0, len(steps.found), PART)
         parts = [steps.found[start : start + PART] for start in starts]
@@ -224,14 +228,14 @@ class Region(Operator):
         trusted: Collection[Value],
         otherwise: str,
     ) -> Iterator[str]:
-        """Of Python's, that run it, where ``n`` is the number of samples.
+        """Give Python lines that run it, where ``n`` is the number of samples.
 
         Args:
-            named: a name for something.
-            text: of a value.
-            looked_at: inputs that may be others than they were.
-            trusted: of which gaps alone may be other.
-            otherwise: what gives the program's results where it ends early.
+            named: gives a name for an object.
+            text: gives the text of a value.
+            looked_at: inputs that may differ from those of the capture.
+            trusted: inputs that may differ only in their gaps.
+            otherwise: an expression for the program's results where it ends early.
         """
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
         samples = "0" if self._samples is None else "n"
@@ -271,7 +275,7 @@ class Region(Operator):
         text: Callable[[Any], str],
         values: Sequence[Value],
     ) -> Iterator[str]:
-        """That tensors are what the code is for, before an address is taken."""
+        """Give lines that check tensors before their addresses are taken."""
         rows = [self._shape(value) for value in values]
         shapes = f"[{', '.join(rows)}]"
         if self._samples is None:
@@ -285,7 +289,7 @@ class Region(Operator):
         yield f"    [{names}] = {fitting}"
 
     def _work_size(self) -> str:
-        """The bytes of what is in between, as Python has it."""
+        """Write the bytes of intermediate results as a Python expression."""
         sums = {0: ALIGNED - 1}
         for factor, power in self.work:
             sums[power] = sums.get(power, 0) + factor
@@ -300,7 +304,7 @@ class Region(Operator):
 
 
 def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> bool:
-    """Whether tensors have these shapes, so many bytes an element, and no gaps."""
+    """Tell whether tensors have these shapes and element sizes, and no gaps."""
     return (
         [*map(SHAPE, given)] == shapes
         and [*map(SIZE, given)] == sizes
@@ -311,7 +315,7 @@ def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> boo
 def fitted(
     given: list[Tensor], shapes: list[list[int]], dtypes: list[str]
 ) -> list[Tensor]:
-    """The tensors, or copies without gaps.
+    """Return the tensors, or copies without gaps.
 
     Raises:
         ValueError: one has another shape or dtype.
@@ -328,12 +332,12 @@ def fitted(
 
 
 def without_gaps(given: list[Tensor]) -> list[Tensor]:
-    """The tensors, or copies of those that have gaps between elements."""
+    """Return the tensors, or copies of those that have gaps between elements."""
     return [x if x.is_contiguous() else x.contiguous() for x in given]
 
 
 def without_memory() -> ValueError:
-    """The error where a tensor has no address."""
+    """Return the error for a tensor without an address."""
     return ValueError(
         "a tensor that a program reads has no memory any more; keep parameters, "
         "constants and what a pullback needs until it was called"

@@ -1,4 +1,4 @@
-"""Which operations of a program go into one region, and which stay Paddle's."""
+"""Grouping of a program's operations into regions. The rest stay Paddle's."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2, "share": 1}
 """Operators that are several in a region, and how many."""
 
 PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
-"""Operators whose products a library makes."""
+"""Operators whose products a library computes."""
 
 ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS, *POOLING})
-"""Operators that are a region each, if need be."""
+"""Operators that are each a region alone, if necessary."""
 
 
 SLOW = frozenset({"flip"})
-"""Views whose kernels take many times what a copy takes."""
+"""Views whose kernels take many times as long as a copy."""
 
 
 def may_be_part(op: Operation, has_products: bool) -> bool:
-    """Whether an operation may be part of a region.
+    """Tell whether an operation may be part of a region.
 
     Args:
         has_products: whether products may be.
@@ -49,7 +49,7 @@ def may_be_part(op: Operation, has_products: bool) -> bool:
 
 
 def may_have_regions(ops: Iterable[Operation]) -> bool:
-    """Whether there are two operations or more that may be part of one."""
+    """Tell whether at least two operations may be part of a region."""
     names = ((op.operator.name, op.operator.loop) for op in ops)
     return sum(_count(n, loop is not None or n in WRITTEN) for n, loop in names) > 1
 
@@ -59,14 +59,14 @@ def _count(name: str, is_part: bool) -> int:
 
 
 def has_products_among(ops: Iterable[Operation]) -> bool:
-    """Whether there are products that may be part of regions."""
+    """Tell whether there are products that may be part of regions."""
     return not PRODUCTS.isdisjoint(op.operator.name for op in ops)
 
 
 def copied_views(
     ops: Sequence[Operation], given: Sequence[Value], outputs: Sequence[Value]
 ) -> tuple[tuple[Operation, ...], tuple[Value, ...]]:
-    """The same operations and outputs, of which those that are views are copies."""
+    """Return the same operations and outputs, with copies in place of views."""
     fresh = fresh_numbers(given, ops)
     views = {v for op in ops if op.operator.name in RULES for v in op.outputs}
     more: dict[Value, Operation] = {}
@@ -86,12 +86,12 @@ def with_regions(
     has_products: bool,
     least: int = 2,
 ) -> list[Operation]:
-    """The same operations, in regions where they have rules.
+    """Return the same operations, in regions where they have rules.
 
     Args:
-        given: values that are there before, which the caller keeps.
+        given: values that exist before and that the caller keeps.
         has_products: whether products may be part of regions.
-        least: so many kinds of operations make a region.
+        least: the number of kinds of operations that make a region.
     """
     sizes = Sizes(samples)
     fresh = fresh_numbers(given, ops)
@@ -102,7 +102,7 @@ def with_regions(
 def _apart(
     ops: Iterable[Operation], sizes: Sizes, fresh: Iterator[int], has_products: bool
 ) -> Iterator[Operation]:
-    """Operations that do one thing each."""
+    """Give operations that do one thing each."""
 
     def like(value: Value) -> Value:
         return Value(next(fresh), value.shape, value.dtype, value.bytes)
@@ -133,7 +133,7 @@ def _apart(
 def _affine(
     op: Operation, x: Value, weight: Value, bias: Any, like: Callable[[Value], Value]
 ) -> Iterator[Operation]:
-    """A product, and what is added to it."""
+    """Give a product, and the addition of the bias."""
     (out,) = op.outputs
     made = out if bias is None else like(out)
     args = x, weight, False, False
@@ -147,7 +147,7 @@ def _ops_of(part: Operation | Group) -> tuple[Operation, ...]:
 
 
 class _Regions:
-    """Parts of a program in their order, as many in one region as can be."""
+    """Parts of a program in order, with as many in one region as possible."""
 
     def __init__(
         self,
@@ -161,14 +161,14 @@ class _Regions:
         self._found: dict[Operation, None] = {}  # in their order, each of them once
         self._sizes = sizes
         self._users: Counter[Value] = Counter(outputs)
-        """How many parts to come, and outputs of the program, read a value."""
+        """How many later parts, and outputs of the program, read a value."""
         for part in parts:
             self._users.update({*part.inputs})
         self._has_products = has_products
         self._steps = Steps(sizes, has_products)
         self._parts: list[Operation | Group] = []
         self._made: set[Value] = set()
-        """By the parts of the region that is open."""
+        """Values made by the parts of the open region."""
         for part in parts:
             try:
                 self._steps.add(part)
@@ -184,7 +184,7 @@ class _Regions:
         self.found = [*self._found]
 
     def _end(self, after: Sequence[Operation | Group]) -> None:
-        """Close a region, after which come parts that are in none."""
+        """Close a region. The next parts are in none."""
         steps, parts = self._steps, self._parts
         self._steps, self._parts = Steps(self._sizes, self._has_products), []
         self._made.clear()
@@ -199,7 +199,7 @@ class _Regions:
             self._found.update(dict.fromkeys(_ops_of(part)))
 
     def _put(self, steps: Steps) -> None:
-        """A region, and after it the views of what it gives that others need."""
+        """Append a region, then the views of its results that other parts need."""
         needed = [
             v for v in steps.views if v not in steps.inputs and self._users[v] > 0
         ]

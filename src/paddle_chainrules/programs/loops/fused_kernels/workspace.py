@@ -1,8 +1,7 @@
-"""Memory for what is in between, kept from one call to the next.
+"""Memory for intermediate results, kept from one call to the next.
 
-The C library gives large memory back to the system as soon as it is let go of, and then
-each page costs its first touch again at each call, which is as much as the arithmetic
-on it.
+The C library gives large memory back to the system as soon as it is freed. Then the
+first touch of each page costs its time at each call, as much as the arithmetic on it.
 """
 
 from __future__ import annotations
@@ -13,19 +12,22 @@ from paddle import Tensor
 from ....paddle_side.interception import RAW
 
 KEPT = 1 << 30
-"""Bytes of one memory, of which more are not kept."""
+"""The most bytes of a memory that is kept."""
 
 Memory = tuple[int, Tensor]
-"""Its bytes, and itself."""
+"""The size of a memory in bytes, and the memory."""
 
 _free: list[Memory] = []
-"""As many as there were calls at a time; taken and put back in one step each."""
+"""Free memories, as many as there were concurrent calls.
+
+They are taken and put back in one step each.
+"""
 
 CPU = paddle.CPUPlace()
 
 
 def borrowed(size: int) -> Memory:
-    """So many bytes at least, which nobody else has meanwhile."""
+    """Return at least this many bytes, which nobody else has meanwhile."""
     try:
         found = _free.pop()
     except IndexError:
@@ -37,7 +39,7 @@ def borrowed(size: int) -> Memory:
 
 
 def give_back(memory: Memory) -> None:
-    """Have later calls use it."""
+    """Make memory available to later calls."""
     if memory[0] <= KEPT:
         _free.append(memory)
 
@@ -45,8 +47,8 @@ def give_back(memory: Memory) -> None:
 def empty_cache() -> None:
     """Give the memory that machine code keeps for its next call back to the system.
 
-    As ``paddle.device.cuda.empty_cache``: numbers stay, the next call that needs some
-    takes it anew. One memory is kept for as many calls as there were at a time, at
-    most 1 GB each.
+    Like ``paddle.device.cuda.empty_cache``: no values are lost, and the next call that
+    needs memory takes it again. We keep one memory for each concurrent call, at most 1
+    GB each.
     """
     _free.clear()

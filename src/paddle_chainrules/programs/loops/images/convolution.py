@@ -1,9 +1,9 @@
-"""Convolutions of images as products of matrices, an image and some rows at a time.
+"""Convolutions as products of matrices, an image and some rows at a time.
 
-What a window covers is copied into a column of a matrix that stays in the cache; the
+The pixels in a window are copied into a column of a matrix that stays in the cache. The
 filters times that matrix are some rows of the result. The gradients are products with
-the same matrix, by the filters, and what is added up from it, by the image. Paddle's
-kernels do the same for a whole image at once.
+the same matrix, by the filters, and sums from it, by the image. Paddle's kernels do the
+same for a whole image at once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from .depthwise import Depthwise
 from .windows import FIXED, Place, Windows, WindowStep, steps_of, windows_of
 
 COLUMNS = 1 << 18
-"""Bytes of what windows cover, copied at a time."""
+"""The bytes of windows that are copied at a time."""
 
 LEAST = 16
-"""Numbers that a window covers in the channels of a group, with fewer of which Paddle's
-own kernels are as fast."""
+"""The fewest pixels of a window, in the channels of a group, to be done here.
+
+With fewer, Paddle's own kernels are as fast.
+"""
 
 
 Block = tuple[str, str]
-"""The index of a group of channels, and of some rows."""
+"""The index of a group of channels, and of a block of rows."""
 
 
 class Matrix(NamedTuple):
-    """One that lies row by row: its first number, and from one row to the next."""
+    """A matrix stored row by row: its first entry, and the distance of rows."""
 
     first: str
     step: int
@@ -51,12 +53,12 @@ class _Convolution(WindowStep):
         most = max(COLUMNS // (windows.terms * rest * BYTES[self._dtype]), 1)
         fitting = range(1, min(first, most) + 1)
         self._rows = max(n for n in fitting if first % n == 0)
-        """Of the result at a time."""
+        """The rows of the result at a time."""
         self._columns = self._rows * rest
         self._matrix = self._scratch((windows.terms, self._columns))
 
     def forward(self, image: Value, filters: Value, result: Value) -> None:
-        """The result of an image and filters."""
+        """Add the step for the result of an image and filters."""
         it = self._it
         sizes = it.filters, self._columns, it.terms
 
@@ -73,7 +75,7 @@ class _Convolution(WindowStep):
         x, w, out = self._put((image, filters), result, [self._matrix], write)
 
     def by_image(self, filters: Value, result: Value, image: Value) -> None:
-        """The gradient by the image, of one of the result."""
+        """Add the step for the gradient by the image, from that of the result."""
         it = self._it
         sizes = it.terms, self._columns, it.filters
 
@@ -100,7 +102,7 @@ class _Convolution(WindowStep):
         w, g, out = self._put((filters, result), image, [self._matrix], write)
 
     def by_filters(self, image: Value, result: Value, filters: Value) -> None:
-        """The gradient by the filters, of one of the result."""
+        """Add the step for the gradient by the filters, from that of the result."""
         it = self._it
         sizes = it.filters, it.terms, self._columns
 
@@ -122,7 +124,7 @@ class _Convolution(WindowStep):
 
     @contextmanager
     def _blocks(self, text: Text) -> Iterator[Block]:
-        """Groups of channels, and of each the rows of the result, some at a time."""
+        """Loop over groups of channels, and in each over blocks of result rows."""
         blocks = self._it.result[0] // self._rows
         with (
             text.loop(str(self._it.groups)) as group,
@@ -131,19 +133,19 @@ class _Convolution(WindowStep):
             yield group, block
 
     def _image(self, text: Text, padded: str, block: Block) -> str:
-        """Where the first window lies."""
+        """Return the address of the first window."""
         rows = self._rows * self._it.steps[0] * self._place[0]
         steps = self._it.channels * self._channel, rows
         return self._at(text, padded, *zip(block, steps, strict=True))
 
     def _part(self, text: Text, result: str, block: Block) -> Matrix:
-        """Of the result."""
+        """Return a block of the result."""
         steps = self._it.filters * self._it.places, self._columns
         first = self._at(text, result, *zip(block, steps, strict=True))
         return Matrix(first, self._it.places)
 
     def _filters(self, text: Text, first: str, block: Block) -> Matrix:
-        """Those of a group of channels."""
+        """Return the filters of a group of channels."""
         it = self._it
         first = self._at(text, first, (block[0], it.filters * it.terms))
         return Matrix(first, it.terms)
@@ -151,7 +153,7 @@ class _Convolution(WindowStep):
     # What is done.
 
     def _over(self) -> Shape:
-        """From what a window covers to the next, then from window to window."""
+        """Return the shape of loops over channels, pixels in a window, and windows."""
         it = self._it
         return it.channels, *it.kernel, self._rows, *it.result[1:]
 
@@ -161,7 +163,7 @@ class _Convolution(WindowStep):
     def _covered(
         self, text: Text, padded: str, block: Block, address: Address
     ) -> Matrix:
-        """What windows cover, a column each."""
+        """Return the pixels in windows, one column for each window."""
         first = self._image(text, padded, block)
         if self._it.is_matrix:
             return Matrix(first, self._it.places)

@@ -1,4 +1,4 @@
-"""Convolutions of each channel by a filter of its own, one term of all at a time."""
+"""Convolutions of each channel by its own filter, one term of all at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .windows import FIXED, Place, WindowStep, steps_of
 
 
 class Depthwise(WindowStep):
-    """Loops over channels, what a window covers, and windows."""
+    """Loops over channels, the pixels in a window, and windows."""
 
     def _filters(self, first: str) -> Place:
-        """Of what a window covers, the same for all windows."""
+        """Return the pixels of a filter, the same for all windows."""
         steps = steps_of((self._every, *self._it.kernel))
         return Place(first, (*steps, *(0,) * len(self._it.result)))
 
     def forward(self, image: Value, filters: Value, result: Value) -> None:
-        """The result of an image and filters."""
+        """Add the step for the result of an image and filters."""
 
         def write(text: Text, address: Address) -> None:
             self._fill_around(text, address)
@@ -32,7 +32,7 @@ class Depthwise(WindowStep):
         x, w, out = self._put((image, filters), result, [], write)
 
     def by_image(self, filters: Value, result: Value, image: Value) -> None:
-        """The gradient by the image, of one of the result."""
+        """Add the step for the gradient by the image, from that of the result."""
 
         def write(text: Text, address: Address) -> None:
             is_padded = self._it.is_padded
@@ -51,7 +51,7 @@ class Depthwise(WindowStep):
         w, g, out = self._put((filters, result), image, [], write)
 
     def by_filters(self, image: Value, result: Value, filters: Value) -> None:
-        """The gradient by the filters, of one of the result."""
+        """Add the step for the gradient by the filters, from that of the result."""
         shape = self._every, *self._it.kernel
         part = self._scratch(shape)
 

@@ -1,4 +1,4 @@
-"""What windows of an image cover as columns, and columns added up to an image."""
+"""Windows of an image as columns, and columns added up to an image."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .windows import FIXED, Place, Windows, WindowStep, steps_of
 
 
 def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
-    """How they lie.
+    """Return how the windows lie.
 
     Raises:
-        NoLoop: the numbers are no floats, or there are no windows.
+        NoLoop: the entries are not floats, or there are no windows.
     """
     count, channels, *space = image.shape
     kernel, steps, dilations = (
@@ -39,7 +39,7 @@ def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
 
 class _Patches(WindowStep):
     def unfold(self, image: Value, columns: Value) -> None:
-        """What windows cover, a column each."""
+        """Copy the pixels in windows, one column for each window."""
 
         def write(text: Text, address: Address) -> None:
             self._fill_around(text, address)
@@ -51,7 +51,7 @@ class _Patches(WindowStep):
         x, out = self._put((image,), columns, [], write)
 
     def fold(self, columns: Value, image: Value) -> None:
-        """The sum of what windows bring to each place."""
+        """Sum what windows bring to each place."""
 
         def write(text: Text, address: Address) -> None:
             with self._images(text, (x, out), address) as (here, to):

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of what each window covers, and the way back."""
+"""Pooling, the largest or mean of each window, and its backward pass."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from ..views import View
 from .windows import FIXED, Place, Windows, WindowStep, padding, steps_of
 
 LEAST = "0xC7EFFFFFE0000000"
-"""The least finite number of float32, for float64 too, which is the largest of none."""
+"""The least finite float32, also for float64: the largest of no numbers."""
 
 
 LAYOUTS = {"NCHW": 2, "NCDHW": 2, "NHWC": 1, "NDHWC": 1}
-"""How many dimensions are gone over an image after another. Channels that are last are
-one more dimension of the image, of which windows cover one place."""
+"""The number of leading dimensions that count images, by layout.
+
+Channels that are last are one more dimension of the image. Windows cover one place of
+it.
+"""
 
 
 def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
-    """How they lie, on the image of each channel by itself, or of all of them.
+    """Return how windows lie, on the image of each channel or of all channels.
 
     Raises:
-        NoLoop: windows differ in size but by the padding, or numbers are no floats.
+        NoLoop: windows differ in size not only by the padding, or entries are not
+            floats.
     """
     lead = LAYOUTS.get(how["data_format"], 0)
     space, out = [*image.shape[lead:]], [*result.shape[lead:]]
@@ -62,10 +66,10 @@ def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
 
 
 def _counted(it: Windows, how: dict[str, Any]) -> tuple[int, ...] | None:
-    """The padded sizes of which windows count places; None where all count as many.
+    """Return the padded sizes whose places count; None where all windows count as many.
 
     Raises:
-        NoLoop: a window counts none.
+        NoLoop: a window counts no place.
     """
     if how["adaptive"] or how["global_pooling"]:
         return None
@@ -86,7 +90,7 @@ def _counted(it: Windows, how: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 class _Pooling(WindowStep):
-    """Of one channel of an image after another."""
+    """Pooling of one channel of an image after another."""
 
     def __init__(
         self, steps: Steps, image: Value, result: Value, op: Operation
@@ -102,7 +106,7 @@ class _Pooling(WindowStep):
         self._counted = _counted(self._it, how) if self._is_mean else None
         self._exclusive = how["exclusive"]
         self._counts = self._scratch(self._it.result)
-        """Of what windows cover, or one over that."""
+        """How many places each window counts, or one over that."""
 
     def _count(self) -> Extent:
         return self._extent
@@ -111,7 +115,7 @@ class _Pooling(WindowStep):
         return math.prod(view.shape[self._lead :])
 
     def forward(self, image: Value, result: Value) -> None:
-        """The largest, or the means."""
+        """Add the step for the largest, or the means."""
         it, count = self._it, math.prod(self._it.kernel)
 
         def write(text: Text, address: Address) -> None:
@@ -136,7 +140,7 @@ class _Pooling(WindowStep):
         x, out = self._put((image,), result, own, write)
 
     def _count_up(self, text: Text, address: Address, inverted: bool = False) -> Place:
-        """How much each window counts, or the share of each place."""
+        """Return how much each window counts, or the share of each place."""
         it = self._it
         assert self._counted is not None
         padded, counts = address(self._padded), address(self._counts)
@@ -156,7 +160,7 @@ class _Pooling(WindowStep):
     def by_image(
         self, image: Value, result: Value, cotangent: Value, made: Value
     ) -> None:
-        """The gradient: to the first of those that are the largest, or to all."""
+        """Add the step for the gradient: to the first of the largest, or to all."""
         it, over = self._it, self._over()
         slopes, left = self._scratch((1, *it.padded)), self._scratch(it.result)
         # In float64 too, as Paddle has it.
@@ -199,7 +203,7 @@ def _same(number: Number) -> list[Number]:
 
 
 def _share(count: Number) -> list[Number]:
-    """One over a count, rounded to float32, as Paddle has it."""
+    """Return one over a count, rounded to float32 as in Paddle."""
     share = 1 / count
     if share.type == "double":
         share = share.to("fptrunc", "float").to("fpext", "double")
@@ -207,14 +211,16 @@ def _share(count: Number) -> list[Number]:
 
 
 def _larger(number: Number, found: Number) -> list[Number]:
-    """What was found, if it is larger, and the next one else, unless that is of the
-    padding: what is no number goes on to there, as Paddle has it."""
+    """Return what was found if it is larger or the next entry is padding; else that.
+
+    A NaN that was found is kept only where the next entry is padding, as in Paddle.
+    """
     least = Number(LEAST, found.type, found.lines)
     return [((found > number) | number.equals(least)).where(found, number)]
 
 
 def _to_first(number: Number, most: Number, sum: Number, left: Number) -> list[Number]:
-    """What is left of a cotangent goes to a number that is the largest."""
+    """Give the rest of a cotangent to a number that is the largest."""
     is_it = number.equals(most)
     return [sum + is_it.where(left, 0.0), is_it.where(0.0, left)]
 

@@ -1,4 +1,4 @@
-"""Where the windows of convolutions and pooling lie, and steps that go over them."""
+"""Windows of convolutions and pooling, and steps that go over them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..text import BYTES, TYPES, Text
 from ..views import View, dense
 
 FIXED = Sizes(None)
-"""None of the sizes within an image goes along with the number of samples."""
+"""Sizes within an image do not vary with the number of samples."""
 
 
 class Windows(NamedTuple):
-    """How the windows of a convolution lie on images.
+    """The windows of a convolution on images.
 
     Attributes:
-        images: how many.
-        groups: of channels.
-        channels, filters: of a group: of the image, and of the result.
+        images: how many there are.
+        groups: how many groups of channels there are.
+        channels, filters: how many a group has in the image, and in the result.
         image, kernel, result: sizes in space.
-        before: what is padded before the first place of each dimension.
-        padded: sizes of the image with what is padded.
+        before: the padding before the first place of each dimension.
+        padded: sizes of the image with the padding.
         steps, dilations: places from one window to the next, and within one.
     """
 
@@ -47,12 +47,12 @@ class Windows(NamedTuple):
 
     @property
     def terms(self) -> int:
-        """What a window covers of the channels of a group."""
+        """How many entries a window covers in the channels of a group."""
         return self.channels * math.prod(self.kernel)
 
     @property
     def places(self) -> int:
-        """Of windows on an image."""
+        """How many windows are on an image."""
         return math.prod(self.result)
 
     @property
@@ -61,7 +61,7 @@ class Windows(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether the image is the matrix itself."""
+        """Tells whether the image is the matrix itself."""
         ones = (*self.kernel, *self.steps)
         return not self.is_padded and {*ones} == {1}
 
@@ -69,12 +69,12 @@ class Windows(NamedTuple):
 def padding(
     how: dict[str, Any], space: Sequence[int], spans: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Before and after each dimension.
+    """Return the padding before and after each dimension.
 
     Args:
         how: the arguments of an operator that say it.
         space: the sizes of the image.
-        spans: of a window.
+        spans: the sizes of a window.
     """
     algorithm, given, n = how["padding_algorithm"], how["paddings"], len(space)
     if algorithm == "VALID":
@@ -93,7 +93,7 @@ def padding(
 def windows_of(
     image: Value, filters: Value, result: Value, how: dict[str, Any]
 ) -> Windows:
-    """How they lie.
+    """Return how windows lie.
 
     Raises:
         NoLoop: channels are last, or it is of several dtypes.
@@ -125,22 +125,22 @@ def windows_of(
 
 
 def steps_of(shape: Shape) -> tuple[int, ...]:
-    """From one number to the next along each dimension, without gaps."""
+    """Return the strides along each dimension, without gaps."""
     return tuple(stride.factor for stride in FIXED.strides(shape))
 
 
 class Place(NamedTuple):
-    """The first number of something, and from one to the next along each dimension."""
+    """The first entry of an array, and its strides along each dimension."""
 
     first: str
     steps: Shape
 
 
 class WindowStep:
-    """A step over windows, an image after another.
+    """A step over windows, one image after another.
 
     Args:
-        around: what images are padded with.
+        around: the value that images are padded with.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class WindowStep:
         self._every = windows.groups * windows.channels
         self._padded = self._scratch((self._every, *windows.padded))
         self._channel, *self._place = steps_of(self._padded.shape)
-        """From one of a padded image to the next."""
+        """Strides of a padded image."""
 
     def _scratch(self, shape: Shape) -> View:
-        """Memory of the step's own."""
+        """Return memory of the step's own."""
         size = BYTES[self._dtype] * math.prod(shape)
         return dense(Value(-1, shape, self._dtype, size), FIXED)
 
@@ -166,10 +166,10 @@ class WindowStep:
         own: Sequence[View],
         write: Callable[[Text, Address], None],
     ) -> list[View]:
-        """The step, and where what it is given lies, and what it makes.
+        """Add the step; return where its inputs lie, and its result.
 
         Args:
-            own: memory besides, of the step alone.
+            own: further memory that only the step uses.
         """
         views = [*map(self._all.dense, given)]
         out, op = self._all.new(made), self._op
@@ -187,7 +187,7 @@ class WindowStep:
     def _images(
         self, text: Text, views: Sequence[View], address: Address
     ) -> Iterator[list[str]]:
-        """One after another; gives where each of these has its part."""
+        """Loop over images; give the address of each view's part."""
         firsts = [*map(address, views)]
         with text.loop(text.number(self._count())) as index:
             yield [
@@ -196,11 +196,11 @@ class WindowStep:
             ]
 
     def _count(self) -> Extent:
-        """Of images."""
+        """Return the number of images."""
         return self._all.sizes.of(self._it.images)
 
     def _size_of(self, view: View) -> int:
-        """Of the part of an image."""
+        """Return the size of an image's part."""
         return math.prod(view.shape[1:])
 
     def _at(self, text: Text, base: str, *steps: tuple[str, int]) -> str:
@@ -213,7 +213,7 @@ class WindowStep:
             fill(text, self._padded, address(self._padded), FIXED, self._number)
 
     def _within(self, text: Text, padded: str) -> Place:
-        """What of a padded image is none of the padding."""
+        """Return the part of a padded image that is not padding."""
         pairs = zip(self._it.before, self._place, strict=True)
         first = text.further(padded, self._kind, sum(n * s for n, s in pairs))
         return Place(first, (self._channel, *self._place))
@@ -222,7 +222,7 @@ class WindowStep:
         return Place(image, steps_of((self._every, *self._it.image)))
 
     def _around(self, text: Text, image: str, address: Address) -> str:
-        """Where the image is with its padding."""
+        """Return the address of the image with its padding."""
         if not self._it.is_padded:
             return image
         padded = address(self._padded)
@@ -230,7 +230,7 @@ class WindowStep:
         return padded
 
     def _copy(self, text: Text, source: Place, to: Place) -> None:
-        """An image without its padding."""
+        """Copy an image without its padding."""
         shape = self._every, *self._it.image
         self._nest(text, shape, [source], [to], lambda x: [x])
 
@@ -239,18 +239,18 @@ class WindowStep:
         self._nest(text, shape, [part, total], [total], lambda x, sum: [sum + x])
 
     def _over(self) -> Shape:
-        """From what a window covers to the next, then from window to window."""
+        """Return the shape of loops over channels, pixels in a window, and windows."""
         return self._every, *self._it.kernel, *self._it.result
 
     def _windows(self, first: str) -> Place:
-        """What windows cover, along :meth:`_over`."""
+        """Return the pixels in windows, along :meth:`_over`."""
         it, place = self._it, self._place
         inner = (d * s for d, s in zip(it.dilations, place, strict=True))
         outer = (n * s for n, s in zip(it.steps, place, strict=True))
         return Place(first, (self._channel, *inner, *outer))
 
     def _result(self, first: str) -> Place:
-        """The result of each window, the same for all that it covers."""
+        """Return the result of each window, the same for all of its pixels."""
         channel, *place = steps_of((self._every, *self._it.result))
         return Place(first, (channel, *(0,) * len(self._it.kernel), *place))
 
@@ -263,10 +263,10 @@ class WindowStep:
         body: Callable[..., Sequence[Number]],
         reduction: Reduction | None = None,
     ) -> None:
-        """Loops over a shape; what is read may be what is written at the same place.
+        """Write loops over a shape; reads and writes may share the same places.
 
         Args:
-            body: of what is read, what is written.
+            body: gives what is written, from what is read.
         """
         firsts: dict[int, str] = {}
         views = []

@@ -1,1 +1,1 @@
-"""The same elements at other places, which are memory of their own."""
+"""The same elements at other places, in memory of their own."""

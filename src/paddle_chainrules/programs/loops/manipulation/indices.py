@@ -1,8 +1,8 @@
-"""Rows and elements by their numbers: embeddings, gathers, what is put at places.
+"""Rows and elements by index: embeddings, gathers, and values put at places.
 
-Numbers are looked at before anything is read or written by them. Where one is out of
-range the function of machine code is left, and the program runs again by Paddle's
-operators, which know what to say.
+Indices are checked before anything is read or written by them. Where one is out of
+range, the function of machine code is left. The program then runs again by Paddle's
+operators, which give the error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ INTEGERS = frozenset({"int32", "int64"})
 
 
 class Indices(NamedTuple):
-    """Tuples of numbers, each of which says a place.
+    """Tuples of indices, each of which gives a place.
 
     Attributes:
-        view: of the numbers, without gaps.
-        number: of tuples.
-        sizes: each number is below the one of these at its place in a tuple.
-        strides: places from one number to the next, likewise.
-        wraps: whether numbers below zero count from the end.
+        view: of the indices, without gaps.
+        number: how many tuples there are.
+        sizes: the upper bound of each index in a tuple.
+        strides: the distance of places for each index in a tuple.
+        wraps: whether negative indices count from the end.
     """
 
     view: View
@@ -43,7 +43,7 @@ class Indices(NamedTuple):
         return TYPES[self.view.memory.dtype]
 
     def check(self, text: Text, first: str) -> None:
-        """Leave the function where a number is out of range."""
+        """Leave the function where an index is out of range."""
         bad = Carried("i1", "false", text.name("bad"), text.name("worse"))
         with text.loop(text.number(self.number), [bad], parallel=True) as i:
             found = bad.now
@@ -59,7 +59,7 @@ class Indices(NamedTuple):
         text.leave_if(bad.now)
 
     def place(self, text: Text, first: str, i: str) -> str:
-        """The one that a tuple says."""
+        """Return the place that a tuple gives."""
         found = "0"
         for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
             number = self._number(text, first, i, k)
@@ -79,12 +79,12 @@ class Indices(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """How a tensor lies: lines of places, with some numbers at each place.
+    """The layout of a tensor: lines of places, with some entries at each place.
 
     Attributes:
-        outer: lines.
-        size: places of a line.
-        inner: numbers at a place.
+        outer: how many lines there are.
+        size: how many places a line has.
+        inner: how many entries a place has.
     """
 
     outer: Extent
@@ -93,7 +93,7 @@ class Lines(NamedTuple):
 
 
 def lines_of(shape: Shape, axis: int, sizes: Sizes) -> Lines:
-    """Of a shape whose places go along an axis."""
+    """Return the lines of a shape whose places go along an axis."""
     parts = shape[:axis], shape[axis : axis + 1], shape[axis + 1 :]
     return Lines(*map(sizes.product, parts))
 
@@ -101,13 +101,13 @@ def lines_of(shape: Shape, axis: int, sizes: Sizes) -> Lines:
 def indices_of(
     steps: Steps, index: Value, sizes: Sequence[int], wraps: bool = True
 ) -> Indices:
-    """What numbers there are, below these sizes.
+    """Return the indices below these sizes.
 
     Args:
         index: has a tuple along its last dimension where there are several sizes.
 
     Raises:
-        NoLoop: they are no integers.
+        NoLoop: the indices are not integers.
     """
     if index.dtype not in INTEGERS:
         raise NoLoop
@@ -119,7 +119,7 @@ def indices_of(
 
 
 Body = Callable[[Number, Number], Number]
-"""Of a number, and of what is where it goes, what it is there from then on."""
+"""A function of a number and the old entry that gives the new entry."""
 
 
 def over_places(
@@ -134,12 +134,12 @@ def over_places(
     body: Body = lambda x, there: x,
     of_each: bool = False,
 ) -> None:
-    """A step that takes what lies at places, or puts something there.
+    """Add a step that takes entries at places, or puts something there.
 
     Args:
-        lines: of what has the places.
-        puts: whether that is ``to`` rather than ``source``; the other one has as many
-            places as there are tuples, in their order.
+        lines: the lines of the tensor that has the places.
+        puts: whether that tensor is ``to`` rather than ``source``. The other one has a
+            place for each tuple, in their order.
         of_each: whether there is a tuple for each number, rather than for the places
             of all lines.
     """
@@ -212,7 +212,7 @@ def _row(index: Value) -> Value:
 def _take(
     steps: Steps, op: Operation, x: Value, index: Value, axis: int, wraps: bool = True
 ) -> None:
-    """What lies at places along an axis."""
+    """Take the entries at places along an axis."""
     indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
     lines = lines_of(x.shape, axis, steps.sizes)
     source, to = steps.dense(x), steps.new(op.outputs[0])
@@ -228,7 +228,7 @@ def _put(
     axis: int,
     how: str,
 ) -> None:
-    """A part at places along an axis."""
+    """Put a part at places along an axis."""
     indices = indices_of(steps, index, to.shape[axis : axis + 1])
     lines = lines_of(to.shape, axis, steps.sizes)
     source = steps.dense(part)
@@ -236,7 +236,7 @@ def _put(
 
 
 PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, there: x}
-"""How a number is put where another is."""
+"""Functions that combine a number with the entry at its place."""
 
 
 @written_as("gather", "index_select")

@@ -1,4 +1,4 @@
-"""Values within others: padding by a number, and the way back."""
+"""Values within others: padding by a number, and its backward pass."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pad3d_grad_loop(steps: Steps, op: Operation) -> None:
 
 
 def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
-    """Before and after each dimension, of which Paddle says the last one first."""
+    """Return the padding of each dimension. Paddle gives the last dimension first."""
     if mode != "constant" or layout != "NCDHW" or type(paddings) is not list:
         raise NoLoop
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
@@ -49,7 +49,7 @@ def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
 def _pad(
     steps: Steps, op: Operation, x: Value, around: list[tuple[int, int]], value: Any
 ) -> None:
-    """A value within numbers that are all the same."""
+    """Put a value within numbers that are all the same."""
     is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
     if not is_list or type(value) not in (int, float):
         raise NoLoop
@@ -62,7 +62,7 @@ def _pad(
 
 
 def _filled(steps: Steps, value: Value, number: float) -> View:
-    """A value that is one number everywhere."""
+    """Make a value that is one number everywhere."""
     if value.dtype not in FLOATS:
         raise NoLoop
     view, sizes = steps.new(value), steps.sizes

@@ -1,4 +1,4 @@
-"""Tensors that are written part by part: rolled, repeated, on diagonals, by slices."""
+"""Tensors written part by part: rolled, repeated, on diagonals, by slices."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _ints(given: Any) -> list[int]:
 
 
 def _fixed(steps: Steps, size: int) -> None:
-    """A size that no value of the program has.
+    """Require a size that no value of the program has.
 
     Raises:
-        NoLoop: it would be taken for one that goes along with the number of samples.
+        NoLoop: it would be mistaken for one that varies with the number of samples.
     """
     if steps.sizes.of(size).power:
         raise NoLoop
@@ -75,7 +75,7 @@ def _roll_loop(steps: Steps, op: Operation) -> None:
 
 
 def _part(view: View, axis: int, start: int, count: int) -> View:
-    """So many places along a dimension."""
+    """Return this many places along a dimension."""
     shape = (*view.shape[:axis], count, *view.shape[axis + 1 :])
     return View(view.memory, view.moved(axis, Extent(start)), shape, view.strides)
 
@@ -142,7 +142,10 @@ def _strided_slice_grad_loop(steps: Steps, op: Operation) -> None:
 
 
 def _sliced(steps: Steps, view: View, axes: Any, starts: Any, strides: Any) -> View:
-    """What begins at these places, some further each time; its shape is to be said."""
+    """Return a view that begins at these places with these strides.
+
+    The caller must give its shape.
+    """
     for axis, start, step in zip(axes, starts, strides, strict=True):
         view = stepped(view, axis % len(view.shape), start, step, steps.sizes)
     return view

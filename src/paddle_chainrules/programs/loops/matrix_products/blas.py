@@ -1,16 +1,16 @@
-"""Products of matrices in machine code, by the fastest library that is here anyway.
+"""Products of matrices in machine code, by the fastest library already loaded.
 
 Paddle's wheel brings MKL and oneDNN, numpy's brings OpenBLAS, and a process with both
 packages has them loaded. Which is the fastest depends on the processor (Paddle's MKL,
-of 2019, takes AMD's for old ones), and is measured once a process, for float32 and
-float64 apart.
+of 2019, treats AMD's as old ones). So we measure it once a process, for float32 and
+float64 separately.
 
 **Threads** are as the caller has set them. MKL and oneDNN ask Paddle's OpenMP, which
-has one unless OMP_NUM_THREADS is set before Paddle is imported; MKL also asks
+has one unless OMP_NUM_THREADS is set before Paddle is imported. MKL also asks
 MKL_NUM_THREADS. OpenBLAS reads OPENBLAS_NUM_THREADS and OMP_NUM_THREADS when numpy is
-imported, and otherwise takes all cores. Its number is one for the whole process, numpy
-included, so that it is left as it is: what has more threads than Paddle's MKL is not
-chosen, unless there is nothing else or it is asked for by name.
+imported, and otherwise takes all cores. It has one thread count for the whole process,
+numpy included, so we do not change it. A library with more threads than Paddle's MKL is
+not chosen, unless there is nothing else or the user names it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from .gemm import CONVENTIONS, product_text, signature, symbol
 
 
 class Shape(NamedTuple):
-    """Of a product: rows, columns, and terms of each sum.
+    """The shape of a product: rows, columns, and terms of each sum.
 
     Attributes:
-        turned: whether the second factor lies transposed, as weights on a way back do.
+        turned: whether the second factor lies transposed, as weights in a backward pass
+            do.
     """
 
     rows: int
@@ -50,7 +51,7 @@ class Shape(NamedTuple):
 
 
 ONE_THREAD_SHAPES = Shape(64, 64, 64), Shape(100, 16, 16)
-"""Products that OpenBLAS makes by one thread."""
+"""Products that OpenBLAS computes with one thread."""
 
 SHAPES = (
     *ONE_THREAD_SHAPES,
@@ -58,27 +59,37 @@ SHAPES = (
     Shape(100, 16, 16, turned=True),
     Shape(512, 256, 8, turned=True),
 )
-"""Those that are measured. OpenBLAS, which may be faster at the first ones, takes twice
-as long at the last, as large nets with few samples have it."""
+"""The products that are measured.
+
+OpenBLAS may be faster at the first ones. It takes twice as long at the last, which
+large nets with few samples have.
+"""
 
 ROUNDS, LEAST, MOST = 8, 0.001, 0.005
-"""How often at least, and seconds: in fewer no rounds end, after more none begins."""
+"""The fewest rounds, and two times in seconds.
+
+Rounds take at least the first time. None begins after the second.
+"""
 
 LESS = 0.8
-"""Of MKL's time that another takes, at most, to be chosen: MKL has Paddle's bits."""
+"""The share of MKL's time below which another library is chosen.
+
+MKL is preferred since it has Paddle's bits.
+"""
 
 DTYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True)
 class Library:
-    """What multiplies matrices of each dtype.
+    """The library that multiplies matrices of each dtype.
 
     Attributes:
         names: ``mkl``, ``onednn`` or ``openblas``, by dtype. Where a dtype is missing,
             its products stay Paddle's.
-        reasons: why, in a few words, by dtype.
-        symbols: addresses of what the texts call, for llvmlite's ``add_symbol``.
+        reasons: the reasons for the choice, in a few words, by dtype.
+        symbols: addresses of the functions that the texts call, for llvmlite's
+            ``add_symbol``.
     """
 
     names: Mapping[str, str]
@@ -86,7 +97,7 @@ class Library:
     symbols: Mapping[str, int]
 
     def text(self, dtype: str) -> str:
-        """``@product.f32`` and ``@products.f32``, or with ``f64``, as text of LLVM's.
+        """Return ``@product.f32`` and ``@products.f32``, or with ``f64``, as LLVM text.
 
         ``gemm.product_text`` describes them.
         """
@@ -97,8 +108,8 @@ class Found(NamedTuple):
     """A library of this process.
 
     Attributes:
-        addresses: of its product, by dtype.
-        threads: with how many it multiplies, where it tells.
+        addresses: of its product functions, by dtype.
+        threads: how many threads it multiplies with, where it tells.
     """
 
     addresses: Mapping[str, int]
@@ -110,10 +121,10 @@ _chosen: list[Library | None] = []
 
 
 def library() -> Library | None:
-    """The library that multiplies in this process, chosen at the first call.
+    """Return the library that multiplies in this process, chosen at the first call.
 
-    That call takes some ten milliseconds, and fifty more where oneDNN is measured.
-    There is none where the environment has ``PADDLE_CHAINRULES_BLAS=off``, or where
+    That call takes some ten milliseconds, and fifty more where oneDNN is measured. It
+    returns None where the environment has ``PADDLE_CHAINRULES_BLAS=off``, or where
     nothing is found.
 
     Raises:
@@ -128,11 +139,11 @@ def library() -> Library | None:
 
 
 def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
-    """What multiplies, of all that is found.
+    """Return the library that multiplies, of all that are found.
 
     Args:
         wanted: a name, ``on`` for the fastest, or ``off`` for none.
-        found: libraries by name, the one to stay with first.
+        found: libraries by name, the preferred one first.
 
     Raises:
         ValueError: it is not among those found.
@@ -156,7 +167,7 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
 
 
 def _choice(wanted: str, dtype: str, able: Mapping[str, Found]) -> tuple[str, str]:
-    """Of those that can, which, and why."""
+    """Return the library to use, of those that can multiply, and the reason."""
     if wanted in able:
         return wanted, f"by {BLAS}"
     limit = able["mkl"].threads if "mkl" in able else None
@@ -183,10 +194,11 @@ def _number(text: str | None) -> int:
 def _ratios(
     dtype: str, able: Mapping[str, Found], fit: Sequence[str]
 ) -> dict[str, float]:
-    """Times of others to the first's, as far as they are needed for a choice.
+    """Return times relative to the first library's, where a choice needs them.
 
-    oneDNN's first product takes 50 ms, in which it makes its code. So it is measured
-    where OpenBLAS is not here, or is much faster than MKL and has too many threads.
+    oneDNN takes 50 ms for its first product, in which it makes its code. So we measure
+    it only where OpenBLAS is not here, or is much faster than MKL and has too many
+    threads.
     """
     first = fit[0]
     others = [name for name in able if name not in (first, "onednn")]
@@ -207,7 +219,7 @@ def _ratio(
     names: tuple[str, str],
     shapes: Sequence[Shape],
 ) -> float:
-    """Of the second's time to the first's, in the mean over shapes."""
+    """Return the second's time relative to the first's, as a mean over shapes."""
     addresses = {name: able[name].addresses[dtype] for name in names}
     logs = []
     for shape in shapes:
@@ -229,7 +241,10 @@ C_TYPES: dict[str, Any] = {
 def _seconds(
     addresses: Mapping[str, int], dtype: str, shape: Shape
 ) -> dict[str, float]:
-    """Of a product by each, all in turn, the least of some rounds."""
+    """Return the seconds of a product by each, the least of some rounds.
+
+    The libraries alternate.
+    """
     m, n, k, turned = shape
     lies = (n, k) if turned else (k, n)
     a, b, c = (np.ones(size, dtype) for size in ((m, k), lies, (m, n)))
@@ -261,9 +276,9 @@ CBLAS = ("cblas_sgemm", "cblas_dgemm")
 
 
 def libraries() -> dict[str, Found]:
-    """Those of Paddle's and numpy's wheels that this process has loaded.
+    """Return the libraries of Paddle's and numpy's wheels that are loaded.
 
-    MKL is loaded here where it is not yet, as Paddle does at its first product.
+    We load MKL if it is not loaded yet, as Paddle does at its first product.
     """
     paddles, numpys = Path(paddle.__file__).parent, Path(np.__file__).parent
     libs, around = paddles / "libs", (numpys.parent / "numpy.libs", numpys / ".dylibs")
@@ -284,7 +299,7 @@ def libraries() -> dict[str, Found]:
 
 
 def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[Any]:
-    """Libraries of a folder, of those that are loaded unless they are to be."""
+    """Give libraries of a folder: the loaded ones, or all that can be loaded."""
     # Windows, which has no such mode, gives what was loaded from the same file.
     mode = 0 if is_to_load else getattr(os, "RTLD_NOLOAD", 0)
     for file in sorted(folder.glob(pattern)):
@@ -296,7 +311,7 @@ def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[An
 
 
 def _addresses(handle: Any, single: str, double: str) -> dict[str, int]:
-    """Of the functions that a library has, by dtype."""
+    """Return addresses of the functions that a library has, by dtype."""
     found = {}
     for dtype, name in zip(DTYPES, (single, double), strict=True):
         if name and hasattr(handle, name):
@@ -306,5 +321,5 @@ def _addresses(handle: Any, single: str, double: str) -> dict[str, int]:
 
 
 def _called(handle: Any, name: str) -> int | None:
-    """The number that a function without arguments gives, where there is one."""
+    """Call a function without arguments, and return its number; None if missing."""
     return int(getattr(handle, name)()) if hasattr(handle, name) else None

@@ -1,4 +1,4 @@
-"""Products of matrices as text of LLVM's, each a call of a library's function."""
+"""Products of matrices as LLVM text, each a call of a library's function."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from typing import NamedTuple
 
 TYPES = {"float32": ("float", "f32"), "float64": ("double", "f64")}
-"""LLVM's, and how the names of its functions end."""
+"""LLVM's types, and the endings of its function names."""
 
 
 class Convention(NamedTuple):
-    """How a library's function is called.
+    """The calling convention of a library's function.
 
     Attributes:
-        flag: the type of what says whether a matrix is transposed.
-        order: what says that matrices lie row by row, of the same type, if anything.
+        flag: the type of the flags that tell whether a matrix is transposed.
+        order: the value of that type for matrices stored row by row, if there is one.
         plain, transposed: the values of a flag.
         size: the type of sizes and leading dimensions.
-        result: ``i32`` where another than zero tells that nothing was done.
+        result: ``i32`` where a result other than zero tells that nothing was done.
     """
 
     flag: str
@@ -34,25 +34,25 @@ CONVENTIONS = {
     "onednn": Convention("i8 signext", None, ord("N"), ord("T"), "i64", "i32"),
     "openblas": CBLAS._replace(size="i64"),
 }
-"""By the library's name; oneDNN's matrices always lie row by row."""
+"""Conventions by library. oneDNN's matrices always lie row by row."""
 
 PARAMETERS = (
     "i1 %ta, i1 %tb, i64 %m, i64 %n, i64 %k, ptr %a, i64 %lda, ptr %b, i64 %ldb, "
     "REAL %beta, ptr %c, i64 %ldc"
 )
 HERE = re.sub(r"ptr (%.)", r"ptr \1.here", PARAMETERS)
-"""The same of one among many products."""
+"""The parameters of one among many products."""
 
 LARGEST = 2**31 - 1
 
 
 def symbol(name: str, dtype: str) -> str:
-    """What the texts call a library's function, whatever its own name."""
+    """Return the name by which texts call a library's function."""
     return f"paddle_chainrules.{name}.{TYPES[dtype][1]}"
 
 
 def signature(name: str, dtype: str) -> list[str]:
-    """The types that a library's function takes."""
+    """Return the types that a library's function takes."""
     real, _ = TYPES[dtype]
     it = CONVENTIONS[name]
     flags = [it.flag] * (2 if it.order is None else 3)
@@ -61,21 +61,22 @@ def signature(name: str, dtype: str) -> list[str]:
 
 
 def product_text(name: str, dtype: str) -> str:
-    """Functions that multiply by a library: one product, or many of one shape.
+    """Return functions that multiply by a library: one product, or many of one shape.
 
-    ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b,
-    i64 ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
+    ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b, i64
+    ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
     matrices that lie row by row, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
-    With ``ta`` what lies at ``a`` is (k, m), with ``tb`` what lies at ``b`` is (n, k).
-    ``c`` overlaps neither, and what it held does not matter where beta is zero. The
+    With ``ta`` the matrix at ``a`` is (k, m), with ``tb`` the matrix at ``b`` is (n,
+    k). ``c`` overlaps neither. Its old content does not matter where beta is zero. The
     leading dimension of a single row does not matter; rows that overlap (a smaller one
     than they are long) are multiplied slowly, but right.
 
     ``void @products.f32(i64 count, i64 stride_a, i64 stride_b, i64 stride_c, ...)``
-    makes as many, of matrices that are so many numbers apart.
+    computes ``count`` products, of matrices that are these numbers of entries apart.
 
-    Of float64 they are ``@product.f64`` and ``@products.f64``. What a library is not
-    asked for (no terms, sizes beyond its integers) or refuses, plain loops do.
+    For float64 they are ``@product.f64`` and ``@products.f64``. Plain loops compute
+    products that a library is not asked for (no terms, sizes beyond its integers) or
+    refuses.
     """
     real, suffix = TYPES[dtype]
     texts = (_declaration(name, dtype), PLAIN, _product(name, dtype), PRODUCTS)

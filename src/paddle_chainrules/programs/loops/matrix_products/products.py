@@ -16,10 +16,10 @@ SUFFIX = {"float32": "f32", "float64": "f64"}
 
 
 class Factor(NamedTuple):
-    """A matrix as the library takes it: its rows without gaps, or its columns.
+    """A matrix as the library takes it: rows or columns without gaps.
 
     Attributes:
-        turned: whether the columns are.
+        turned: whether the columns have no gaps, rather than the rows.
         step: elements from one of these to the next.
     """
 
@@ -29,7 +29,7 @@ class Factor(NamedTuple):
 
 
 def factor(view: View, sizes: Sizes) -> Factor:
-    """The last two dimensions of a view as a factor.
+    """Return the last two dimensions of a view as a factor.
 
     Raises:
         NoLoop: there are gaps within both rows and columns, or they lie backwards.
@@ -50,7 +50,7 @@ class Product(NamedTuple):
 
     Attributes:
         shape: of the result, as matrices.
-        turned: of each factor whether it is transposed.
+        turned: tells for each factor whether it is transposed.
     """
 
     x: Factor
@@ -60,10 +60,10 @@ class Product(NamedTuple):
 
 
 def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
-    """What a ``matmul`` multiplies.
+    """Return the product that a ``matmul`` computes.
 
     Raises:
-        NoLoop: numbers that are no floats, or of several dtypes, or with gaps.
+        NoLoop: the entries are not floats, have several dtypes, or have gaps.
     """
     _, _, turn_x, turn_y = op.args
     kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
@@ -87,7 +87,7 @@ def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
 
 
 def shared_batch(found: Product) -> int | None:
-    """Along which dimension of many products threads may share these, if any."""
+    """Return the dimension of many products that threads may share, if any."""
     batch = found.shape[:-2]
     return next((k for k, size in enumerate(batch) if size != 1), None)
 
@@ -102,7 +102,7 @@ def write_product(
     """Write the call, in loops where there are many matrices.
 
     Args:
-        out: where the result goes, without gaps, in its shape as matrices.
+        out: the result, without gaps, in its shape as matrices.
     """
     x, y = found.x, found.y
     kind, batch = x.view.memory.dtype, found.shape[:-2]
@@ -144,7 +144,7 @@ def write_call(
         counts: rows, columns, and terms.
         pointers: to both factors, and the result.
         steps: from a row of each to the next, as it lies in memory.
-        beta: by what is multiplied that is there before.
+        beta: the factor of the old content.
     """
     kind = found.x.view.memory.dtype
     pairs = zip((found.x, found.y), found.turned, strict=True)

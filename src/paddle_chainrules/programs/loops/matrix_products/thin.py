@@ -1,7 +1,7 @@
 """Small products with one row or one column, on vectors that stay in registers.
 
-A library takes some 0.1 us to find out how to make a product, and few of these take as
-long. Terms are added in another order than a library's.
+A library takes some 0.1 us to find out how to compute a product, and few of these take
+as long. Terms are added in another order than a library's.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..views import View
 from .products import Product
 
 VECTOR = 256
-"""Bytes of the longest vector."""
+"""The bytes of the longest vector."""
 
 SUMS = 4
-"""Partial sums of a short one, that none waits for the one before."""
+"""The partial sums of a short vector, so that none waits for the one before."""
 
 MOST = 1 << 13
-"""Elements of the matrix; with more a library is as fast."""
+"""The most elements of the matrix. With more, a library is as fast."""
 
 VECTORS = 16
-"""In a row of which each vector has text of its own."""
+"""The most vectors in a row that each have text of their own."""
 
 Address = Callable[[View], str]
 
@@ -34,8 +34,9 @@ class Thin(NamedTuple):
 
     Attributes:
         step: elements from one number of the row to the next.
-        terms, results: rows of the matrix, and its columns.
-        down, along: elements from one of its rows to the next, and of its columns.
+        terms, results: how many rows and columns the matrix has.
+        down, along: elements from one of its rows to the next, and from one of its
+            columns to the next.
     """
 
     row: View
@@ -48,7 +49,7 @@ class Thin(NamedTuple):
 
 
 def thin(found: Product, sizes: Sizes) -> Thin | None:
-    """The product, if it is one of these."""
+    """Return the product, if it is one of these."""
     extents = [sizes.of(size) for size in (*found.x.view.shape, *found.y.view.shape)]
     x, y = (each.view.strides for each in (found.x, found.y))
     if len(found.shape) > 2 or any(e.power for e in (*extents, *x, *y)):
@@ -69,10 +70,10 @@ def write_thin(text: Text, it: Thin, out: View, address: Address) -> bool:
     """Write the product where the matrix has no gaps along one of its dimensions.
 
     Args:
-        out: where the result goes, without gaps.
+        out: the result, without gaps.
 
     Returns:
-        Whether it does.
+        Whether it wrote the product.
     """
     most = VECTORS * VECTOR // BYTES[out.memory.dtype]
     if it.along == 1 and it.results > 1 and it.results <= most:
@@ -85,7 +86,7 @@ def write_thin(text: Text, it: Thin, out: View, address: Address) -> bool:
 
 
 class _Vectors:
-    """Of some width, as text."""
+    """Vectors of one width, as LLVM text."""
 
     def __init__(self, text: Text, dtype: str, width: int) -> None:
         self._text, self._real, self._size = text, TYPES[dtype], BYTES[dtype]
@@ -101,7 +102,7 @@ class _Vectors:
         self._text.line(f"store {at}")
 
     def of_one(self, pointer: str) -> str:
-        """A number everywhere."""
+        """Return a vector with one number in all lanes."""
         number = self._text.put(f"load {self._real}, ptr {pointer}")
         if self._width == 1:
             return number
@@ -121,7 +122,7 @@ class _Vectors:
         return f"fadd contract {self.kind} {a}, {b}"
 
     def total(self, vector: str) -> str:
-        """The sum of its numbers, in any order."""
+        """Return the sum of its entries, in any order."""
         if self._width == 1:
             return vector
         given = f"({self._real} -0.0, {self.kind} {vector})"
@@ -130,13 +131,13 @@ class _Vectors:
 
 
 def _widths(count: int, dtype: str) -> list[tuple[int, int]]:
-    """Where each vector of a row begins, and how long it is."""
+    """Return where each vector of a row begins, and how long it is."""
     most = VECTOR // BYTES[dtype]
     return [(at, min(most, count - at)) for at in range(0, count, most)]
 
 
 def _combined(text: Text, it: Thin, out: View, address: Address) -> None:
-    """Rows of the matrix, each times a number, added up."""
+    """Add up rows of the matrix, each times a number."""
     dtype = out.memory.dtype
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))
@@ -169,7 +170,7 @@ def _combined(text: Text, it: Thin, out: View, address: Address) -> None:
 
 
 def _dots(text: Text, it: Thin, out: View, address: Address) -> None:
-    """The row times each column of the matrix, whose terms lie one after another."""
+    """Multiply the row and each column of the matrix, whose terms are contiguous."""
     dtype = out.memory.dtype
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))

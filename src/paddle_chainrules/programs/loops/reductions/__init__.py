@@ -1,1 +1,1 @@
-"""What goes along lines: sums so far, extremes, orders."""
+"""Operations along lines: running sums, extremes, orders."""

@@ -1,4 +1,4 @@
-"""Steps that go along the lines of tensors and carry numbers from place to place."""
+"""Steps that go along the lines of tensors and carry values from place to place."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..views import Memory, View
 
 
 class Start(NamedTuple):
-    """A number that is carried: its dtype, and what it is before the first place."""
+    """A carried value: its dtype, and its start before the first place."""
 
     dtype: str
     value: str
 
 
 class Here(NamedTuple):
-    """What a body is given at a place.
+    """The arguments of a body at a place.
 
     Attributes:
-        place: its number within the line, whichever way that is gone along.
-        read: of each tensor that is read, the number here.
-        now: what is carried.
+        place: its index within the line, in either direction.
+        read: the entry here of each tensor that is read.
+        now: the carried values.
     """
 
     place: Number
@@ -38,11 +38,11 @@ class Here(NamedTuple):
 
 
 class There(NamedTuple):
-    """What a body makes.
+    """The results of a body.
 
     Attributes:
-        following: what is carried on.
-        written: to each tensor, at this place.
+        following: the values carried on.
+        written: the entries written to each tensor at this place.
     """
 
     following: Sequence[Number]
@@ -50,16 +50,16 @@ class There(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How lines are gone along.
+    """Settings for the passage along lines.
 
     Attributes:
-        lines: how the tensors lie.
-        starts: what is carried.
-        backward: whether from the last place to the first.
-        at_end: whether what is carried beyond the last place is written, one number a
-            line for each tensor, rather than one at each place.
-        is_dear: whether lines that lie one after another are gone along together too,
-            since what is done takes longer than to fetch numbers from all of them.
+        lines: the layout of the tensors.
+        starts: the carried values.
+        backward: whether to go from the last place to the first.
+        at_end: whether only the values carried beyond the last place are written, one
+            for each line and tensor, rather than one at each place.
+        is_dear: whether lines that lie one after another are also done together, since
+            the work takes longer than to fetch entries from all of them.
     """
 
     lines: Lines
@@ -70,7 +70,7 @@ class Way(NamedTuple):
 
     @property
     def together(self) -> Extent:
-        """How many lines are gone along at once."""
+        """How many lines are done together."""
         outer, _, inner = self.lines
         few = not outer.power and outer.factor < MIN_OUTER
         return inner if inner != ONE or few or not self.is_dear else Extent(BLOCK_ROWS)
@@ -80,7 +80,7 @@ EACH = 8
 """Operations at a place, more or less."""
 
 BLOCK_ROWS, MIN_OUTER = 16, 3
-"""Lines that lie one after another, gone along together; of fewer each by itself."""
+"""The lines, one after another, done together, and the fewest for that."""
 
 
 Body = Callable[[Here], There]
@@ -94,13 +94,13 @@ def go_along(
     writes: Sequence[View],
     body: Body,
 ) -> None:
-    """A step along all lines.
+    """Add a step along all lines.
 
-    Lines that lie side by side are gone along together, with what each of them carries
-    in memory of the step's own.
+    Lines that lie side by side are done together. Their carried values are in memory of
+    the step's own.
 
     Args:
-        reads, writes: without gaps. What is read here may be what is written here.
+        reads, writes: without gaps. An entry read here may be the one written here.
     """
     outer, size, inner = way.lines
     whole = outer.times(size).times(inner)
@@ -151,26 +151,26 @@ def go_along(
 
 
 def _row(dtype: str, extent: Extent) -> View:
-    """Memory for so many numbers, of a step alone."""
+    """Return memory for this many entries, which only one step uses."""
     return View(Memory(Value(-1, (), dtype, 0), extent), (), (), ())
 
 
 Place = tuple[str, str]
-"""An address, and the dtype of what lies there."""
+"""An address, and the dtype of the memory there."""
 
 
 class _Walk:
-    """The text of a way along a line, or lines side by side."""
+    """The text of a loop along a line, or along lines side by side."""
 
     def __init__(self, text: Text, way: Way, body: Body) -> None:
         self._text, self._way, self._body = text, way, body
 
     def moved(self, places: Sequence[Place], step: Extent, index: str) -> list[Place]:
-        """So many steps further."""
+        """Return the places this many steps further."""
         return [(self._text.along(p, TYPES[d], step, index), d) for p, d in places]
 
     def one(self, given: Sequence[Place], made: Sequence[Place]) -> None:
-        """A line, with what it carries in registers."""
+        """Write a line, with carried values in registers."""
         text, way = self._text, self._way
         carried = [
             Carried(
@@ -201,7 +201,7 @@ class _Walk:
         aside: Extent,
         ahead: Extent,
     ) -> None:
-        """Lines together, with what they carry in memory.
+        """Write lines together, with carried values in memory.
 
         Args:
             count: of lines.
@@ -241,7 +241,7 @@ class _Walk:
         now: list[Number],
         group: str = "",
     ) -> Sequence[Number]:
-        """What is done at a place, and what is carried on from there."""
+        """Write the work at a place; return the values carried on."""
         read = [self._got(at, group) for at in here]
         number = Number(place, "i64", self._text)
         following, written = self._body(Here(number, read, now))
@@ -251,7 +251,7 @@ class _Walk:
         return following
 
     def _place(self, index: str) -> str:
-        """The number of a place."""
+        """Return the index of a place."""
         if not self._way.backward:
             return index
         last = self._text.number(self._way.lines.size, Extent(-1))

@@ -1,4 +1,4 @@
-"""The places of the largest and the least, and those so far, along lines."""
+"""Places of the largest and the least, and running extremes, along lines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .along import Here, Start, There, Way, go_along
 from .running import LOWEST, lines_along
 
 HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
-"""Of finite numbers."""
+"""The largest finite numbers."""
 
 INTEGERS = frozenset({"int32", "int64"})
 
 
 def _beyond(dtype: str, largest: bool, infinite: bool = False) -> Start:
-    """What no number is less than, or larger than where it is not the largest."""
+    """Return a start that no number is below, or above where the least is sought."""
     if dtype in INTEGERS:
         bits = 8 * BYTES[dtype] - 1
         return Start(dtype, str(-(2**bits) if largest else 2**bits - 1))
@@ -30,7 +30,7 @@ def _beyond(dtype: str, largest: bool, infinite: bool = False) -> Start:
 
 
 def _compared(how: str, x: Number, y: Number) -> Number:
-    """Whether ``gt``, ``ge``, ``lt`` or ``le`` holds, of numbers of any type."""
+    """Tell whether ``gt``, ``ge``, ``lt`` or ``le`` holds, for numbers of any type."""
     compared = f"icmp s{how}" if x.type in ("i32", "i64") else f"fcmp o{how}"
     return x.make(f"{compared} {x.kind} {x.name}, {y.name}", "i1")
 
@@ -41,7 +41,7 @@ def _as(place: Number, type: str) -> Number:
 
 @written_as("argmax", "argmin")
 def _argmax_loop(steps: Steps, op: Operation) -> None:
-    """The first of those, but none that is no number, as Paddle has it."""
+    """Find the first of equal extremes, but never NaN, as in Paddle."""
     x, axis, *_ = op.args
     (out,) = op.outputs
     largest = op.operator.name == "argmax"
@@ -61,13 +61,15 @@ def _argmax_loop(steps: Steps, op: Operation) -> None:
 
 
 SHORT = 32
-"""Places of a line that lies by itself, in longer ones of which Paddle's kernels find
-the largest so far in half the time."""
+"""The most places of a line that lies by itself.
+
+In longer lines Paddle's kernels find the running maximum in half the time.
+"""
 
 
 @written_as("cummax", "cummin")
 def _cummax_loop(steps: Steps, op: Operation) -> None:
-    """The last of those that are equal; none after what is no number."""
+    """Find the last of equal extremes; none after NaN."""
     x, axis, _ = op.args
     out, index = op.outputs
     largest = op.operator.name == "cummax"

@@ -1,4 +1,4 @@
-"""Sums and products of what comes before each place of a line, and the way back."""
+"""Running sums and products along lines, and their backward pass."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..steps import Steps, written_as
 from .along import Here, Start, There, Way, go_along
 
 LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
-"""Of finite numbers."""
+"""The lowest finite numbers."""
 
 
 def lines_along(steps: Steps, x: Value, axis: Any, flat: bool = False) -> Lines:
-    """How a tensor lies along an axis, or as one line.
+    """Return how a tensor lies along an axis, or as one line.
 
     Raises:
-        NoLoop: the axis is no number.
+        NoLoop: the axis is not an integer.
     """
     if flat or not x.shape:
         return Lines(ONE, steps.sizes.product(x.shape), ONE)
@@ -39,7 +39,7 @@ def _running(
     more: Callable[[Number, Number], Number],
     exclusive: bool,
 ) -> None:
-    """What is made of all that came before a place, and of what is there too."""
+    """Combine all entries before a place, and the entry there unless exclusive."""
     x, (out,) = op.args[0], op.outputs
     if x.dtype != out.dtype or (exclusive and math.prod(x.shape) == 1):
         raise NoLoop  # before a single number there is that, as Paddle has it
@@ -73,7 +73,7 @@ def _cumprod_loop(steps: Steps, op: Operation) -> None:
 
 @written_as("cumprod_grad")
 def _cumprod_grad_loop(steps: Steps, op: Operation) -> None:
-    """The product before each place, times the slope of what comes from there on."""
+    """Multiply the product before each place by the slope of the rest, inclusive."""
     x, _, g, axis, exclusive, reverse = op.args
     (out,) = op.outputs
     if not {x.dtype, g.dtype, out.dtype} <= FLOATS:
@@ -97,7 +97,7 @@ def _cumprod_grad_loop(steps: Steps, op: Operation) -> None:
 
 
 def _exactly(formula: Callable[..., Number], *given: Number) -> Number:
-    """A function of numbers, of float32 ones in float64."""
+    """Evaluate a function, for float32 numbers in float64."""
     if given[0].type == "double":
         return formula(*given)
     wide = (x.to("fpext", "double") for x in given)
@@ -105,7 +105,7 @@ def _exactly(formula: Callable[..., Number], *given: Number) -> Number:
 
 
 def _log_sum(x: Number, y: Number) -> Number:
-    """The logarithm of the sum of two exponentials, as Paddle has it."""
+    """Return the logarithm of the sum of two exponentials, as in Paddle."""
     least, most = (y < x).where(y, x), (x < y).where(y, x)
     return exponentials.log1p(exponentials.exp(least - most)) + most
 
@@ -123,7 +123,7 @@ def _logcumsumexp_loop(steps: Steps, op: Operation) -> None:
 
 @written_as("logcumsumexp_grad")
 def _logcumsumexp_grad_loop(steps: Steps, op: Operation) -> None:
-    """By quotients of sums and the next ones, which are at most one."""
+    """Compute by quotients of neighbouring sums, which are at most one."""
     x, out, g, axis, flatten, exclusive, reverse = op.args
     dtype = x.dtype
     if exclusive or {dtype, out.dtype, g.dtype} != {dtype} or dtype not in FLOATS:

@@ -1,4 +1,4 @@
-"""Short rows in their order, each number put where so many come before it."""
+"""Sorting of short rows: each entry goes to the index that counts those before it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ..text import TYPES, Carried, Text
 from ..views import View
 
 EVERY, STABLE = 16, 48
-"""Numbers of a row that are sorted here: up to so many Paddle leaves equal ones in
-their order, in longer rows where it is asked to."""
+"""The most entries of a row that is sorted here, without and with stable order.
+
+Paddle leaves equal ones in their order up to the first number. In longer rows it does
+so where it is asked to.
+"""
 
 
 @written_as("argsort")
@@ -55,10 +58,10 @@ def _sort(
     size: int,
     descending: bool,
 ) -> None:
-    """A step that sorts rows.
+    """Add a step that sorts rows.
 
     Args:
-        ends: where numbers go, and where they were.
+        ends: the sorted entries, and their old places.
     """
     kind = TYPES[source.memory.dtype]
     rows = steps.sizes.product(source.shape[:-1])
@@ -101,8 +104,10 @@ def _compared(how: str, x: Number, y: Number) -> Number:
 
 
 def _before(x: Number, y: Number, descending: bool) -> Number:
-    """Whether a number comes before another that is not equal; what is none is the
-    largest."""
+    """Tell whether a number comes before another that is not equal.
+
+    NaN is the largest.
+    """
     if x.type in ("i32", "i64"):
         return _compared("sgt" if descending else "slt", x, y)
     if descending:
