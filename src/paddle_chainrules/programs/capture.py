@@ -262,7 +262,7 @@ def _captured(
     """Return what was seen of a function that gives these outputs.
 
     Raises:
-        CaptureError: there is none that programs can give.
+        CaptureError: programs can't give these outputs.
     """
     for out in outputs:
         if not isinstance(out, (Tensor, *_CONSTANT)):

@@ -30,7 +30,7 @@ class Captured(NamedTuple):
     free: list[Tensor]
     """Tensors that required gradients before and are not arguments."""
     kinds: tuple[Any, ...]
-    """What each constant of the program was, as :func:`kinds_of` describes it."""
+    """The kind of each constant of the program, by :func:`kinds_of`."""
     made: frozenset[Value] = frozenset()
     """Constants that the function makes from nothing that may change."""
     by_series: bool = False

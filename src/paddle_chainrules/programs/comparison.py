@@ -16,7 +16,10 @@ from ..paddle_side.dtypes import dtype_name
 
 RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
 ROUGH = dict.fromkeys(RTOL, 2e-3)
-"""How far a program may be from its function, relative to the largest entry."""
+"""The allowed distance of a program from its function, by dtype.
+
+It is relative to the largest entry.
+"""
 
 _BRIEF = (paddle.float16, paddle.bfloat16)
 
@@ -68,7 +71,7 @@ def _steps(dtype: str) -> np.ndarray[Any, Any]:
 
 
 TIMES = 8
-"""How often inputs are moved by rounding, to see how far results move."""
+"""The number of times that inputs are moved by rounding, to see how results move."""
 
 ULPS = 4.0
 """Inputs are moved by this many units in the last place.

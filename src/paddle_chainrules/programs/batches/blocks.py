@@ -182,7 +182,7 @@ def in_blocks(
 
     Args:
         fn: raises where a row of its result depends on other rows.
-        unchecked: the same without the check, by which the size of blocks is chosen.
+        unchecked: the same without the check; we choose the size of blocks with it.
         plain: the function whose derivatives ``fn`` gives. Its result for a block must
             equal that part of its result for all rows.
         n: rows of all inputs that have a row for each row of the results.

@@ -140,7 +140,7 @@ def _expression(
         kind: as of :class:`Source`.
 
     Raises:
-        NoRule: there is none.
+        NoRule: there is no such expression.
     """
     rule = op.operator.julia
     if rule is None:

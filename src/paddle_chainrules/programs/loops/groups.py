@@ -68,7 +68,7 @@ class Group(NamedTuple):
 
     @property
     def reduced(self) -> dict[Value, tuple[Operation, Reduction]]:
-        """Which of the outputs are reduced, and how."""
+        """The outputs that are reductions, and how each reduces."""
         pairs = ((op, reduction_of(op)) for op in self.ops)
         return {op.outputs[0]: (op, how) for op, how in pairs if how}
 
@@ -137,7 +137,7 @@ class _Schedule:
         """The operations of a result, one bit for each."""
         self._bits = {op: 1 << i for i, op in enumerate(ops)}
         self._reads: dict[Operation, list[Read]] = {}
-        """What operations read that may be part of a loop."""
+        """The tensors that operations read which may be part of a loop."""
         for op in ops:
             with suppress(NoLoop):
                 self._reads[op] = reads_of(op)

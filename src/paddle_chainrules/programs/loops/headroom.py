@@ -16,7 +16,10 @@ except ImportError:  # Windows, which has no such limits
     resource = None  # type: ignore[assignment]
 
 NEEDED = 512 << 20
-"""The bytes needed. LLVM's library and a net's code take 200 MB, OpenBLAS 33 MB."""
+"""The bytes needed.
+
+The library LLVM and a net's code take 200 MB of addresses, OpenBLAS 33.
+"""
 
 STATM = Path("/proc/self/statm")
 SIZE, DATA = 0, 5

@@ -152,7 +152,7 @@ def _folder(path: Path) -> Path:
 
     Raises:
         Unfit: somebody else could put something into it.
-        OSError: there is none, and it can't be made.
+        OSError: it is missing and can't be made.
     """
     user, links = os.geteuid(), 0
     at, rest = Path(path.anchor), [*reversed(path.parts[1:])]
@@ -191,7 +191,7 @@ def _key(folder: Path) -> bytes:
     """Return the key that signs files, and create it if there is none.
 
     Raises:
-        Unfit: what is there is no such key, or others may read it.
+        Unfit: the file is not such a key, or others may read it.
         OSError: it can't be made.
     """
     file = folder / KEY

@@ -1,4 +1,4 @@
-"""How operators act along the axes of their tensors.
+"""Kinds of operators, by how they act along the axes of their tensors.
 
 An operator's entry names one of these kinds. Three things follow from it: its results
 for many samples at once (``vmap``), whether a program with it serves any number of

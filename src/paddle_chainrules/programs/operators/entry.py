@@ -28,8 +28,8 @@ class Operator:
         shown: how many tensors of the result the operator itself gives.
         lean: what a program calls where it needs no more than the first of them.
         nested: makes lists within the operator's result of the tensors of ``run``.
-        differentiable: positions of the arguments by which there are rules, all where
-            None; none of them where no gradient goes through.
+        differentiable: positions of the arguments that rules can differentiate by, all
+            where None; empty where no gradient goes through.
         reverse: gradients of the arguments, from a :class:`.calls.Call`.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
@@ -38,7 +38,7 @@ class Operator:
             where there is no other rule.
         loop: instructions on one element, from a :class:`.LoopCall`.
         julia: an expression of Julia's, from a :class:`.JuliaCall`.
-        shapes: positions of the arguments of which only the shape matters.
+        shapes: positions of the arguments where only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
             values can't be arbitrary.
         numbers: positions of the arguments that Paddle's own operator turns into Python

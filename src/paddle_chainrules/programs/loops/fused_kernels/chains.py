@@ -23,10 +23,10 @@ from .by_block import Blocks, Dims
 from .plan import planned
 
 LARGE = 1 << 20
-"""The least bytes of memory that blocks save."""
+"""The fewest bytes of memory that blocks must save."""
 
 LONG = 128
-"""The least entries of a row."""
+"""The fewest entries of a row."""
 
 
 def in_blocks(

@@ -39,7 +39,7 @@ PART = 32
 """The most loops and products of a function. With more, LLVM takes much longer."""
 
 MAX_ALIKE_APART = 2
-"""With more such functions than this, equal steps share one function."""
+"""The number of such functions above which equal steps share one function."""
 
 FIRST = FLAG + 1
 """The place in the block of the first tensor's address."""
@@ -86,7 +86,7 @@ class Alike:
         threads.write_call(text, name, pointers, step.shared)
 
     def _own(self, step: Step, is_shared: bool = False) -> tuple[Text, list[View]]:
-        """Return the text of a step's function, and the views that it is given.
+        """Return the text of a step's function, and the views whose addresses it takes.
 
         It is given their addresses.
         """

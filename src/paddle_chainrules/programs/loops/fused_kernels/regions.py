@@ -161,7 +161,7 @@ class _Regions:
         self._found: dict[Operation, None] = {}  # in their order, each of them once
         self._sizes = sizes
         self._users: Counter[Value] = Counter(outputs)
-        """How many later parts, and outputs of the program, read a value."""
+        """The number of later parts, and outputs of the program, that read a value."""
         for part in parts:
             self._users.update({*part.inputs})
         self._has_products = has_products

@@ -66,7 +66,7 @@ def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
 
 
 def _counted(it: Windows, how: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the padded sizes whose places count; None where all windows count as many.
+    """Return the padded sizes whose places count; None where all count the same.
 
     Raises:
         NoLoop: a window counts no place.
@@ -106,7 +106,7 @@ class _Pooling(WindowStep):
         self._counted = _counted(self._it, how) if self._is_mean else None
         self._exclusive = how["exclusive"]
         self._counts = self._scratch(self._it.result)
-        """How many places each window counts, or one over that."""
+        """The number of places that each window counts, or one over that."""
 
     def _count(self) -> Extent:
         return self._extent

@@ -47,12 +47,12 @@ class Windows(NamedTuple):
 
     @property
     def terms(self) -> int:
-        """How many entries a window covers in the channels of a group."""
+        """The number of entries that a window covers in the channels of a group."""
         return self.channels * math.prod(self.kernel)
 
     @property
     def places(self) -> int:
-        """How many windows are on an image."""
+        """The number of windows on an image."""
         return math.prod(self.result)
 
     @property

@@ -1,9 +1,9 @@
-"""Products of matrices in machine code, by the fastest library already loaded.
+"""Products of matrices in machine code, by the fastest library at hand.
 
 Paddle's wheel brings MKL and oneDNN, numpy's brings OpenBLAS, and a process with both
-packages has them loaded. Which is the fastest depends on the processor (Paddle's MKL,
-of 2019, treats AMD's as old ones). So we measure it once a process, for float32 and
-float64 separately.
+packages has them loaded. The processor decides which is the fastest: Paddle's MKL, of
+2019, treats AMD's as old ones. So we measure it once a process, for float32 and float64
+separately.
 
 **Threads** are as the caller has set them. MKL and oneDNN ask Paddle's OpenMP, which
 has one unless OMP_NUM_THREADS is set before Paddle is imported. MKL also asks

@@ -184,7 +184,7 @@ SIZED = {
     "b": ("select i1 %tb, i64 %n, i64 %k", "select i1 %tb, i64 %k, i64 %n"),
     "c": ("add i64 %m, 0", "add i64 %n, 0"),
 }
-"""How many rows lie in memory, and how long they are."""
+"""The number of rows of each matrix in memory, and their lengths."""
 
 
 def _product(name: str, dtype: str) -> str:
