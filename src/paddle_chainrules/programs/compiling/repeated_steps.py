@@ -19,9 +19,9 @@ from ..tracing.operations import Value
 from .program import Program
 
 MAX_EAGER_STEPS = 16
-"""The most steps that are not worth machine code, for all loops of a program.
+"""The most steps, of all loops of a program, that are not worth machine code.
 
-For one loop, up to this many steps are no operator within programs.
+A loop of up to this many steps is not worth an operator within programs either.
 """
 
 _taken: WeakKeyDictionary[Program, int] = WeakKeyDictionary()

@@ -137,7 +137,7 @@ class _Schedule:
         """The operations of a result, one bit for each."""
         self._bits = {op: 1 << i for i, op in enumerate(ops)}
         self._reads: dict[Operation, list[Read]] = {}
-        """The tensors that operations read which may be part of a loop."""
+        """The tensors read by operations that may be part of a loop."""
         for op in ops:
             with suppress(NoLoop):
                 self._reads[op] = reads_of(op)

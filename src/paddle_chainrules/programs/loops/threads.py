@@ -32,7 +32,7 @@ def _share_nothing() -> None:
 
 
 PREFIX = "paddle_chainrules.openmp"
-"""The prefix by which texts call the library, whatever others are in the process."""
+"""The prefix of the library's functions in texts, whatever else the process has."""
 
 NAMES = {
     "parallel": "GOMP_parallel",
@@ -118,7 +118,7 @@ def beginning(names: Sequence[str]) -> list[str]:
 def write_call(
     text: Text, function: str, addresses: Sequence[str], count: Extent
 ) -> None:
-    """Write a call by which threads share a function of this many operations."""
+    """Write a call that lets threads share a function of this many operations."""
     size = 8 * (FIRST + len(addresses))
     given = text.on_stack(size, 8, ("given", size))
     for place, pointer in enumerate(addresses, FIRST):

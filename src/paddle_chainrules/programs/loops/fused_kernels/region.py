@@ -74,7 +74,7 @@ class Alike:
     def write_shared(
         self, step: Step, text: Text, address: Callable[[View], str]
     ) -> None:
-        """Write a call by which threads share the function of a step."""
+        """Write a call that lets threads share the function of a step."""
         assert step.shared is not None
         if step.prepare:
             step.prepare(text, address)
