@@ -43,7 +43,8 @@ UNTESTED = {
 """Without a sample: they take what only their forward gives, or a program, are part of
 machine code alone (tests/programs/test_decompositions.py), are put into batches alone
 (tests/transforms/test_many_samples.py), come in pairs
-(tests/transforms/test_changing_numbers.py), or are others as soon as they are recorded."""
+(tests/transforms/test_changing_numbers.py), or are others as soon as they are
+recorded."""
 ROUNDED = {"linear", "rnn", "send_ue_recv"}
 """Which programs have as other operators, or several threads add in any order."""
 
