@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Move = tuple[Any, ...]
-"""How far a parameter goes down, and what is kept from then on."""
+"""The step down of a parameter, and the values kept from then on."""
 
 Formula = Callable[..., Move]
 

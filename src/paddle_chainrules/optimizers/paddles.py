@@ -21,17 +21,18 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Kind(NamedTuple):
-    """What is known of a class of Paddle's.
+    """The facts of one of Paddle's optimizer classes.
 
     Attributes:
         make: creates such an optimizer of tensors.
-        formula: of its kernel; None where machine code does not take its steps.
-        settings: the formula's, in its order: arguments of ``make``, and Paddle's
-            attributes.
-        trees: what the formula keeps, in its order: fields of the state, and Paddle's
-            names.
-        scalars: the same of what is one number for each parameter. With a formula these
-            are powers of the first settings.
+        formula: the formula of its kernel; None if machine code does not take its
+            steps.
+        settings: the formula's settings, in its order: arguments of ``make``, and
+            Paddle's attributes.
+        trees: the values that the formula keeps, in its order: fields of the state, and
+            Paddle's names.
+        scalars: the same for values that are one number for each parameter. With a
+            formula these are powers of the first settings.
         options: more arguments of ``make``, and attributes.
         optional: the attribute that says whether the last of ``trees`` is kept.
         decay: the attribute by which the kernel itself decays weights.
@@ -258,7 +259,7 @@ def _create(optimizer: Any, moved: dict[str, Any]) -> None:
 
 
 def _known(optimizer: Any, layer: nn.Layer) -> tuple[Kind, dict[str, Any]]:
-    """What is known of an optimizer, and by name the parameters that it moves."""
+    """Return the kind of an optimizer, and by name the parameters that it moves."""
     if not isinstance(optimizer, paddle.optimizer.Optimizer):
         raise TypeError(
             f"an optimizer of Paddle's is expected, got {type(optimizer).__name__}; "

@@ -40,7 +40,7 @@ def scale(factor: Any) -> Optimizer:
 
 
 class Steps(NamedTuple):
-    """How many steps there were, int64."""
+    """State that counts the steps so far, int64."""
 
     step: Tensor
 

@@ -1,8 +1,9 @@
-"""What an optimizer is: a state's start, and a rule from gradients to updates.
+"""The type of optimizers: a first state, and a rule from gradients to updates.
 
-The conventions are those of optax: ``state = init(params)``, ``updates, state =
-update(grads, state, params)``, ``params = apply_updates(params, updates)``. All are
-functions of trees of tensors, so that a step is one too, for ``jit`` and ``vmap``.
+The conventions are those of optax: ``state = init(params)``,
+``updates, state = update(grads, state, params)``,
+``params = apply_updates(params, updates)``. All are functions of trees of tensors. So a
+step is one too, and works with ``jit`` and ``vmap``.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def chain(*parts: Optimizer) -> Optimizer:
 
 
 def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
-    """What has no state, from a function of gradients and parameters."""
+    """Return an optimizer without state, from a rule on gradients and parameters."""
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
         return rule(grads, params), state

@@ -22,21 +22,22 @@ from .reports import in_a_line, in_callers_mode
 from .vector_functions import VectorFunction
 
 FITS = 0.25
-"""What part of the expected decrease a step has at least that a tolerance may end."""
+"""Least part of the expected decrease that a step must reach for a tolerance to end the
+search."""
 
 
 class Fit(NamedTuple):
-    """What :func:`levenberg_marquardt` and :func:`gauss_newton` have found.
+    """The result of :func:`levenberg_marquardt` and :func:`gauss_newton`.
 
     Attributes:
-        params: nested as they were given.
-        value: half the sum of the squares of the residuals there.
+        params: the parameters, nested as they were given.
+        value: half the sum of the squares of the residuals at the end.
         grad: the largest entry of its gradient.
-        steps: how many there were.
-        evaluations: of the residuals.
-        derivatives: Jacobians and second derivatives along a step, or products of
-            Jacobians with vectors.
-        damping: at the end, to go on with.
+        steps: the number of steps.
+        evaluations: the number of evaluations of the residuals.
+        derivatives: the number of Jacobians and second derivatives along a step, or of
+            products of Jacobians with vectors.
+        damping: the damping at the end, to go on with.
         converged: whether a tolerance was met.
         reason: why there are no more steps, in words.
     """
@@ -154,7 +155,7 @@ class DampedSearch:
             return Fit(self._fn.params.tree(self._at), self._value, largest, *ends)
 
     def _step(self, near: Near) -> tuple[bool, str]:
-        """Whether there is a step, and what tolerance it meets, if any."""
+        """Take a step; tell whether there is one, and what tolerance it meets."""
         growth, limits = 2.0, self._limits
         while self._mu < self._most:
             found = near.step(self._mu)

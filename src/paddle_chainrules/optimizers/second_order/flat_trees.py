@@ -18,11 +18,11 @@ from ...transforms.derivatives.value_and_grad import value_and_grad
 
 
 class Nesting(NamedTuple):
-    """How the tensors of a vector are nested.
+    """The nesting of the tensors of a vector.
 
     Attributes:
         spec: their structure.
-        shapes: of each.
+        shapes: their shapes.
     """
 
     spec: optree.PyTreeSpec
@@ -30,7 +30,7 @@ class Nesting(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Of each how many numbers."""
+        """The number of elements of each tensor."""
         return [math.prod(shape) for shape in self.shapes]
 
     def tree(self, flat: Tensor) -> Tree:
@@ -47,7 +47,7 @@ def in_a_row(leaves: Sequence[Tensor]) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """As ``paddle.concat``, without a copy of a single one."""
+    """Concatenate as ``paddle.concat`` does, without a copy of a single one."""
     return parts[0] if len(parts) == 1 else paddle.concat([*parts], axis)
 
 

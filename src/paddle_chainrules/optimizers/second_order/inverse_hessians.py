@@ -18,11 +18,11 @@ from paddle import Tensor
 
 
 class InverseHessian(Protocol):
-    """What gives directions, and learns from steps."""
+    """An estimate of an inverse Hessian: gives directions, and learns from steps."""
 
     @property
     def empty(self) -> bool:
-        """Whether it has learnt nothing: the identity."""
+        """True if it has learnt nothing, and is the identity."""
 
     def __call__(self, grad: Tensor, /) -> Tensor:
         """Its product with a gradient, the negative of a direction."""
@@ -183,7 +183,7 @@ class Matrix:
             self._factor = 1.0
 
     def _member(self, h: float, b: float) -> tuple[float, float]:
-        """Of Broyden's class: theta, and sigma, both in the terms of the papers."""
+        """Return the member of Broyden's class: the papers' theta and sigma."""
         if self._update != "ssbroyden":
             return 0.0, 1.0
         a = h * b - 1.0
@@ -195,7 +195,7 @@ class Matrix:
         return theta, max(rho, 1.0 + theta * a)
 
     def _scale(self, theta: float, sigma: float, b: float, size: int) -> float:
-        """What the matrix is divided by."""
+        """Return the number that the matrix is divided by."""
         if self._update == "bfgs":
             return 1.0
         largest = min(1.0, 1.0 / b)

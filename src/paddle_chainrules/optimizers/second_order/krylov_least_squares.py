@@ -42,36 +42,38 @@ def gauss_newton(
     tolerance_step: float = 1e-10,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Fit:
-    """As :func:`levenberg_marquardt`, for so many parameters that no matrix fits.
+    """Minimize a sum of squares in too many parameters for a matrix to fit in memory.
 
-    The system of a step is solved by conjugate gradients, an iteration of which takes
-    a product of the Jacobian and a vector (:func:`.jvp.jvp`) and one of its transpose
-    (:func:`.vjp.vjp`), in one program. D, which scales the damping and the iterations,
-    is an estimate of the diagonal of ``J^T J``, the largest so far.
+    It does as :func:`levenberg_marquardt`, but solves the system of a step by conjugate
+    gradients. An iteration takes a product of the Jacobian and a vector
+    (:func:`.jvp.jvp`) and one of its transpose (:func:`.vjp.vjp`), in one program. D
+    scales the damping and the iterations. It is an estimate of the diagonal of
+    ``J^T J``, the largest so far.
 
-    Residuals that are fewer than some thousands are for :func:`levenberg_marquardt`,
-    however many parameters there are: its steps are exact, and its matrix no larger
-    than the residuals are many.
+    With fewer than some thousands of residuals use :func:`levenberg_marquardt`, for any
+    number of parameters. Its steps are exact, and its matrix has no more rows than
+    there are residuals.
 
     Args:
-        residual: from a tree of tensors of one dtype to tensors, or a tree of them, of
-            any shapes.
-        params: where to start; left as they are.
-        steps: at most.
-        iterations: of conjugate gradients, in a step at most.
+        residual: a function from a tree of tensors of one dtype to tensors, or a tree
+            of them, of any shapes.
+        params: the parameters to start from; they stay as they are.
+        steps: the most steps.
+        iterations: the most iterations of conjugate gradients in a step.
         forcing: the part of the gradient that a step may leave of the linear problem.
             It shrinks as the root of the gradient does.
-        probes: products with random signs of which the estimate of the diagonal is
-            made, at each step; with 0 D is one, which depends on the parameters' units.
-        seed: of these signs.
-        damping: mu to begin with.
-        tolerance_grad: the largest entry of the gradient that is zero.
-        tolerance_change: the decrease, of the value and as expected, beside the value,
-            that is none.
-        tolerance_step: the length of a step, beside the parameters', both scaled by
-            D, that is none.
+        probes: the number of products with random signs at each step, which give the
+            estimate of the diagonal. With 0, D is one, which depends on the parameters'
+            units.
+        seed: the seed of these signs.
+        damping: the first mu.
+        tolerance_grad: the largest entry of the gradient that counts as zero.
+        tolerance_change: the decrease relative to the value, both actual and expected,
+            that counts as none.
+        tolerance_step: the length of a step relative to the parameters', both scaled by
+            D, that counts as none.
         on_step: called after each step with the number of steps, the parameters and the
-            value. What it raises ends the search.
+            value. An error that it raises ends the search.
 
     Raises:
         TypeError: a parameter is no tensor of float32 or float64, or of another dtype

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from paddle import Tensor
 
 DECREASE, CURVATURE = 1e-4, 0.9
-"""Of the strong Wolfe conditions: how much of the slope a step must gain at least, and
-how much of it may be left."""
+"""The strong Wolfe conditions: the least part of the slope that a step must gain, and
+the largest part of it that may be left."""
 
 LONGER = 4.0
 """By which a step is longer that goes down at its end still."""
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 
 Evaluate = Callable[[float], Point]
-"""Of a length along the direction its point."""
+"""Function from a length along the direction to the point there."""
 
 
 def strong_wolfe(
@@ -80,14 +80,14 @@ def _zoom(
 
 
 def _is_lower(here: Point, start: Point) -> bool:
-    """Whether a step gains enough; where value or slope is no number it does not."""
+    """Tell whether a step gains enough; it does not if value or slope is not finite."""
     if not (math.isfinite(here.value) and math.isfinite(here.slope)):
         return False
     return here.value <= start.value + DECREASE * here.length * start.slope
 
 
 def _between(one: Point, other: Point) -> float:
-    """Where the cubic of both values and slopes is lowest, well between the two."""
+    """Return where the cubic of both values and slopes is lowest, well between both."""
     low, high = sorted((one.length, other.length))
     middle, margin = (low + high) / 2.0, 0.1 * (high - low)
     if not all(map(math.isfinite, (other.value, other.slope))):

@@ -76,10 +76,10 @@ class DampedSquares:
 
 
 def symmetric_solve(matrix: Any, b: Any, damping: float, rcond: float) -> Any:
-    """Of ``(matrix + damping) x = b`` the shortest x of least squares.
+    """Return the shortest least-squares solution of ``(matrix + damping) x = b``.
 
     Eigenvalues of the matrix up to ``rcond`` of the largest count as zero, and their
-    eigenvectors are left out, unless damping makes the matrix positive as it is.
+    eigenvectors are left out. If damping makes the matrix positive, none is left out.
     """
     if damping:
         damped = matrix.copy()

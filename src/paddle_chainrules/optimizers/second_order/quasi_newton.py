@@ -25,13 +25,14 @@ UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
 
 class Minimum(NamedTuple):
-    """What :func:`lbfgs` or :func:`bfgs` has found.
+    """The result of :func:`lbfgs` or :func:`bfgs`.
+
     Attributes:
-        params: nested as they were given.
-        value: of the function there.
+        params: the parameters, nested as they were given.
+        value: the value of the function at the end.
         grad: the largest entry of its gradient.
-        steps: how many there were.
-        evaluations: of the function and its gradient.
+        steps: the number of steps.
+        evaluations: the number of evaluations of the function and its gradient.
         converged: whether a tolerance was met.
         reason: why there are no more steps, in words.
     """

@@ -1,4 +1,4 @@
-"""What users see of searches: their ``on_step``, and how results are shown."""
+"""Reports of searches to users: their ``on_step``, and how results are shown."""
 
 from __future__ import annotations
 
