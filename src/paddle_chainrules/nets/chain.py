@@ -58,7 +58,7 @@ def _is_hooked(layer: nn.Layer) -> bool:
 
 
 def _is_idle(layer: nn.Layer) -> bool:
-    """Whether a layer gives back what it gets, as it is now."""
+    """Tell whether a layer now returns its argument unchanged."""
     if type(layer) is nn.Dropout:
         return not layer.training and layer.mode == "upscale_in_train"
     return type(layer) is nn.Identity

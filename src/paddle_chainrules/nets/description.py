@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Description:
-    """What ``net.describe()`` gives: printed it is a table, in notebooks too."""
+    """The result of ``net.describe()``: printed it is a table, in notebooks too."""
 
     title: str
     formula: str
@@ -18,7 +18,7 @@ class Description:
     size: int
     """Number of elements of all parameters together."""
     runs: str = ""
-    """How its calls run, in a sentence."""
+    """A sentence that says how its calls run."""
 
     @property
     def _summary(self) -> str:
@@ -33,7 +33,7 @@ class Description:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows."""
+        """Return the table that Jupyter shows."""
 
         def row(cells: tuple[str, ...], tag: str) -> str:
             parts = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
@@ -57,7 +57,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def chain_formula(activation: str, layers: int) -> str:
-    """Of a chain of affine maps with one activation between."""
+    """Return the formula of a chain of affine maps with one activation between them."""
     if layers > 3:
         return (
             f"y = W{layers}' {activation}(... {activation}(W1' x + b1) ...) + b{layers}"

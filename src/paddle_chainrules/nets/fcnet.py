@@ -92,7 +92,7 @@ class FCNet(Net):
         dtype_named(self.dtype)
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`..transforms.as_programs.seen`."""
+        """Return what results depend on, for :mod:`..transforms.as_programs.seen`."""
         return [] if isinstance(self.activation, str) else None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from .parameters.params import ParamSpec
 PathLike = str | os.PathLike[str]
 
 NUMPY_DTYPES = {"bfloat16": np.dtype("uint16")}
-"""What elements are in numpy where it is not the dtype of that name."""
+"""Numpy's dtypes of elements, for those without a numpy dtype of the same name."""
 
 OF_NUMPY = {str(kind): name for name, kind in NUMPY_DTYPES.items()}
 
@@ -41,11 +41,11 @@ its name apart."""
 
 
 class Wanted(NamedTuple):
-    """What a file must hold of one parameter.
+    """The contents that a file must have for one parameter.
 
     Attributes:
-        dtype: as numpy has it.
-        size: in bytes.
+        dtype: numpy's dtype.
+        size: the number of bytes.
     """
 
     name: str
@@ -238,7 +238,7 @@ def _read_member(
 
 
 def _npy_header(content: bytes) -> tuple[int, tuple[int, ...], bool, Any]:
-    """Where the elements start, shape, whether in Fortran's order, and dtype."""
+    """Return the start of the elements, shape, whether Fortran-ordered, and dtype."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,

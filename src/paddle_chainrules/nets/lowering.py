@@ -29,7 +29,7 @@ TRIED_BOUNDS = (509, 503, 127, 113, 61, 59, 37, 31)
 """Numbers of which one is, by which what is bounded by a size is seen."""
 
 BYTES = 1 << 22
-"""Of so many samples at most, where there are numbers as small."""
+"""Most bytes of the tried samples, if one of ``TRIED_BOUNDS`` is that small."""
 
 
 class Lowered(NamedTuple):

@@ -26,7 +26,7 @@ class Nesting:
 
     @property
     def count(self) -> int:
-        """Of the leaves that have gradients."""
+        """The number of leaves that have gradients."""
         return len(self._back)
 
     def arguments(

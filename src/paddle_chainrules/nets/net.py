@@ -1,4 +1,4 @@
-"""What every stateless net can do: forward, vjp, pullback, flatten."""
+"""The base of every stateless net: forward, vjp, pullback, flatten."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Net(abc.ABC):
         return Description(repr(self), self._formula(), held, spec.size, self._runs())
 
     def _runs(self) -> str:
-        """How its calls run, in a sentence."""
+        """Say in a sentence how its calls run."""
         if self._programs is not None:
             return self._programs.describe()
         if not programs_are_on():
@@ -236,24 +236,24 @@ class Net(abc.ABC):
 
     @property
     def _programs(self) -> NetPrograms | None:
-        """Where calls are to be programs."""
+        """The net's programs; None if its calls are no programs."""
         return None
 
     _derives = False
-    """Whether it holds what was computed from parameters."""
+    """True if the net holds tensors computed from parameters."""
 
     def _shared(self) -> Sequence[Tensor]:
-        """What is the net's own, and not to be handed out."""
+        """Return the net's own tensors, which must not be handed out."""
         return ()
 
     @property
     def _effects(self) -> Effects:
-        """What calls have shown of the net's formula."""
+        """The effects that calls have shown of the net's formula."""
         return Effects(writes=False, reaches=False)
 
     @property
     def chain(self) -> Chain | None:
-        """What the net is, if it is a chain."""
+        """The net as a chain, if it is one."""
         return None
 
     def pullback(
@@ -275,7 +275,7 @@ class Net(abc.ABC):
     def recorded(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """As :meth:`pullback`, on a recorded graph; arguments are not checked."""
+        """Do as :meth:`pullback`, on a recorded graph; arguments are not checked."""
         return self._recorded(params, args, kwargs, {})
 
     def _recorded(

@@ -1,1 +1,1 @@
-"""What a net is called with, as which program that runs, and the way back."""
+"""Arguments of a net's call, the program that serves it, and its backward pass."""

@@ -26,7 +26,7 @@ from .pullback import RecordedPullback
 
 
 class Structure(NamedTuple):
-    """How outputs are nested, and what comes after them."""
+    """Nesting of the outputs, and of the buffers after them."""
 
     output: Any
     number: int
@@ -48,10 +48,11 @@ class Structure(NamedTuple):
 
 
 class DispatchCache:
-    """What is called for parameters and arguments of each dtypes and shapes.
+    """Programs that serve calls, by the dtypes and shapes of parameters and arguments.
 
-    That is for parameters in a dict as the net has them or as theta, arguments that are
-    tensors, and all of them off the caller's graph; other calls are looked at closer.
+    It serves parameters in a dict in the net's order, or as theta, and arguments that
+    are tensors. All of them must be off the caller's graph. Other calls take the slower
+    path.
     """
 
     def __init__(self, net: Any) -> None:
@@ -93,7 +94,7 @@ class DispatchCache:
     def value(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[CachedValue | None, list[Tensor]]:
-        """What was kept for calls like this one, and the leaves of this one."""
+        """Return the program kept for calls like this one, and this call's leaves."""
         key, leaves = self._key_and_leaves(params, args)
         return self._values.get(key), leaves
 
@@ -107,7 +108,7 @@ class DispatchCache:
     def _key_and_leaves(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...] | None, list[Tensor]]:
-        """What two calls have in common, and the leaves; None for other calls."""
+        """Return the key that like calls share, and the leaves; None for others."""
         if type(params) is dict and tuple(params) == self._net.spec.names:
             leaves = [*params.values(), *args]
         elif isinstance(params, Tensor):
@@ -119,10 +120,10 @@ class DispatchCache:
 
 
 def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Whether gradients are on, and the dtypes and shapes of a call's leaves.
+    """Return whether gradients are on, with the dtypes and shapes of a call's leaves.
 
-    None for what is no tensor or on the caller's graph, and where functions are to be
-    called, and not their programs.
+    None if a leaf is no tensor or on the caller's graph, or if functions run in place
+    of their programs.
     """
     if is_plain() or watched():
         return None

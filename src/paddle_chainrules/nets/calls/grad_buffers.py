@@ -13,7 +13,7 @@ from ...paddle_side.dtypes import dtype_name, is_differentiable, same_dtype
 
 
 class Primal(NamedTuple):
-    """What a gradient is with respect to, and what to call it in an error."""
+    """A value that a gradient is taken with respect to, and its name in errors."""
 
     label: str
     value: Any

@@ -1,4 +1,4 @@
-"""What a net is called with, as one row of leaves."""
+"""Arguments of a net's call, as one row of leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_KEYWORDS = flatten_tree({})
 
 
 class Form(NamedTuple):
-    """How what a call is given, and what it gives, are nested."""
+    """The nesting of a call's arguments and of its output."""
 
     spec: ParamSpec
     order: tuple[str, ...] | None
@@ -26,17 +26,17 @@ class Form(NamedTuple):
 
     @property
     def param_leaves(self) -> int:
-        """How many of the leaves are parameters."""
+        """The number of leaves that are parameters."""
         return 1 if self.order is None else len(self.order)
 
 
 class Inputs:
-    """What a net is called with, as a row of leaves.
+    """The parameters and arguments of a net's call, as a row of leaves.
 
     Attributes:
-        leaves: the checked parameters, or theta, then those of all arguments.
-        order: the names as the caller has them in order; None for theta.
-        given: the parameters, checked, arguments and keyword arguments.
+        leaves: the checked parameters, or theta, then the leaves of all arguments.
+        order: the names in the order of the caller; None for theta.
+        given: the checked parameters, arguments and keyword arguments.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Inputs:
         self.leaves = [*given, *arg_leaves, *kwarg_leaves]
 
     def without_leaves(self) -> Inputs:
-        """How the leaves are nested, and no tensor."""
+        """Return the nesting of the leaves without any tensor."""
         found = copy.copy(self)
         found.leaves = []
         found.given = ()
@@ -83,5 +83,5 @@ class Inputs:
         return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
 
     def form(self, output: Any) -> Form:
-        """How the call is nested, with an output that is nested so."""
+        """Return the nesting of the call, with an output nested like this one."""
         return Form(self._spec, self.order, self.args_spec, self.kwargs_spec, output)

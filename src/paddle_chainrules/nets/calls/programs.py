@@ -24,7 +24,7 @@ from .dispatch_cache import DispatchCache, Structure
 from .inputs import Inputs
 
 CALLS_BEFORE_PROGRAM = 3
-"""How many calls of a kind come before a program that nobody has asked for."""
+"""Calls of a kind that run before a program that nobody has asked for."""
 
 
 def of_paddles_own(net: Any) -> NetPrograms | None:
@@ -61,7 +61,7 @@ class NetPrograms:
         self.derivatives: dict[Any, Any] = {}
 
     def describe(self) -> str:
-        """What runs, in a sentence."""
+        """Say in a sentence what runs."""
         made = [found for cache in self._made.values() for found in cache.made]
         refused = [found.why for found in made if isinstance(found, Refusal)]
         count = len(made) - len(refused)
@@ -134,7 +134,7 @@ class NetPrograms:
         return programs.found("vjp", leaves, programs.way_of), leaves
 
     def _alone(self, inputs: Inputs) -> tuple[ProgramCache, list[Any]]:
-        """Where the result depends on nothing else."""
+        """Return the programs of a call, if its result depends on nothing else."""
         if not self._serves():
             raise CaptureError(
                 "the net runs as Paddle runs it; make it with jit=True, or see what it "
@@ -147,7 +147,7 @@ class NetPrograms:
         return self._of(inputs, {})
 
     def _serves(self) -> bool:
-        """Whether the net is known to be as a program takes it."""
+        """Tell whether a program can serve the net, by what is known of it."""
         effects = self._net._effects
         return (
             not is_plain()

@@ -227,16 +227,16 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         flags: Sequence[bool] | None,
         sparse: Sequence[int] = (),
     ) -> Sequence[Any]:
-        """Of the parameters in forward order, or theta, then of the arguments' leaves.
+        """Return gradients of parameters in forward order, or theta, then of arguments.
 
-        None where a flag is off, and computed only where it is on; all without flags.
-        Flags may go on with those of the keyword arguments' leaves. Those at the
+        Only leaves whose flag is on get a gradient, others None; without flags all do.
+        Flags may go on with those of the keyword arguments' leaves. Gradients at the
         ``sparse`` positions are RowSparse.
         """
 
     @abc.abstractmethod
     def _primals(self) -> list[Primal]:
-        """What these are with respect to."""
+        """Return the values that these gradients are taken with respect to."""
 
 
 def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
@@ -328,7 +328,7 @@ class RecordedPullback(NetPullback[Any]):
 
 
 def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
-    """What to call parameters in an error."""
+    """Return the names of parameters for an error."""
     if order is None:
         return ["theta"]
     return [f"params[{name!r}]" for name in spec.names]

@@ -17,7 +17,7 @@ WRT = ("params", "args")
 
 
 class NeedsGrad(NamedTuple):
-    """Whether each parameter, in forward order, and each argument is.
+    """Flags of each parameter, in forward order, and of each argument.
 
     Without keyword arguments in ``wrt`` the last is None.
     """
@@ -30,11 +30,12 @@ class NeedsGrad(NamedTuple):
 def needs_grad(
     wrt: Wrt, names: Sequence[str], count: int, keywords: Sequence[str] = ()
 ) -> NeedsGrad:
-    """What ``wrt`` selects of parameters of these names and of a call's arguments.
+    """Return what ``wrt`` selects from the named parameters and a call's arguments.
 
     Raises:
         ValueError: a name or pattern that no parameter has, a position out of range, a
-            name that is a parameter's and a keyword's, no keywords where one is asked.
+            name that is a parameter's and a keyword's, no keyword arguments although
+            ``wrt`` asks for one.
         TypeError: an item of another kind.
     """
     by_name, by_position = dict.fromkeys(names, False), [False] * count

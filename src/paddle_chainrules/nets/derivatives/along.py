@@ -37,8 +37,8 @@ class InARow(Derived):
     """
 
     _sources: tuple[int, ...] = ()
-    """Where in the row is what random numbers are drawn from, which is no part of a
-    program. The first that is not None counts."""
+    """Places in the row of the seeds of random numbers, which are no part of a program.
+    The first that is not None counts."""
 
     def __init__(self, net: Net, count: int, nesting: Nesting | None = None) -> None:
         super().__init__(net)
@@ -54,7 +54,7 @@ class InARow(Derived):
 
     @property
     def _programs(self) -> NetPrograms | None:
-        """Where calls have shown that the other net is as a program takes it."""
+        """The programs, once calls have shown that the other net is fit for them."""
         effects = self._net._effects
         plain = effects.is_known and not effects.writes and not effects.asks
         return self._kept if plain else None
@@ -70,7 +70,7 @@ class InARow(Derived):
         return self._recorded(params, row, kwargs, constants)
 
     def is_seeded(self, row: Sequence[Any]) -> bool:
-        """Whether the row tells what random numbers are drawn from."""
+        """Tell whether the row holds a seed of random numbers."""
         return any(row[i] is not None for i in self._sources)
 
     def _apart(self, row: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -264,7 +264,7 @@ class JVP(InARow):
         return (value, slope), buffers[0]
 
     def _parts(self, tangent: Tensor | None) -> list[Tensor | None]:
-        """Of each parameter, of theta's."""
+        """Split the tangent of theta into one part for each parameter."""
         spec = self.spec
         if tangent is None:
             return [None] * len(spec.names)
@@ -285,7 +285,7 @@ def _replaced(row: Sequence[Any], at: Sequence[int], items: Sequence[Any]) -> li
 
 
 def _part(tangents: Sequence[Tensor | None], k: int) -> tuple[Tensor | None, ...]:
-    """Of the direction k."""
+    """Return the tangents of direction k."""
     return tuple(None if t is None else t[k] for t in tangents)
 
 

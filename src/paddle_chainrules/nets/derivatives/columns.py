@@ -22,7 +22,7 @@ class Column(NamedTuple):
     at: int | None
 
     def of(self, tree: Tree) -> Tensor:
-        """What it names, of shape [n, 1] where it is one column of several."""
+        """Return the named column; its shape is [n, 1] if it is one of several."""
         tensor: Tensor = self.within(tree)
         if self.at is None:
             return tensor

@@ -215,7 +215,7 @@ def _by_columns(
 def _by_name(
     net: Any, params: Tree, coords: Tree, wanted: Mapping[str, Sequence[Any]]
 ) -> dict[str, Tensor]:
-    """As :func:`derivatives`, of columns by names."""
+    """Do the work of :func:`derivatives` for columns given by names."""
     wanted = {name: _names(name, parts) for name, parts in wanted.items()}
     if not wanted:
         raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
@@ -270,7 +270,7 @@ def _by_name(
 
 
 def are_names(parts: Any) -> bool:
-    """Whether it is a sequence of names of columns, one at least."""
+    """Tell whether it is a sequence of one or more names of columns."""
     if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts:
         return False
     return all(part is None or isinstance(part, (str, int, tuple)) for part in parts)
@@ -306,7 +306,7 @@ def _partials(
     indices: Sequence[MultiIndex],
     by_rows: bool = False,
 ) -> list[Tensor]:
-    """Of the whole output of a net of one tensor."""
+    """Return derivatives of the whole output of a net of one tensor."""
     wanted: list[Wanted] = [(0, index) for index in indices]
 
     def outputs(point: list[Tensor]) -> list[Tensor]:

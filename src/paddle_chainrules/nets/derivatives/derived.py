@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def depends_on(self) -> list[Any]:
-        """What its results depend on, for :mod:`...transforms.as_programs.seen`."""
+        """Return what results depend on, for :mod:`...transforms.as_programs.seen`."""
         return [self._net]
 
     @property

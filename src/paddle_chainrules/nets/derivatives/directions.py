@@ -51,7 +51,7 @@ class Directions:
         return found
 
     def inverse(self) -> np.ndarray:
-        """Of the matrix, where there are as many as coordinates."""
+        """Return the inverse of the matrix, if that is square."""
         turned = self.matrix() / self.lengths[:, None] ** 2  # of orthogonal rows
         return turned.T
 

@@ -196,7 +196,7 @@ def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
 
 
 def _width(tensor: Tensor, key: Any) -> int:
-    """How many columns; one tensor alone of one dimension is one point."""
+    """Return the number of columns; a single tensor of one dimension is one point."""
     return int(tensor.shape[-1]) if tensor.ndim > (key is not None) else 1
 
 

@@ -96,7 +96,7 @@ def curl(
 
 
 def _across(d: int) -> list[Pair]:
-    """What the parts of a curl are differences of, in a row."""
+    """Return in a row the pairs whose differences are the parts of a curl."""
     if d not in (2, 3):
         raise ValueError(
             f"a curl is of a field over two or three coordinates, got {d}; name those "

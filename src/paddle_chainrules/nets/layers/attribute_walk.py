@@ -1,6 +1,6 @@
-"""Where a layer holds tensors: every place that Python lets it keep one.
+"""Places of a layer's tensors: every place that Python lets it keep one.
 
-They are found by a walk of attributes, containers and closures.
+A walk of attributes, containers and closures finds them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Mark:
 
 
 class _Cell:
-    """What a function closes over, as a container of one."""
+    """A closed-over variable of a function, as a container of one."""
 
     def __init__(self, cell: types.CellType) -> None:
         self._cell = cell
@@ -65,7 +65,7 @@ class Slotted:
 
 
 class _Arguments:
-    """What a partial function is given by position."""
+    """The positional arguments of a partial function."""
 
     def __init__(self, owner: functools.partial[Any]) -> None:
         self._owner = owner
@@ -139,7 +139,7 @@ def walk(root: Any, name: str) -> Iterator[Visit]:
 
 
 def takes(container: Any) -> bool:
-    """Whether something else can be put in it."""
+    """Tell whether its items can be replaced."""
     return isinstance(container, MutableMapping | MutableSequence)
 
 
@@ -214,7 +214,7 @@ def is_bound(cell: types.CellType) -> bool:
 
 
 def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[Slot]]:
-    """Where the marks of :func:`copied` stand, among all that the layer holds."""
+    """Return the places of marks of :func:`copied`, among all that the layer holds."""
     found: dict[str, list[Slot]] = {}
     for path, container, key, value in visits:
         if not isinstance(value, Mark):

@@ -77,13 +77,13 @@ class FunctionalModule:
                 container[key] = value
 
     def get(self, name: str) -> Tensor:
-        """What stands there now."""
+        """Return the tensor that stands there now."""
         container, key = self._slots[name][0]
         found: Tensor = container[key]
         return found
 
     def buffer(self, name: str) -> Tensor:
-        """What a call has left there, off the graph.
+        """Return the tensor that a call has left there, off the graph.
 
         Raises:
             TypeError: that is no tensor.
@@ -164,7 +164,7 @@ Place = tuple[str, str | None]
 
 
 def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
-    """Where Paddle puts attributes, tensors and layers."""
+    """Return the dicts in which Paddle keeps attributes, tensors and layers."""
     return vars(layer), layer._buffers, layer._sub_layers
 
 
@@ -218,7 +218,7 @@ def copied(
 
 
 def derives(layer: paddle.nn.Layer) -> bool:
-    """Whether it holds what was computed from parameters."""
+    """Tell whether it holds tensors computed from parameters."""
     return any(not value.is_leaf for value in _tensors_in(layer))
 
 
@@ -307,12 +307,12 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
 
 
 def _has_state(function: types.FunctionType) -> bool:
-    """Whether it has attributes, and is no module's, which is found by its name."""
+    """Tell whether it has attributes and is no function of a module, found by name."""
     return "<locals>" in function.__qualname__ and bool(attributes_of(function))
 
 
 def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
-    """Whether it is, or holds, any of what was copied, or a mark."""
+    """Tell whether it is, or holds, any copied object or a mark."""
 
     def is_one(value: Any) -> bool:
         known = id(value) in memo and not isinstance(value, ATOMS)

@@ -103,7 +103,7 @@ class Bound:
         return optree.tree_map(lambda leaf: leaf, output, none_is_leaf=True)
 
     def buffers(self) -> dict[str, Tensor]:
-        """What the call has left in the place of buffers, off the graph."""
+        """Return what the call has left in the places of buffers, off the graph."""
         return {name: self._module.buffer(name) for name in self._buffers}
 
     def _put(self) -> None:

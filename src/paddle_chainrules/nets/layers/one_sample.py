@@ -13,7 +13,7 @@ from ...transforms.containers.tree import Tree, flatten_tree, is_indexed
 from ...transforms.tape.effects import is_refused_write, tensors_among, versions
 
 _REFUSALS = (ValueError, IndexError, AssertionError)
-"""What layers raise for a tensor of too few axes."""
+"""Errors that layers raise for a tensor with too few axes."""
 
 
 class OneSample:
@@ -69,7 +69,7 @@ def _leaves(tree: Tree) -> list[Any]:
 def _tried(
     run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """What a batch of one gives, alone in a tuple; an empty one where it is refused."""
+    """Run a batch of one; return its result in a tuple, or () if it is refused."""
     if tensors_among(_leaves(args)):
         args = _each(_batched, args)
     else:

@@ -14,11 +14,11 @@ _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 
 
 def is_paddles_own(layer: paddle.nn.Layer) -> bool:
-    """Whether all that a layer is made of is Paddle's, its forwards and hooks too.
+    """Tell whether all parts of a layer are Paddle's, forwards and hooks included.
 
-    Programs may then stand for its calls without being asked: a stateless net has a
-    copy of the layer, so that nobody changes its attributes, and no code of a user's
-    runs, which could read variables that change.
+    Then programs may serve its calls without being asked. A stateless net has a copy of
+    the layer, so that nobody changes its attributes. No code of a user's runs, which
+    could read variables that change.
     """
     parts = (value for _, _, _, value in walk(layer, ""))
     return _is_known(layer) and all(map(_is_known, parts))

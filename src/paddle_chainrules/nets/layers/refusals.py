@@ -1,4 +1,4 @@
-"""What a layer refuses, said of that layer: what it was given, and what it needs."""
+"""Errors of a layer, with what it was given and what it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..net import Net
 _CALL = nn.Layer.__call__.__code__
 
 Size = Sequence[int | str]
-"""Of a tensor as Paddle has it, with words for what may be any number."""
+"""A tensor's shape as Paddle has it, with words for sizes that are arbitrary."""
 
 _IMAGES: dict[type, int] = {
     kind: axes
@@ -24,11 +24,11 @@ _IMAGES: dict[type, int] = {
     for name in ("Conv{}D", "Conv{}DTranspose", "BatchNorm{}D", "InstanceNorm{}D")
     for kind in [getattr(nn, name.format(axes))]
 }
-"""How many axes there are beside samples and channels, by the kind of layer."""
+"""Number of axes besides samples and channels, by the kind of layer."""
 
 
 class Words:
-    """How values are called in Python."""
+    """The words that Python uses for values."""
 
     def tensor(self, shape: Size) -> str:
         return f"a tensor of shape {self.size(shape)}"
@@ -44,17 +44,17 @@ class Words:
         return f"[{', '.join(map(str, size))}]"
 
     def cast(self, dtype: str, is_complex: bool = False) -> str:
-        """What makes a tensor one of another dtype."""
+        """Return code that converts a tensor to another dtype."""
         return f"{'x.real()' if is_complex else 'x'}.astype({dtype!r})"
 
     made = "; paddle.to_tensor makes one"
-    """What makes a tensor of another value."""
+    """Words that say what makes a tensor of another value."""
 
     integers = "x.astype('int64')"
     """The same of integers."""
 
     turned = "x.T"
-    """What turns the dimensions around."""
+    """Code that reverses the dimensions."""
 
     def what(self, x: Any) -> str:
         """Any value."""
@@ -73,7 +73,7 @@ PYTHONS = Words()
 
 
 class LayerError(ValueError, TypeError):
-    """What a layer of a net refuses, said of that layer."""
+    """An error of a layer in a net, in terms of that layer."""
 
 
 class Refusal(NamedTuple):
@@ -108,7 +108,7 @@ class Refusal(NamedTuple):
         return f"{told}: {self.error}" if " failed on " in told else told
 
     def _needed(self, x: Any) -> str:
-        """What it was given and what it needs instead; empty where that is not it."""
+        """Say what the layer was given and what it needs; empty if no such error."""
         words = self.words
         if isinstance(self.layer, nn.Embedding):
             return _index(x, self.layer._num_embeddings, words)
@@ -130,7 +130,7 @@ class Refusal(NamedTuple):
         return f"{words.what(x)}, it needs {needed}{turned}"
 
     def _dtype(self) -> str:
-        """Of its parameters, or of all of the net's."""
+        """Return the dtype of its parameters, or else of all the net's parameters."""
         prefix = f"{self.name}." if self.name else ""
         own = {dtype for n, (_, dtype) in self.held.items() if n.startswith(prefix)}
         found = own or {dtype for _, dtype in self.held.values()}
@@ -162,10 +162,10 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: BaseException, words: Words = PYTHONS) -> Refusal | None:
-    """What is known of the layer in which Paddle has raised an error.
+    """Return what is known of the layer in which Paddle has raised an error.
 
-    None where it was no layer of a net, or the code of others or this package that
-    raised it, which has words of its own.
+    None if no layer of a net raised it. None too if others' code or this package did,
+    which has words of its own.
     """
     with suppress(Exception):  # of an error no second one
         while isinstance(error, CaptureError | LayerError) and error.__cause__:
@@ -198,9 +198,9 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _is_paddles(error: BaseException, frame: FrameType) -> bool:
-    """Whether Paddle has raised it, in this frame's code or in C++ of a line it names.
+    """Tell whether Paddle raised it, in this frame's code or in C++ that a line names.
 
-    Want of memory is none of a layer's.
+    Lack of memory is not counted as a layer's error.
     """
     module = str(frame.f_globals.get("__name__"))
     paddles = module.startswith("paddle.") or "(at /" in str(error)
@@ -235,7 +235,7 @@ def _fits(shape: Sequence[int], size: Size) -> bool:
 
 
 def _index(x: Any, rows: int, words: Words) -> str:
-    """What an embedding of so many rows was given, and what it takes."""
+    """Say what an embedding with ``rows`` rows was given, and what it takes."""
     takes = f"it takes integers from 0 to {rows - 1}"
     if not isinstance(x, Tensor):
         return f"{words.what(x)}, {takes}"

@@ -1,7 +1,7 @@
-"""What a call changes in a layer beside its attributes, so that it can be put back.
+"""Changes that a call makes in a layer besides its attributes, to undo them.
 
-That are the entries of containers, attributes of objects and of functions, and what
-functions close over.
+These are the entries of containers, attributes of objects and of functions, and
+variables that functions close over.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .attribute_walk import ATOMS, Mark, Slotted, Visit, is_bound
 
 
 class Contents:
-    """What a container holds at first, with marks where tensors belong.
+    """The first contents of a container, with marks in the places of tensors.
 
     Args:
         owner: the container, or the object that has it.
-        read: its contents at the moment, as a dict, list or set.
-        write: puts contents in the place of others.
+        read: returns its present contents, as a dict, list or set.
+        write: replaces its contents.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
 
 
 def is_same(value: Any, before: Any) -> bool:
-    """Whether what stands in a place is what stood there, any tensor for a mark."""
+    """Tell whether a place holds the same as before; any tensor matches a mark."""
     if value is before or isinstance(before, Mark):
         return True
     if type(value) is not type(before):

@@ -42,21 +42,21 @@ RESERVED = frozenset({"buffers", "seed"})
 
 
 class StatelessLayer(Net):
-    """What :func:`stateless` returns: ``forward(params, *args)`` of a layer.
+    """The net that :func:`stateless` returns: ``forward(params, *args)`` of a layer.
 
-    Arguments and keyword arguments go to the layer's ``forward``, but for two, which
-    each call may have:
+    Arguments and keyword arguments go to the layer's ``forward``. Each call may have
+    two more:
 
     - ``buffers``: the buffers come in explicitly and their new values (BatchNorm's
-      running statistics in training mode) come back; without it those of
-      :func:`stateless` are used, and updates are dropped.
-    - ``seed``: of the random numbers that the layer draws, from 0 to 2**64 - 1. The
-      same seed gives the same dropout, and the program's own numbers go on as if none
-      had been drawn; without it they are the program's.
+      running statistics in training mode) are returned. Without ``buffers`` the net
+      uses those of :func:`stateless`, and drops updates.
+    - ``seed``: the seed of the random numbers that the layer draws, from 0 to 2**64 -
+      1. The same seed gives the same dropout, and Paddle's own generator goes on as if
+      nothing had been drawn. Without ``seed`` the numbers come from that generator.
 
-    Each thread that calls has a copy of the layer's structure, and so has a call within
-    a call. What the layer's first call changes in what it holds (a hidden state, a
-    cache, a counter) is put back after every call.
+    Each calling thread has a copy of the layer's structure, and so has a call within a
+    call. The layer's first call shows what a call changes in the layer (a hidden state,
+    a cache, a counter). After every call that is put back.
     """
 
     def __init__(
@@ -102,8 +102,10 @@ class StatelessLayer(Net):
         return self._own_programs
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`.as_programs.seen`; None where its
-        layer's code is others', which may depend on anything."""
+        """Return what its results depend on, for :mod:`.as_programs.seen`.
+
+        None if the code of its layer is others', which may depend on anything.
+        """
         return [self._layer, self._buffers] if self._own_programs else None
 
     def _refuse_originals(self, free: set[int]) -> None:
@@ -137,15 +139,15 @@ class StatelessLayer(Net):
             return _unpickled, (pickle.dumps(layer), self._kept())
 
     def _kept(self) -> dict[str, Any]:
-        """What it knows of itself beside its layer."""
+        """Return what it knows of itself besides its layer."""
         kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
         return {name: vars(self)[name] for name in kept}
 
     def described(self) -> tuple[dict[str, Any], list[Tensor]]:
-        """What it is, in values of JSON, and the tensors that it holds.
+        """Describe it in values of JSON; return these and the tensors that it holds.
 
         Raises:
-            TypeError: what it is made of is not Paddle's alone.
+            TypeError: not all its parts are Paddle's.
         """
         with self._modules.marked() as layer:
             return describe(layer, self._kept())
@@ -224,7 +226,7 @@ class StatelessLayer(Net):
 
     @property
     def needs_several(self) -> bool:
-        """Whether the layer's ``forward`` can't be called with one argument alone."""
+        """True if one argument is not enough for the layer's ``forward``."""
         return required_arguments(self._layer.forward) > 1
 
     def __repr__(self) -> str:
@@ -358,7 +360,7 @@ class StatelessLayer(Net):
         names: Sequence[str] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given.
+        """Do as :meth:`Net.to_state_dict`, with tied names, and with buffers if given.
 
         Frozen parameters are among the buffers. With these, ``names`` has a name for
         each in the order of the layer's state dict.

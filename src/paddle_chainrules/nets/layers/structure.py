@@ -22,14 +22,14 @@ from ..parameters.params import ParamSpec
 from .attribute_walk import Mark
 
 ROOMS = ("paddle.nn.", "paddle.vision.")
-"""Where the classes are that may be named."""
+"""Prefixes of the modules whose classes may be named."""
 
 _PLAIN = (bool, int, float, str, type(None))
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "list": list, "set": set}
 _MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict}
 
 _MADE = frozenset(vars(nn.Layer()))
-"""What every layer has from the start."""
+"""Attributes that every layer has from the start."""
 
 _KEPT = frozenset(
     {
@@ -43,7 +43,8 @@ _KEPT = frozenset(
         "_non_persistable_buffer_names_set",
     }
 )
-"""What is written of that. Names and recorders are made anew; there are no hooks."""
+"""Those of these attributes that are written. Names and recorders are made anew; there
+are no hooks."""
 
 
 def describe(
@@ -119,7 +120,7 @@ class _Writer:
         self._place(root)
 
     def _place(self, layer: nn.Layer) -> int:
-        """Where a layer is in the row."""
+        """Return the layer's place in the row, and write the layer if it is new."""
         if id(layer) in self._places:
             return self._places[id(layer)]
         kind, attributes = type(layer), dict[str, Any]()

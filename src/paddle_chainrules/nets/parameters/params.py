@@ -15,10 +15,10 @@ from ...paddle_side.dtypes import dtype_name, is_dtype_name
 from .param_trees import ParamTree
 
 Params: TypeAlias = Union[Mapping[str, Any], Sequence[Any], Tensor]  # noqa: UP007
-"""What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``.
+"""The ``params`` of every net: ``{name: tensor}``, or the flat 1-D ``theta``.
 
-Or a tree with the same leaves: dicts whose keys and indices make up the names, with
-dots between, or tuples and lists in forward order."""
+Any tree with the same leaves will do, too. In dicts, keys and indices make up the
+names, with dots between. Tuples and lists are in forward order."""
 
 P = TypeVar("P", bound=Params)
 """Params of one form, in which gradients come back."""

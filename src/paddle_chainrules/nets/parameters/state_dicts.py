@@ -38,7 +38,7 @@ def aliases(
 def names_in(
     own: Sequence[str], state_dict: Mapping[str, Tensor], names: Sequence[str] | None
 ) -> Sequence[str]:
-    """What this net's parameters are called in a state dict."""
+    """Return the names of this net's parameters in a state dict."""
     if names is None:
         if all(name in state_dict for name in own):
             return own
