@@ -161,7 +161,7 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
 def _axes_of(
     in_axes: Axes, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[int | None]:
-    """Of each leaf of the arguments its axis."""
+    """Return the axis of each leaf of the arguments."""
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple):
@@ -235,7 +235,7 @@ def _checked(axis: Any, leaf: Tensor, what: str) -> int | None:
 
 
 def _size_of(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
-    """How many samples there are."""
+    """Return how many samples there are."""
     sizes = {
         leaf.shape[axis]
         for leaf, axis in zip(leaves, axes, strict=True)

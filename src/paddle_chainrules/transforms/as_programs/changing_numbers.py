@@ -101,7 +101,7 @@ class ChangingNumbers:
 
 
 class Returned(NamedTuple):
-    """How results are nested, and which of them are numbers of Python's."""
+    """The nesting of results, and which of them are numbers of Python's."""
 
     spec: Any
     numbers: tuple[int, ...]

@@ -97,10 +97,10 @@ def jit(
 
 
 def _earlier(fn: Any) -> dict[Any, Any]:
-    """What jit has made of a function, by its options, for it to be found again.
+    """Return what jit has made of a function before, by its options.
 
-    That is kept from the second time on, so that a function that is gone after one use
-    does not wait, with its programs, for Python's collector.
+    This is kept from the second time on. So a function that is gone after one use does
+    not wait, with its programs, for Python's collector.
     """
     if type(fn) is not types.FunctionType:
         return {}
@@ -137,7 +137,7 @@ def make_program(
 
 
 def _attribute(module: Any, name: str) -> Any:
-    """What a qualified name stands for in a module; None where it has no such."""
+    """Return a module's attribute by its qualified name, or None."""
     try:
         return attrgetter(name)(module)
     except AttributeError:  # within a function
@@ -193,7 +193,7 @@ def _by_position(fn: Any) -> list[str]:
 
 
 def _static(value: Any) -> Any:
-    """As :func:`exactly`; what the caller calls static need not be immutable."""
+    """Do as :func:`exactly`; a static argument need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
 
 
@@ -214,7 +214,7 @@ def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:
-    """Of each leaf which of the distinct ones it is, where a tensor is there twice."""
+    """Return each leaf's place among the distinct leaves; None if none repeats."""
     tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
     if len(tensors) == len({*tensors}):
         return None
@@ -247,20 +247,20 @@ def run_strictly(
 
 
 class Jitted:
-    """What :func:`jit` returns.
+    """The function that :func:`jit` returns.
 
     Args:
         patience: how many calls of a kind come before there is a program.
         most: gives the number up to which fn does the same for any number of samples.
         empty: as for :class:`.program_cache.ProgramCache`.
         static_names: names of arguments that are static.
-        asked: whether somebody has asked for programs: fn is called once for each,
+        asked: whether somebody has asked for programs. Then fn is called once for each,
             numbers that change become inputs, and a warning says where programs pile
-            up. Otherwise fn is compared with its programs on other numbers.
+            up. Otherwise fn is compared with its programs on other values.
     """
 
     def depends_on(self) -> list[Any]:
-        """What its results depend on, for :mod:`.seen`."""
+        """Return what its results depend on, for :mod:`.seen`."""
         return [self._fn]
 
     def __init__(
@@ -296,11 +296,11 @@ class Jitted:
 
     @property
     def options(self) -> Any:
-        """What tells it from another of the same function."""
+        """Options that tell it apart from another one of the same function."""
         return self._static, self._static_names, self._strict
 
     def __reduce__(self) -> Any:
-        """As functions are, by name where it has one; copies make programs anew."""
+        """Pickle as functions do, by name if it has one; copies make programs anew."""
         module = sys.modules.get(getattr(self, "__module__", ""))
         name: str = getattr(self, "__qualname__", "")
         if name and module is not None and _attribute(module, name) is self:
@@ -339,7 +339,7 @@ class Jitted:
         return found.captured.program
 
     def found(self, *args: Any) -> OfValue:
-        """What is known of the program of one call, for its number of samples alone.
+        """Return the program of one call, for its number of samples alone.
 
         Raises:
             CaptureError: there is none.
@@ -357,7 +357,7 @@ class Jitted:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """What the programs give of a call, once more where a number's value counts.
+        """Return what the programs give; try once more if a number's value matters.
 
         Raises:
             CaptureError: there is none.

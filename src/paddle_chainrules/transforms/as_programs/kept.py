@@ -41,7 +41,7 @@ CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""
 
 CHANGES = 3
-"""How often what a function depends on may change."""
+"""Most changes of what a function depends on before it runs without programs."""
 
 MAX_TRANSFORMS = 32
 """Transforms of one function; the first of them is dropped."""
@@ -198,7 +198,7 @@ class _Calls:
             self._here.transformed = None
 
     def _look(self) -> Seen | None:
-        """What the function depends on; None where that can't be known."""
+        """Return what the function depends on, or None if that can't be known."""
         try:
             return Seen(self._fn())
         except NotSeen as error:

@@ -1,4 +1,4 @@
-"""What tells the programs of a function apart."""
+"""Keys that tell the programs of a function apart."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...programs.capture_error import CaptureError
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """What a program depends on: dtypes and shapes, and what is no tensor, by value.
+    """Return the key of a program: dtypes and shapes, and other leaves by value.
 
     Raises:
-        TypeError: something that has no hash.
+        TypeError: something has no hash.
     """
     row: list[Any] = [casts_automatically(), paddle.get_default_dtype()]
     for leaf in leaves:
@@ -29,10 +29,12 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def exactly(value: Any) -> Any:
-    """What is equal for the same values of the same types: not for 1, 1.0 and True.
+    """Return a key that is equal for the same values of the same types.
+
+    It differs for 1, 1.0 and True.
 
     Raises:
-        CaptureError: it is equal to itself alone, whatever it comes to hold.
+        CaptureError: the value is equal to itself alone, whatever it comes to hold.
     """
     kind = type(value)
     if may_change(value):
@@ -55,7 +57,7 @@ HEAP = 1 << 9
 
 
 def may_change(value: Any) -> bool:
-    """Whether it is compared by identity alone and holds what can be set anew."""
+    """Tell whether it is compared by identity alone, and has attributes to set."""
     kind: Any = type(value)
     return (
         kind.__eq__ is object.__eq__

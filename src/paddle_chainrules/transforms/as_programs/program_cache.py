@@ -53,7 +53,7 @@ class Refusal(NamedTuple):
 
     why: str
     passes: bool = False
-    """Whether the next call of the kind tries again."""
+    """True if the next call of the kind tries again."""
 
     def is_stale(self) -> bool:
         return self.passes
@@ -66,7 +66,7 @@ class OfValue(NamedTuple):
     structure: Any
 
     def is_stale(self) -> bool:
-        """Whether it was captured of tensors that are others now."""
+        """Tell whether it was captured with tensors that have been replaced since."""
         return self.captured.is_stale()
 
     @property
@@ -78,7 +78,7 @@ class OfValue(NamedTuple):
     def for_any_size(
         self, size: int, other: OfValue, its_size: int, most: int
     ) -> OfValue | None:
-        """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
+        """Do as :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
         own, its = self.captured, other.captured
         most = own.at_once(most, size)
         if True in own.requires or self.structure != other.structure:
@@ -136,7 +136,9 @@ class ProgramCache:
     def record(
         self, leaves: Sequence[Any], key: Any = None
     ) -> tuple[Sequence[Any], Any, ProgramRecording]:
-        """As :func:`.recording.record`: outputs, their structure, and the way back.
+        """Record as :func:`.recording.record` does.
+
+        Return the outputs, their structure, and the recording for the backward pass.
 
         Raises:
             CaptureError: there is no program.
@@ -166,7 +168,7 @@ class ProgramCache:
         make: Callable[[Sequence[Any]], Any],
         key: Any = None,
     ) -> Any:
-        """What is made once for each kind of leaves.
+        """Return what is made once for each kind of leaves.
 
         Raises:
             CaptureError: it could not be made.

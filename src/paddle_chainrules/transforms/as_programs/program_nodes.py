@@ -127,7 +127,7 @@ def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
 
 
 class Node(NamedTuple):
-    """What it takes to differentiate a program from outside."""
+    """All that is needed to differentiate a program from outside."""
 
     there: There
     places: list[int]
@@ -140,17 +140,17 @@ class Node(NamedTuple):
     reverse: ProgramCache
     """From leaves and cotangents to gradients."""
     once: bool
-    """Whether it serves one call alone."""
+    """True if it serves one call alone."""
     values: list[Value | None]
-    """Of what may have gradients."""
+    """Values of the tensors that may have gradients."""
     is_reverse: bool
-    """Whether it gives gradients itself."""
+    """True if it gives gradients itself."""
 
     def has_zeros(self, given: tuple[bool, ...]) -> list[bool]:
-        """Where there are zeros natively if there is no gradient.
+        """Tell for which tensors Paddle gives zeros if there is no gradient.
 
-        That is of what a given result is computed of; operators' gradients give all
-        that they may.
+        These are the tensors that a given result is computed from; operators' gradients
+        give all that they may.
         """
         if self.is_reverse:
             return [True] * len(self.values)
@@ -172,7 +172,7 @@ class Node(NamedTuple):
         return self.there.forward.draws
 
     def is_stale(self) -> bool:
-        """Whether it was captured of tensors that are others now."""
+        """Tell whether it was captured with tensors that have been replaced since."""
         return self.captured.is_stale()
 
     def for_any_size(self, size: int, other: Node, its_size: int, most: int) -> None:
@@ -180,7 +180,7 @@ class Node(NamedTuple):
 
 
 class _Reverse(ProgramCache):
-    """Of gradients."""
+    """Programs of gradients."""
 
 
 def node_of(
@@ -262,7 +262,7 @@ def node_of(
 def _values(
     program: Program, leaves: Sequence[Any], tensors: Sequence[Tensor]
 ) -> list[Value | None]:
-    """What stands for tensors in a program."""
+    """Return the values that represent tensors in a program."""
     given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     found = {id(t): value for value, t in program.constants.items()}
     found |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}

@@ -42,7 +42,7 @@ class Way(NamedTuple):
     """Those of the leaves that have gradients."""
 
     def is_stale(self) -> bool:
-        """Whether it was captured of tensors that are others now."""
+        """Tell whether it was captured with tensors that have been replaced since."""
         return self.captured.is_stale()
 
     @property
@@ -164,7 +164,7 @@ class ProgramRecording(Recording):
         return [next(each) if flag else None for flag in has]
 
     def saved(self) -> Sequence[Tensor]:
-        """What the way back needs, which is what it was.
+        """Return what the backward pass needs, after a check that it is unchanged.
 
         Raises:
             RuntimeError: an operation in place has changed it.
@@ -180,7 +180,7 @@ class ProgramRecording(Recording):
         return saved
 
     def retained_bytes(self) -> int:
-        """What the call keeps of what it has made."""
+        """Return how many bytes the call keeps of what it has made."""
         given = {*map(id, self._read())}
         each = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
         made = [t for i, t in each.items() if i not in given and t._is_initialized()]
@@ -193,7 +193,7 @@ class ProgramRecording(Recording):
         return [*self._tensors, *constants]
 
     def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
-        """Where gradients are to be differentiated once more: called once more, too.
+        """Call the function once more, for gradients that are differentiated again.
 
         Raises:
             NotImplementedError: the function draws random numbers.
@@ -212,7 +212,7 @@ class ProgramRecording(Recording):
 
 
 CALL_BYTES = TENSOR_BYTES = 4_200
-"""Of a call that is kept, and of each tensor, elements apart."""
+"""Bytes of a call that is kept, and of each tensor, without its elements."""
 
 NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 
@@ -220,7 +220,7 @@ NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 def run(
     program: Program, tensors: Sequence[Tensor], trusts: bool = False
 ) -> list[Tensor]:
-    """What a program gives, without a graph.
+    """Run a program without a graph.
 
     Args:
         trusts: whether the tensors have the program's shapes and dtypes for sure.

@@ -35,7 +35,7 @@ class RecompileWarning(UserWarning):
 
 
 class Piles:
-    """What told the programs of one function apart, for a warning.
+    """The differences between the programs of one function, for a warning.
 
     Args:
         fn: the function.
@@ -103,7 +103,7 @@ class Piles:
         self._calls[0] += 1
 
     def _gone_after_a_call(self) -> int:
-        """How many others of this code had a program for one call, and are gone."""
+        """Count others of this code that had a program for one call and are gone."""
         before = _made.get(self._code, [])
         if before is None:
             return 0
@@ -128,18 +128,18 @@ class Piles:
 
 
 STATIC = "static argument"
-"""What a label begins with of an argument whose values make programs by choice."""
+"""First words of the label of an argument whose values make programs by choice."""
 
 
 def _differ_by_choice(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether static arguments alone are others."""
+    """Tell whether only static arguments differ."""
     labels = {label for label in before if before[label] != now.get(label)}
     same = before.keys() == now.keys()
     return same and bool(labels) and all(n.startswith(STATIC) for n in labels)
 
 
 def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What the last two programs differ in, in a sentence without its point."""
+    """Say how the last two programs differ, in a sentence without its full stop."""
     if before.keys() != now.keys():
         return "Its arguments were nested otherwise the last time"
     for label, kind in now.items():

@@ -1,9 +1,9 @@
-"""What a function depends on beside its arguments, where all of that can be seen.
+"""All that a function depends on besides its arguments, if all of it can be seen.
 
-Few kinds of things are let through, each of which is never another or is compared by
-what it holds: tensors, numbers, strings, plain containers and small arrays of these,
-functions, this package's nets and transforms, and Paddle's own functions. Code may name
-what computes, and nothing that says or reads more.
+It lets through few kinds of things. Each never changes, or is compared by its contents:
+tensors, numbers, strings, plain containers and small arrays of these, functions, this
+package's nets and transforms, and Paddle's own functions. Code may name what computes,
+and nothing that says or reads more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATOMS = (
     *(str, bytes, int, float, complex, bool),
     *(type(None), type(Ellipsis), slice, range),
 )
-"""What never changes."""
+"""Types of values that never change."""
 
 BUILTINS = frozenset(
     {
@@ -83,7 +83,7 @@ class NotSeen(Exception):
 
 
 class Seen:
-    """What a function depends on, to be compared with what it was.
+    """All that a function depends on, to be compared with an earlier state.
 
     Args:
         fn: the function.
@@ -216,7 +216,7 @@ class Seen:
 
 
 def most_samples(fn: Any) -> int:
-    """As :attr:`Seen.most`; none where that can't be known."""
+    """Return :attr:`Seen.most` of a function; 0 if that can't be known."""
     try:
         return Seen(fn).most
     except Exception:  # of an object of the user's, too
@@ -224,13 +224,13 @@ def most_samples(fn: Any) -> int:
 
 
 class Transform:
-    """What a transformed function is of.
+    """The origin of a transformed function.
 
     Attributes:
         kind: the transform's name and options.
         fn: the function.
-        owner: a reference to what this is known of; copies of its attributes are not
-            that.
+        owner: a reference to the transformed function; copies of its attributes do not
+            count.
     """
 
     def __init__(self, kind: str, fn: Any, owner: Any) -> None:
@@ -245,7 +245,7 @@ transforms have kept, and of what jit has made of it."""
 
 
 def transform_of(fn: Any) -> Transform | None:
-    """What it was transformed from, if it is such a function."""
+    """Return what the function was transformed from, or None."""
     if type(fn) is not types.FunctionType:
         return None
     found: Transform | None = fn.__dict__.get(TRANSFORM)
@@ -309,7 +309,7 @@ def known_names() -> frozenset[str]:
 
 
 def _is_named(kind: type) -> bool:
-    """Whether it is a named tuple, and nothing more."""
+    """Tell whether it is a class of named tuples."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -318,7 +318,7 @@ def _is_ours(module: str | None) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether it is a part of Paddle's or Python's that is never another."""
+    """Tell whether it is a part of Paddle or Python that never changes."""
     if isinstance(value, types.ModuleType):
         return value.__name__ in MODULES
     if isinstance(value, paddle.dtype | np.dtype):

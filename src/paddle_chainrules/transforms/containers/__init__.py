@@ -1,1 +1,1 @@
-"""What holds tensors in arguments and results: trees, sparse and packed rows."""
+"""Containers of tensors in arguments and results: trees, sparse and packed rows."""

@@ -84,13 +84,14 @@ class CSR:
 
     @classmethod
     def of(cls, matrix: Any) -> CSR:
-        """Of a matrix of SciPy's, a sparse or a dense tensor of Paddle's, or an array.
+        """Make one from a SciPy matrix, a sparse or dense Paddle tensor, or an array.
 
-        Entries that are zero in a dense one are left out. Booleans make a bare pattern.
+        Entries of a dense matrix that are zero are left out. Booleans make a bare
+        pattern.
 
         Raises:
             TypeError: it is none of these.
-            ValueError: it has not two dimensions.
+            ValueError: it does not have two dimensions.
         """
         if isinstance(matrix, Tensor) and (matrix.is_sparse()):
             # Paddle takes coordinates for sorted, which they may not be.
@@ -129,7 +130,7 @@ class CSR:
 
     @property
     def nnz(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return len(self.cols)
 
     @property
@@ -138,7 +139,7 @@ class CSR:
 
     @property
     def dtype(self) -> paddle.dtype | None:
-        """Of the values; None for a bare pattern, which takes that of what it meets."""
+        """The dtype of the values; None for a bare pattern, which takes any dtype."""
         return None if self.values is None else self.values.dtype
 
     @property

@@ -64,7 +64,7 @@ class Packed:
 
     @classmethod
     def of(cls, sequences: Sequence[Any]) -> Packed:
-        """Of tensors or arrays of shapes [length, ...], each of its own length.
+        """Pack tensors or arrays of shapes [length, ...], each of its own length.
 
         Raises:
             ValueError: there are none.
@@ -85,7 +85,7 @@ class Packed:
 
     @classmethod
     def of_padded(cls, padded: Tensor, lengths: Any) -> Packed:
-        """Of a tensor of shape [n, T, ...], of which the first ``lengths`` count.
+        """Pack a tensor of shape [n, T, ...]; the first ``lengths`` of each row count.
 
         Raises:
             ValueError: a length is more than T, or their number is not n.
@@ -115,7 +115,7 @@ class Packed:
 
     @property
     def lengths(self) -> Tensor:
-        """Of each sequence, int64, of shape [n]."""
+        """The length of each sequence, int64, of shape [n]."""
         found: Tensor = self.offsets[1:] - self.offsets[:-1]
         return found
 
@@ -183,25 +183,25 @@ class Packed:
         return whole
 
     def mask(self) -> Tensor:
-        """Whether there is an element, bool, of shape [n, max_length]."""
+        """Return whether there is an element, bool, of shape [n, max_length]."""
         places = paddle.arange(self.max_length, dtype="int64")
         found: Tensor = places < self.lengths.unsqueeze(1)
         return found
 
     def sum(self) -> Tensor:
-        """Of each sequence, of shape [n, ...]."""
+        """Return the sum of each sequence, of shape [n, ...]."""
         found: Tensor = self.padded().sum(axis=1)
         return found
 
     def mean(self) -> Tensor:
-        """Of each sequence; zero of one without elements."""
+        """Return the mean of each sequence; zero if it has no elements."""
         total = self.sum()
         count = paddle.clip(self.lengths, min=1).astype(total.dtype)
         found: Tensor = total / count.reshape([-1, *[1] * (total.ndim - 1)])
         return found
 
     def max(self) -> Tensor:
-        """Of each sequence; minus infinity of one without elements."""
+        """Return the maximum of each sequence; minus infinity if it has no elements."""
         found: Tensor = self.padded(-float("inf")).max(axis=1)
         return found
 
@@ -290,7 +290,7 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
 
 
 def _places(offsets: Tensor, total: int, t: int) -> Tensor:
-    """Where each element is among those padded to length t."""
+    """Return the place of each element among those padded to length t."""
     each = paddle.arange(total, dtype="int64")
     row = paddle.searchsorted(offsets, each, right=True) - 1
     found: Tensor = each + row * t - paddle.gather(offsets, row)
@@ -298,7 +298,7 @@ def _places(offsets: Tensor, total: int, t: int) -> Tensor:
 
 
 def repacked(padded: Tensor, of: Packed) -> Packed:
-    """As a Packed of the same offsets."""
+    """Return the elements of a padded tensor as a Packed of the same offsets."""
     t = of.max_length
     flat = padded.reshape([len(of) * t, *padded.shape[2:]])
     places = _places(of.offsets, of.values.shape[0], t)
@@ -340,7 +340,7 @@ def _infix(name: str) -> None:
 
 
 def same_offsets(x: Packed, other: Packed) -> bool:
-    """Whether sequences are as long; taken on trust while a program is made."""
+    """Tell whether the sequences' lengths agree; assumed while a program is made."""
     if other.offsets is x.offsets:
         return True
     alike = other.offsets.shape == x.offsets.shape
@@ -350,7 +350,7 @@ def same_offsets(x: Packed, other: Packed) -> bool:
 
 
 def _values_beside(x: Packed, other: Any) -> Any:
-    """What stands beside the values of a Packed in an operation on each element."""
+    """Return the operand that pairs with the values of a Packed, element by element."""
     if isinstance(other, Packed):
         if not same_offsets(x, other):
             raise ValueError(

@@ -30,7 +30,8 @@ def nesting(spec: optree.PyTreeSpec) -> str:
 
 
 WITHOUT_INDICES: dict[type, Any] = {}
-"""Of kinds that hold indices beside values, what gives one with None in their place."""
+"""By a type with indices beside values, the function that replaces indices with
+None."""
 
 
 def register(kind: type, parts: Any, of_parts: Any, without_indices: Any) -> None:
@@ -47,8 +48,10 @@ def register(kind: type, parts: Any, of_parts: Any, without_indices: Any) -> Non
 
 
 def is_indexed(part: Any) -> bool:
-    """Whether it holds indices beside values, so that its leaves have no common axis:
-    it counts its samples by ``len``, and slices of them are parts of it."""
+    """Tell whether it holds indices beside values, so that leaves share no axis.
+
+    It counts its samples by ``len``, and slices of them are parts of it.
+    """
     return type(part) in WITHOUT_INDICES
 
 

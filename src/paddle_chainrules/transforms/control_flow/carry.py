@@ -1,4 +1,4 @@
-"""What goes from one step of a loop to the next."""
+"""The carry, which goes from one step of a loop to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
 
 NUMBERS: tuple[type[Any], ...] = bool, int, float, complex, np.ndarray, np.generic
-"""What is made a tensor of."""
+"""Types of values that are made tensors."""
 
 
 def program_of(step: Callable[..., Any]) -> Jitted:
@@ -32,7 +32,7 @@ def tensor_of(leaf: Any) -> Any:
 
 
 def copy(leaf: Any) -> Any:
-    """Of a tensor, and anything else as it is."""
+    """Copy a tensor; return anything else as it is."""
     return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
@@ -53,14 +53,14 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
 
 
 class unchanged:
-    """What a step does within leaves what it is given as it is.
+    """A context that refuses a step that writes into what it is given.
 
     Args:
         given: tensors.
-        refusal: what to say otherwise.
+        refusal: the words of the error.
 
     Raises:
-        NotImplementedError: at the end, where it was written into.
+        NotImplementedError: at the end, if one was written into.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ def in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
 
 
 def stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
-    """What steps gave, along an axis of steps."""
+    """Stack the results of steps along an axis of steps."""
     return [
         part[0] if part[0] is None else paddle.stack([*part])
         for part in zip(*given, strict=True)

@@ -160,7 +160,7 @@ class Loop:
         self._value: OfValue | None = None
         self._repeated: RepeatedStep | None = None
         self._given: list[list[Any]] = []
-        """What each step gave, tensors by step."""
+        """The results of each step, tensors by step."""
         self._of_step: optree.PyTreeSpec | None = None
 
     def walk(self) -> Iterator[int]:
@@ -185,7 +185,7 @@ class Loop:
         return self._nested([*map(copy, self._leaves)]), ys
 
     def given(self, begin: int, end: int) -> Tree:
-        """What some of the steps gave, with an axis of steps first.
+        """Return the results of some of the steps, with an axis of steps first.
 
         Args:
             begin: the first of these.
@@ -246,14 +246,14 @@ class Loop:
             )
 
     def _is_on_graph(self) -> bool:
-        """Whether gradients are taken from outside, by what a step closes over too."""
+        """Tell whether gradients are taken from outside, or by closed-over tensors."""
         if records_graph([*self._leaves, *self._xs]):
             return True
         found = self._found()
         return found is not None and any(found.captured.requires)
 
     def _found(self) -> OfValue | None:
-        """What is known of the program of a step, where there is one."""
+        """Return the program of a step, or None if there is none."""
         if self._run is None:
             return None
         if self._value is None:
@@ -362,7 +362,7 @@ class Loop:
         return self._of_step.unflatten(ys)
 
     def _x(self, t: int) -> Tree:
-        """What comes with a step."""
+        """Return the part of ``xs`` that comes with a step."""
         t = self.count - 1 - t if self._backwards else t
         return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
 

@@ -16,24 +16,25 @@ class Selection(NamedTuple):
     """A call as a function of some of its arguments."""
 
     fn: Callable[..., Any]
-    """Of the selected arguments alone, each once."""
+    """Function of the selected arguments alone, each once."""
     selected: tuple[Any, ...]
     positions: tuple[int, ...]
-    """Where the function takes each of them."""
+    """Positions at which the function takes each of them."""
     others: tuple[Any, ...]
     """The arguments that are not differentiated by."""
     places: tuple[int, ...] | None
-    """Where in ``selected`` each asked for stands; None where one was asked for."""
+    """Position in ``selected`` of each argument asked for; None if one was asked
+    for."""
 
     def nested(self, parts: Sequence[Any]) -> Any:
-        """What belongs to each selected argument, as it was asked for."""
+        """Return the parts of the selected arguments, nested as they were asked for."""
         if self.places is None:
             return parts[0]
         return tuple(parts[i] for i in self.places)
 
 
 def positions_of(argnums: Any) -> tuple[bool, tuple[int, ...]]:
-    """Whether it is a single position, and all of them.
+    """Return whether it is a single position, and all the positions.
 
     Raises:
         TypeError: it is no int, or sequence of ints.

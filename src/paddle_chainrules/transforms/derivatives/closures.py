@@ -1,4 +1,4 @@
-"""Whether a function may use tensors that require gradients, beside its arguments."""
+"""A search for tensors that a function may reach, and that require gradients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import paddle
 from paddle import Tensor
 
 DEPTH, OBJECTS = 6, 500
-"""How far from a function it is looked, and at how many objects."""
+"""Depth of the search from a function, and the most objects that it looks at."""
 
 
 def may_reach(*roots: Any) -> bool:
-    """Whether a tensor that requires gradients is within reach.
+    """Tell whether a tensor that requires gradients is within reach.
 
-    That is among the roots, in what functions close over, have as defaults or read as
-    global variables, and in attributes and containers; not in modules, nor in what this
-    package makes.
+    It looks among the roots, in what functions close over, have as defaults or read as
+    global variables, and in attributes and containers. It does not look in modules, nor
+    in what this package makes.
     """
     seen: set[int] = set()
     level: Iterable[Any] = roots
@@ -45,7 +45,7 @@ def may_reach(*roots: Any) -> bool:
 
 @functools.cache
 def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
-    """What objects of a type hold, as a function of one; None for nothing."""
+    """Return the function that lists such an object's parts; None if there are none."""
     if issubclass(kind, types.FunctionType):
         return _of_function
     if issubclass(kind, types.MethodType):

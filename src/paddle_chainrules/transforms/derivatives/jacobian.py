@@ -102,7 +102,7 @@ class Jacobian(KeptGraph):
         return found[every + by_input]
 
     def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
-        """What of an index is of the output's dimensions, and of the input's."""
+        """Split an index into those of the output's and of the input's dimensions."""
         first = self._rows.ndim
         if not isinstance(index, tuple) or any(part is None for part in index):
             return index, ()
@@ -194,7 +194,7 @@ def jacrev(
 def rows_of(
     fn: Callable[..., Any], argnums: Argnums, has_aux: bool, caller: str
 ) -> Callable[..., Any]:
-    """As :func:`jacrev`, which errors call by the caller's name."""
+    """Do as :func:`jacrev`, with the caller's name in errors."""
     asked = positions_of(argnums)
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:

@@ -131,7 +131,7 @@ def grad(
 def grad_of(
     fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
 ) -> Callable[..., Any]:
-    """As :func:`grad`, by what the caller asked for in errors."""
+    """Do as :func:`grad`, with the name that the caller used in errors."""
     both = _value_and_grad(fn, argnums, has_aux, name)
 
     def grad_fn(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ def _value_and_grad(
 
 
 def value_and_grad_or_none(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """As :func:`value_and_grad`, None where the value does not depend on a leaf."""
+    """Do as :func:`value_and_grad`, with None if the value is independent of a leaf."""
     return _value_and_grad(fn, 0, False, "value_and_grad", zeros=False)
 
 

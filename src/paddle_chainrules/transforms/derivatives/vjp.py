@@ -157,7 +157,7 @@ def recorded_vjp(
     effects: Effects | None = None,
     nested: bool = False,
 ) -> tuple[Any, ...]:
-    """As :func:`vjp`; ``effects`` and ``nested`` as ``record`` takes them."""
+    """Do as :func:`vjp`; ``effects`` and ``nested`` as ``record`` takes them."""
     leaves, in_spec = flatten_tree(primals)
     function = FlatFunction(fn, in_spec, has_aux)
     value, aux, recording = function.recorded(leaves, effects, nested)

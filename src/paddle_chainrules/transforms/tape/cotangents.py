@@ -1,4 +1,4 @@
-"""What a cotangent, or a tangent, has to be."""
+"""Checks of cotangents and tangents."""
 
 from __future__ import annotations
 

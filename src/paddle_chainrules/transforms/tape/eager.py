@@ -46,7 +46,7 @@ def eagerly(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
 def recorded_eagerly(
     fn: Flat, leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording]:
-    """As :func:`.recording.recorded`, on a record of its own.
+    """Do as :func:`.recording.recorded`, on a record of its own.
 
     Raises:
         NotImplementedError: an operator is not in the table.
@@ -91,7 +91,7 @@ class Calls:
 
     @property
     def operators(self) -> int:
-        """How many operators there were."""
+        """The number of operators."""
         return len(self._record.ops)
 
     def computes_of(self, value: Value, ends: Sequence[Value]) -> bool:
@@ -121,7 +121,7 @@ class Calls:
             return detached([*of([*cotangents])], cotangents)
 
     def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
-        """As :meth:`call`; where nobody differentiates it, nothing of it is kept.
+        """Do as :meth:`call`; keep nothing of it if nobody differentiates it.
 
         Raises:
             RuntimeError: somebody has written into what the record holds.

@@ -15,11 +15,11 @@ from ...paddle_side.rules.in_place import REFUSED_WRITE
 
 
 class Effects:
-    """What the calls of one function have shown of it: whether it is pure.
+    """Effects of a function as its calls have shown them: whether it is pure.
 
     Attributes:
         writes: whether it writes into its arguments. None until its first call, which
-            gets copies and is then looked at.
+            gets copies; a comparison then tells.
         reaches: whether it uses tensors that require gradients and are no arguments;
             None until the first call.
         is_known: whether a call has shown what results depend on.
@@ -28,7 +28,7 @@ class Effects:
         refused: whether Paddle's tape has refused to differentiate it.
 
     Args:
-        check_free: told what results depend on that was no argument; it may raise.
+        check_free: called with what results depend on besides arguments; it may raise.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Effects:
         self._check_free = check_free
 
     def note_free(self, free: set[int], alone: bool = True) -> None:
-        """What the results depend on and was no argument, as addresses of leaves.
+        """Note what results depend on besides arguments, as addresses of leaves.
 
-        Not ``alone`` where these may be leaves that arguments depend on.
+        Not ``alone`` if these may be leaves that arguments depend on.
         """
         if self._check_free is not None:
             self._check_free(free)
@@ -56,7 +56,7 @@ class Effects:
 
     @property
     def copies(self) -> bool:
-        """Whether it has to be given copies."""
+        """True if it must be given copies."""
         return self.writes is not False
 
     def learn(self, given: Sequence[Any], originals: Sequence[Any]) -> None:
@@ -110,7 +110,7 @@ def copied(leaf: Any) -> Any:
 
 
 def is_refused_write(error: Exception) -> bool:
-    """Whether it was refused to write into a leaf of the graph."""
+    """Tell whether Paddle refused to write into a leaf of the graph."""
     return isinstance(error, ValueError) and REFUSED_WRITE in str(error)
 
 
@@ -148,7 +148,7 @@ def check_unwritten(tensors: Iterable[Tensor], since: int) -> None:
 
 
 def differ(copy: Any, original: Any) -> bool:
-    """Whether a copy has been written into."""
+    """Tell whether a copy has been written into."""
     if not isinstance(copy, Tensor) or not copy._is_initialized() or not copy.size:
         return False
     if copy.inplace_version:

@@ -1,4 +1,4 @@
-"""What keeps a recorded graph alive."""
+"""A holder that keeps a recorded graph alive."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _called(
 
 
 def _target(leaf: Tensor, connected: bool) -> Tensor:
-    """What is differentiated by in place of a leaf."""
+    """Return the tensor that is differentiated with respect to in place of a leaf."""
     if connected and not leaf.stop_gradient:
         return paddle.assign(leaf)
     detached = leaf.detach()
@@ -208,13 +208,13 @@ class Recording(KeptGraph):
         return [self._targets[i] for i in self.differentiable] + self._asked
 
     def free_variables(self) -> set[int]:
-        """What outputs depend on that requires gradients and is no leaf."""
+        """Return what outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
         free = leaves_behind(self._on_graph(), own)
         return free - self._constants.keys()
 
     def _explains(self, refusal: Exception) -> bool:
-        """Whether it is the function's own doing, and nobody's writing afterwards."""
+        """Tell whether the function itself is the cause, and no later write."""
         own = self.overwrites and self._written == written_outside[0]
         return own or not isinstance(refusal, Overwritten)
 

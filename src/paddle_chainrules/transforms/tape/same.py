@@ -11,7 +11,7 @@ from ...programs.comparison import Numbers
 from ...programs.derivatives.partials import or_zeros
 
 SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
-"""How far two ways to compute a result may be apart, relative to its largest entry."""
+"""Allowed difference of two ways to compute a result, relative to its largest entry."""
 
 
 def check_same(seen: Sequence[Any], found: Sequence[Any], error: Exception) -> None:
