@@ -17,7 +17,7 @@ DTYPES = {
 
 
 def single(number: float) -> float:
-    """As Paddle's kernels take a number, which round it to float32 for any dtype."""
+    """Round a number to float32, as Paddle's kernels do for any dtype."""
     return float(np.float32(float(number)))
 
 
@@ -29,7 +29,7 @@ _DIFFERENTIABLE = (
 
 
 def is_differentiable(leaf: Any) -> bool:
-    """Whether a gradient with respect to the leaf exists: floating or complex."""
+    """Tell whether the leaf can have a gradient: if it is floating or complex."""
     return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
 
 
@@ -40,7 +40,7 @@ _WHOLE = (
 
 
 def is_whole(leaf: Any) -> bool:
-    """Whether it is a tensor of integers or Booleans, which have no derivative."""
+    """Tell whether it is a tensor of integers or Booleans, which have no derivative."""
     if not isinstance(leaf, Tensor):
         return False
     dtype = leaf.dtype  # of floats, which is known sooner, in the most cases
@@ -54,7 +54,7 @@ _PAIRS = {
 
 
 def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
-    """Whether they are one, or one has the other's parts, real and imaginary."""
+    """Tell whether two dtypes are one, or one is that of the other's real parts."""
     return same_dtype(a, b) or (a, b) in _PAIRS or (b, a) in _PAIRS
 
 
@@ -101,12 +101,12 @@ def is_complex(tensor: Tensor) -> bool:
 
 
 def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
-    """Whether two dtypes are one; the identity, which mostly decides, is faster."""
+    """Tell whether two dtypes are one; identity, which mostly decides, is faster."""
     return a is b or bool(a == b)
 
 
 def casts_automatically() -> bool:
-    """Whether ``paddle.amp.auto_cast`` is on: a faster paddle.is_autocast_enabled."""
+    """Tell whether ``paddle.amp.auto_cast`` is on, faster than Paddle does."""
     try:
         level = paddle.base.framework._dygraph_tracer()._amp_level.value
     except AttributeError:
@@ -115,7 +115,7 @@ def casts_automatically() -> bool:
 
 
 def is_dtype_name(name: Any) -> bool:
-    """Whether it is the name of any of Paddle's dtypes, as ``"float32"``."""
+    """Tell whether it is the name of a dtype of Paddle, such as ``"float32"``."""
     found = getattr(paddle, name, None) if isinstance(name, str) else None
     return isinstance(found, paddle.dtype)
 

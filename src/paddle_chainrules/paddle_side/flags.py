@@ -1,4 +1,4 @@
-"""What a function sets of tensors' flags, which are as before where it runs again."""
+"""Flags of tensors that a function sets, put back before it runs again."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ _NESTED = (list, tuple, range)
 
 
 def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
-    """What stands in brackets, with a tensor for each list of whole numbers.
+    """Replace each list of whole numbers in brackets with a tensor.
 
-    One of bools, as many as there are, stands for the numbers of those that are True.
+    A list with a bool for each element becomes the positions of those that are True.
 
     Args:
-        shape: of the tensor before the brackets.
-        bools: whether lists of these are looked at; through one beside a slice
-            Paddle writes whole rows (docs/paddle-notes.md).
+        shape: the shape of the tensor before the brackets.
+        bools: whether to replace lists of bools; through one beside a slice Paddle
+            writes whole rows (docs/paddle-notes.md).
     """
     parts = item if isinstance(item, tuple) else (item,)
     if not any(isinstance(part, _NESTED) for part in parts):
@@ -46,7 +46,7 @@ def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
 
 
 def _axes(part: Any, array: np.ndarray | None) -> int:
-    """How many axes of the tensor an index goes along."""
+    """Return how many axes of the tensor an index takes."""
     if array is not None and array.dtype == bool:
         return array.ndim
     return 0 if part is None else 1

@@ -88,7 +88,7 @@ EXITS = (
 
 
 _listening: list[tuple[int, Listener]] = []
-"""Who listens, and on which thread."""
+"""Listeners, each with its thread."""
 
 
 class listening:
@@ -146,7 +146,7 @@ def _begin(who: Listener) -> None:
 
 
 def ended(who: Listener, before: Listener | None) -> None:
-    """What ends :class:`listening`, once more where an interrupt may have kept it."""
+    """Stop listening; called twice if an interrupt may have come between."""
     local.listener = before
     with lock:
         if (get_ident(), who) in _listening:
@@ -245,13 +245,13 @@ class _Space:
 
 
 class StandIn(NamedTuple):
-    """What stands in for an operator, or an attribute of tensors, while one listens."""
+    """A function that takes an operator's place, or an attribute's, for listeners."""
 
     owner: Any
     name: str
     call: Any
     passing: list[Any]
-    """What it passes other threads' calls on to, alone in the list."""
+    """The function that it passes other threads' calls on to, alone in the list."""
 
 
 def _passing(owner: Any, name: str) -> Any:
@@ -368,7 +368,7 @@ _every: dict[tuple[int, str], Taken] = {}
 
 
 def _look() -> Looked:
-    """Where operators stand in modules that have not been looked through before."""
+    """Find where operators stand in modules that are new since the last time."""
     now = _modules()
     if now == _modules_then[0]:
         return Looked([], [])
@@ -379,7 +379,7 @@ def _look() -> Looked:
 
 
 def _modules() -> tuple[int, str]:
-    """How many modules there are, and the last of them."""
+    """Return the number of modules, and the name of the last."""
     return len(sys.modules), next(reversed(sys.modules))
 
 

@@ -1,4 +1,4 @@
-"""Who is handed the operators that a thread calls; see :mod:`.interception`."""
+"""The protocol of listeners to a thread's operators; see :mod:`.interception`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddle import Tensor
 
 
 class Listener(Protocol):
-    """Who is handed the calls of its thread."""
+    """An object that is handed the calls of its thread."""
 
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
@@ -29,10 +29,10 @@ class Listener(Protocol):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """What :func:`.autograd.engine.gradients` gives otherwise."""
+        """Return gradients in place of :func:`.autograd.engine.gradients`."""
 
     def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
-        """Whether they depend on what requires gradients and is none of their own."""
+        """Tell whether they depend on tensors with gradients beside their own."""
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
         """Leaves by which a recording differentiates, as long as it is there."""
@@ -53,13 +53,13 @@ local = threading.local()
 
 
 def listener() -> Listener | None:
-    """Who listens on this thread."""
+    """Return this thread's listener."""
     found: Listener | None = getattr(local, "listener", None)
     return found
 
 
 def is_plain() -> bool:
-    """Whether functions of this thread are to be called, and not their programs."""
+    """Tell whether this thread is to call functions, and not their programs."""
     return listener() is not None or getattr(local, "plain", False)
 
 

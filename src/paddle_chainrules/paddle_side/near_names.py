@@ -21,7 +21,7 @@ FUNCTIONS = {
     "jacobian_reverse": "jacrev",
     "tree_map": "paddle.utils.map_structure, or optree.tree_map",
 }
-"""What is not here, by what is in its place."""
+"""Functions of other libraries, and what to use here instead."""
 
 METHODS = {
     "apply": "net(params, x)",
@@ -83,5 +83,5 @@ def refuse_others(name: str, given: Iterable[str]) -> None:
 
 
 def instead_of(name: str, known: Mapping[str, str]) -> str:
-    """What an error says that there is in the place of a name."""
+    """Say in an error what there is instead of a name."""
     return f"here it is {known[name]}" if name in known else "dir() has all that is"

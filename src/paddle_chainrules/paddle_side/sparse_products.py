@@ -21,7 +21,8 @@ from .autograd.hooked_layers import HookedLayer
 from .interception import RAW
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
-"""Of both arguments, ``crows``, ``cols`` and the number of columns of the matrix."""
+"""Function of both arguments, ``crows``, ``cols`` and the matrix's number of
+columns."""
 
 
 def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
@@ -73,7 +74,7 @@ def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
 
 
 def _in_scipy(values: Tensor) -> bool:
-    """Whether SciPy's kernels serve, which are faster than Paddle's on a CPU."""
+    """Tell whether SciPy's kernels can serve, which are faster on a CPU."""
     return values.place.is_cpu_place() and _csr_array() is not None
 
 
@@ -152,7 +153,7 @@ class _Call:
     pattern: tuple[Tensor, Tensor, int]
 
     def versions(self) -> list[int]:
-        """How often each part was written into."""
+        """Return how often each part was written into."""
         parts = self.first, self.second, *self.pattern[:2]
         return [x._inplace_version() for x in parts]
 

@@ -1,4 +1,4 @@
-"""What is noted while a graph is recorded, for the operators called meanwhile."""
+"""Notes of a recording, for the operators that are called meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .listener import listener
 _watching = threading.local()
 
 written_outside = [0]
-"""How many operations in place there were outside of recordings."""
+"""Number of operations in place outside of recordings."""
 
 
 class Part(NamedTuple):
@@ -27,12 +27,12 @@ class Part(NamedTuple):
 
 
 class Watch:
-    """What the operators of one recording have to know of it, and what they leave.
+    """The facts of one recording that its operators read and write.
 
     Args:
-        leaves: what the recording differentiates by.
-        by_caller: whether the graph is one that the caller differentiates by Paddle's
-            own means, so that nothing can be asked for beside what the caller asks for.
+        leaves: what the recording differentiates with respect to.
+        by_caller: whether the caller differentiates the graph by Paddle's own means.
+            Then no gradients can be asked for besides those that the caller asks for.
     """
 
     def __init__(self, leaves: Sequence[Any], by_caller: bool = False) -> None:
@@ -45,27 +45,27 @@ class Watch:
         self.refusal = ""
         """Why what was recorded is not differentiated; empty where it is."""
         self.sparse = False
-        """Whether a gradient may have rows alone."""
+        """True if a gradient may have rows alone."""
         self.overwrites = False
-        """Whether a traced tensor has been written into."""
+        """True if a traced tensor has been written into."""
         self.writes: list[Any] = []
-        """Of what was written into, what must not be used otherwise."""
+        """Nodes of written tensors that must not be used otherwise."""
         self.same: dict[int, tuple[Any, Any]] = {}
         """By address a node, and the one before a write that changed no derivative."""
         self.constants: dict[int, Any] = {}
         """By address, leaves that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
-        """Of a constant, by its identity, all that share its memory by views."""
+        """By a constant's identity, all tensors that share its memory by views."""
         self.parts: dict[int, list[Part]] = {}
-        """Of a traced tensor, by its identity, what was taken of it by indices."""
+        """By a traced tensor's identity, the parts that indices took of it."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
-        """What the recording differentiates by, by address."""
+        """The identities of the recording's leaves."""
         return frozenset(map(id, self._leaves))
 
     def has(self, tensor: Tensor) -> bool:
-        """Whether the recording differentiates by just this tensor."""
+        """Tell whether just this tensor is one of the recording's leaves."""
         return id(tensor) in self.leaves or any(tensor is t for t in self.made)
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -101,7 +101,7 @@ class Watch:
             stack.pop()
 
     on_begin: ClassVar[Any]
-    """What :mod:`.rules.operators` does where a watch begins."""
+    """Function of :mod:`.rules.operators` that runs when a watch begins."""
 
 
 def watch_alone(stack: list[Watch]) -> None:
@@ -130,7 +130,7 @@ def note_written() -> None:
 
 
 def watched() -> bool:
-    """Whether a recording is under way on this thread."""
+    """Tell whether a recording is under way on this thread."""
     return bool(recordings())
 
 
@@ -151,7 +151,7 @@ def ask_for(tensors: Sequence[Tensor]) -> None:
 
 
 def has_view(constant: Tensor) -> bool:
-    """Whether it shares memory with another tensor that lives, as a view or by one."""
+    """Tell whether it shares memory with another living tensor, by views."""
     for watch in recordings():
         living = [tensor() for tensor in watch.views.get(id(constant), ())]
         if any(tensor is constant for tensor in living):  # and not one before it
@@ -175,7 +175,7 @@ class Context:
         self._stack = stack
 
     def create_graph(self, inputs: Sequence[Any]) -> bool:
-        """Whether what is made of these may be differentiated twice."""
+        """Tell whether results of these inputs may be differentiated twice."""
         if self._stack[0].by_caller:
             return True
         for given in inputs:
@@ -185,7 +185,7 @@ class Context:
 
     @property
     def by_caller(self) -> bool:
-        """Whether constants can't be asked for."""
+        """True if constants can't be asked for."""
         return any(watch.by_caller for watch in self._stack)
 
     def ask(self, tensors: Sequence[Tensor]) -> None:
@@ -258,16 +258,16 @@ class Context:
         self._stack[-1].sparse = True
 
     def is_leaf(self, tensor: Tensor) -> bool:
-        """Whether the innermost recording differentiates by just this tensor."""
+        """Tell whether the innermost recording has just this tensor as a leaf."""
         return self._stack[-1].has(tensor)
 
     def is_given(self, tensor: Tensor) -> bool:
-        """Whether any recording differentiates by just this tensor."""
+        """Tell whether any recording has just this tensor as a leaf."""
         return any(watch.has(tensor) for watch in self._stack)
 
 
 def is_traced(value: Any) -> bool:
-    """Whether it is a tensor that requires gradients."""
+    """Tell whether it is a tensor that requires gradients."""
     return isinstance(value, Tensor) and not value.stop_gradient
 
 

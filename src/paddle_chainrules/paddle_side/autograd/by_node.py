@@ -1,4 +1,4 @@
-"""What belongs to a node of Paddle's graph, found by the node's address."""
+"""Objects that belong to a node of Paddle's graph, found by the node's address."""
 
 from __future__ import annotations
 

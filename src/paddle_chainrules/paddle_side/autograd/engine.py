@@ -74,15 +74,15 @@ def _by_engine(
 
 
 def is_running() -> bool:
-    """Whether a caller's caller is ``paddle.grad``."""
+    """Tell whether ``paddle.grad`` is among the callers."""
     codes = _GRAD, _by_engine.__code__
     return any(frame.f_code in codes for frame in _callers(sys._getframe(2)))
 
 
 def asked_for() -> Callable[[Tensor], bool]:
-    """Whether a leaf's gradient is asked for, told while Paddle's engine runs.
+    """Return a test that tells whether Paddle's running engine needs a leaf's gradient.
 
-    A ``backward`` asks for all of them, ``paddle.grad`` for its inputs'.
+    A ``backward`` needs those of all leaves, ``paddle.grad`` those of its inputs.
     """
     for frame in _callers(sys._getframe(1)):
         if frame.f_code in (_GRAD, _by_engine.__code__):
@@ -102,7 +102,7 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _addresses(tensors: Iterable[Tensor]) -> set[int]:
-    """Of the nodes of those that have one."""
+    """Return the addresses of the tensors' nodes, for those that have one."""
     nodes = map(node_of, tensors)
     return {node.node_ptr() for node in nodes if node is not None}
 

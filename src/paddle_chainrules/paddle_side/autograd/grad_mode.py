@@ -10,7 +10,7 @@ import paddle
 
 @contextmanager
 def grad_mode(enabled: bool) -> Iterator[None]:
-    """As ``paddle.set_grad_enabled``, whatever the moment of an interrupt."""
+    """Do as ``paddle.set_grad_enabled``, whatever the moment of an interrupt."""
     before = paddle.is_grad_enabled()
     try:
         paddle.set_grad_enabled(enabled)

@@ -25,7 +25,7 @@ Hook = Callable[[Tensor], Tensor | None]
 
 _tensor: Any = paddle.Tensor
 _register = _tensor._register_grad_hook
-"""Of a tensor and a hook, as long as nobody listens."""
+"""Paddle's method that registers a hook, used as long as nobody listens."""
 
 
 DIFFERENTIATED = (

@@ -1,4 +1,4 @@
-"""Where Paddle's kernels end: errors that say so, and what to do."""
+"""Limits of Paddle's kernels: errors that say so, and what to do."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class kernels_named:
 
 
 OVERWRITTEN = "modified by an inplace operation"
-"""What Paddle's error says of a tensor that was written into."""
+"""Words of Paddle's error about a tensor that was written into."""
 
 INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
 """In the error that Paddle makes of an interrupt of a ``PyLayer``."""
@@ -105,7 +105,7 @@ def note(error: BaseException) -> None:
 
 
 def _says(error: BaseException, noted: BaseException) -> bool:
-    """Whether it is what Paddle has made of the noted one."""
+    """Tell whether the error is the noted one, or what Paddle has made of it."""
     text, part = (" ".join(str(e).split()) for e in (error, noted))
     return error is noted or part in text
 

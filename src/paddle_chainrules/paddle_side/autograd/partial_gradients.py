@@ -1,8 +1,8 @@
-"""What Paddle's kernels can't do with part of their gradients, read from the graph.
+"""Kernels of Paddle that fail with part of their gradients, read from the graph.
 
-Some of them fail, crash or give wrong numbers where not all of their inputs are
+Some of them fail, crash or give wrong values if not all of their inputs are
 differentiated; docs/paddle-notes.md has the list. :mod:`..rules` mends most of it where
-the operators are called; here is what only the graph tells.
+the operators are called. This module handles what only the graph tells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle import Tensor
 from .grad_mode import grad_mode
 
 PROGRAM = "GradNodePyLayer__Node"
-"""What Paddle calls a program of ours in a graph."""
+"""Paddle's name for one of our programs in a graph."""
 
 DIVISIBLE = {PROGRAM} | frozenset(
     f"{name}GradNode{kind}"
@@ -38,12 +38,12 @@ differentiated whole."""
 
 
 class Graph(NamedTuple):
-    """What was found between some outputs and the leaves they are differentiated by."""
+    """Facts about the graph between some outputs and the leaves they depend on."""
 
     divisible: bool
-    """Whether gradients of only some leaves are right."""
+    """True if gradients of only some leaves are right."""
     nodes: int
-    """How many nodes it has beside the leaves."""
+    """Number of its nodes, without the leaves."""
 
 
 def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
@@ -111,7 +111,10 @@ def node_of(tensor: Tensor) -> Any:
 
 @cache
 def _grad_fn_leaks() -> bool:
-    """Whether reading ``grad_fn`` leaves a reference behind, as in Paddle 3.3.1."""
+    """Tell whether reading ``grad_fn`` leaves a reference behind.
+
+    In Paddle 3.3.1 it does.
+    """
     with grad_mode(True):
         start = paddle.zeros([1])
         start.stop_gradient = False

@@ -103,7 +103,7 @@ def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
 
 
 def _is_lost(part: Any) -> bool:
-    """Whether it is a gradient without a graph."""
+    """Tell whether it is a gradient without a graph."""
     if not isinstance(part, Tensor) or not part.stop_gradient:
         return False
     return bool(part.is_floating_point() or part.is_complex())

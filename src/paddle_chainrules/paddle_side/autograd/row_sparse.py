@@ -69,8 +69,11 @@ class RowSparse:
 
     @classmethod
     def of(cls, grad: Tensor) -> RowSparse:
-        """Of a gradient as Paddle gives it: the rows of SelectedRows, else those of a
-        dense one that are not all zero."""
+        """Make one from a gradient as Paddle gives it.
+
+        It has the rows of SelectedRows, or those of a dense gradient that are not all
+        zero.
+        """
         if not isinstance(grad, Tensor) or not grad.ndim:
             raise TypeError(
                 "RowSparse.of takes a gradient of one dimension or more, got "

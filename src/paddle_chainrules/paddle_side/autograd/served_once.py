@@ -22,7 +22,7 @@ from .partial_gradients import node_of, nodes
 
 _tensor: Any = paddle.Tensor
 _register = _tensor._register_grad_hook
-"""Of a tensor and a hook, as long as nobody listens."""
+"""Paddle's method that registers a hook, used as long as nobody listens."""
 
 
 def _refuse(who: str) -> NoReturn:

@@ -60,7 +60,7 @@ def place() -> None:
 
 
 def _of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the first argument, or one by name, asks to be called instead."""
+    """Return the function to call instead, as the first or a named argument asks."""
     handlers = _HANDLERS[function]
     for value in (*args[:1], *kwargs.values()):
         if (found := handlers.get(type(value))) is not None:

@@ -41,7 +41,7 @@ class Taken:
 
     @property
     def beneath(self) -> Any:
-        """What is to stand there afterwards."""
+        """The value that is to stand there afterwards."""
         return self._beneath[self.number]
 
     @beneath.setter
@@ -71,7 +71,7 @@ def put(owner: Any, name: str, value: Any) -> None:
 
 
 def standing(owner: Any, name: str) -> Any:
-    """What stands in a place, beneath a listener where there is one, or None."""
+    """Return what stands in a place, beneath a listener if there is one, or None."""
     found = taken.get((id(owner), name))
     if found is not None:
         return found.beneath
@@ -82,7 +82,10 @@ _STANDARD = sysconfig.get_path("stdlib")
 
 
 def _is_pythons(label: str, module: Any) -> bool:
-    """Whether a module is Python's own, as a fifth of all are: no operator is there."""
+    """Tell whether a module is Python's own, as a fifth of all are.
+
+    No operator stands there.
+    """
     if label == "builtins" or label.partition(".")[0] not in sys.stdlib_module_names:
         return False
     file = getattr(module, "__file__", None) or _STANDARD
@@ -116,7 +119,7 @@ class Looked(NamedTuple):
 
 
 def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Looked:
-    """Where operators stand, or what stands in for them.
+    """Find where operators stand, or functions that replace them.
 
     Args:
         operators: their names, by the identity of each function that is one.
@@ -135,21 +138,21 @@ def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Looked:
 
 
 def callable_of(owner: Any, value: Any) -> Any:
-    """What is called where this stands in a place, which may be a function's code."""
+    """Return what is called if this stands in a place; it may be a function's code."""
     return _with_code(owner, value) if isinstance(value, CodeType) else value
 
 
 def innermost(function: Any) -> Any:
-    """What a function of Python's comes to beneath its decorators, or None."""
+    """Return a Python function beneath its decorators, or None."""
     found = inspect.unwrap(function)
     has_code = type(found) is FunctionType and not found.__closure__
     return found if has_code else None
 
 
 def by_itself(function: Any) -> Any:
-    """What a function does as long as nothing more stands in for it.
+    """Return the function as it is while nothing more replaces it.
 
-    A listener that is in its place at this moment does not count: it goes again.
+    A listener that stands in its place now does not count, since it will leave again.
     """
     found = innermost(function)
     if found is None:
@@ -183,7 +186,7 @@ def code_calling(function: Any, call: Callable[..., Any]) -> CodeType:
 
 
 def original(function: Any) -> Any:
-    """What a stand-in stands in for."""
+    """Return the function that a replacement wraps."""
     seen = set()
     while type(function) is FunctionType and hasattr(function, "__wrapped__"):
         if id(function) in seen:  # somebody's, that wraps itself
@@ -194,9 +197,9 @@ def original(function: Any) -> Any:
 
 
 class Places:
-    """Where some of Paddle's functions stand, to put others there and back.
+    """The places of some of Paddle's functions, to replace and restore them.
 
-    An operator may stand in many modules; all that is loaded is looked through, once
+    An operator may stand in many modules. All loaded modules are looked through, once
     for every number of modules.
     """
 
@@ -215,7 +218,7 @@ class Places:
         self._modules = 0
 
     def put(self, which: int, looked: Looked | None = None) -> None:
-        """What stands in (1), or the functions themselves (0).
+        """Put the replacements (1), or the functions themselves (0), into their places.
 
         Args:
             looked: where operators stand, if that is known.

@@ -21,7 +21,7 @@ from ..listener import listener
 from .places import lock, stand, standing
 
 MAX_WRITES = 65_536
-"""How many places have the number of their last write kept; the oldest goes first."""
+"""Most places that keep the number of their last write; the oldest goes first."""
 
 
 class _Here(threading.local):
@@ -31,7 +31,7 @@ class _Here(threading.local):
 _here = _Here()
 
 _total = [0]
-"""How many writes there were."""
+"""Number of writes so far."""
 
 _last: dict[Any, tuple[int, Sequence[Any]]] = {}
 """The number of the last write, and references to the parameters that it moved.
@@ -122,7 +122,7 @@ def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
 
 
 def _places(count: int) -> Iterator[int]:
-    """Where writes after so many begin."""
+    """Yield the first addresses of all writes after the first ``count``."""
     for key, (number, moved) in reversed(_last.items()):
         if number <= count:
             return

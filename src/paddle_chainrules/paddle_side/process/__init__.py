@@ -1,1 +1,1 @@
-"""What belongs to the whole process: signals, threads, the log, random numbers."""
+"""State of the whole process: signals, threads, the log, random numbers."""

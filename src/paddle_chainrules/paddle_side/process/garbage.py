@@ -15,7 +15,7 @@ _waiting: Counter[int] = Counter()
 """For how many captures it waits, by thread."""
 
 _was_on = [False]
-"""Whether it was, before the first of them."""
+"""True if the collector was on before the first capture."""
 
 
 @contextmanager

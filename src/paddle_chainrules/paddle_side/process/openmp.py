@@ -32,7 +32,7 @@ def openmp() -> Any:
 
 
 def threads() -> int:
-    """How many share the work of an operator on this thread of Python."""
+    """Return how many threads share an operator's work on this thread of Python."""
     library = openmp()
     return int(library.omp_get_max_threads()) if library is not None else 1
 

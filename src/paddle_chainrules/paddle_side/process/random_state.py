@@ -112,7 +112,7 @@ class sketched:
 
 
 def is_sketched() -> bool:
-    """Whether sizes alone are looked at on this thread."""
+    """Tell whether this thread looks at sizes alone."""
     return getattr(_local, "sketched", False)
 
 
@@ -150,7 +150,7 @@ _here = threading.local()
 
 
 def note_drawing() -> None:
-    """What every operator that draws calls before it does."""
+    """Note that an operator is about to draw; each that draws calls this first."""
     state = None
     for mark in reversed(getattr(_here, "marks", ())):
         if mark.state is not None:

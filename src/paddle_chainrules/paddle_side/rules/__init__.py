@@ -1,4 +1,4 @@
-"""What Paddle's operators go through while a graph is recorded, and why.
+"""Rules for Paddle's operators while a graph is recorded, with their reasons.
 
 Part of :mod:`paddle_chainrules.paddle_side`; may import from there.
 """

@@ -142,7 +142,7 @@ def gumbel_softmax(
 
 
 def _may_nest(context: Context, x: Tensor) -> bool:
-    """Whether its derivative may be differentiated once more."""
+    """Tell whether its derivative may be differentiated once more."""
     return is_traced(x) and context.create_graph([x])
 
 

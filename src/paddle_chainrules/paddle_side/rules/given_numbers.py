@@ -16,7 +16,7 @@ _KINDS = core.eager.ops.get_core_ops_args_type_info()
 
 
 def places(name: str) -> list[int]:
-    """Of an operator's arguments, where in the row it takes no tensors."""
+    """Return the positions of an operator's arguments that take no tensors."""
     return [i for i, kind in enumerate(_KINDS.get(name, ())) if not kind]
 
 

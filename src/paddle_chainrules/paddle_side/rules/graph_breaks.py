@@ -112,7 +112,7 @@ def _detached(data: Any) -> Any:
 
 
 def _warn(name: str, frame: Any) -> None:
-    """Of what runs in a frame."""
+    """Warn about the line that runs in a frame."""
     warnings.warn_explicit(
         f"{name}() takes numbers out of what is differentiated, and what is "
         "computed of them is a constant to the derivative, as to Paddle's own "
@@ -130,7 +130,7 @@ def _module(frame: Any) -> str:
 
 
 def _is_ours(frame: Any) -> bool:
-    """Whether it runs code of Paddle's, or of this package."""
+    """Tell whether a frame runs code of Paddle or of this package."""
     return _module(frame).partition(".")[0] in ("paddle", "paddle_chainrules")
 
 
@@ -138,7 +138,7 @@ _BETWEEN = ("paddle_chainrules.", "paddle.tensor.creation", "paddle.utils.decora
 
 
 def _is_between(frame: Any) -> bool:
-    """Whether it only passes on what another function of Paddle's gives."""
+    """Tell whether a frame only passes on the result of another function of Paddle."""
     return _module(frame).startswith((*_BETWEEN, "paddle.base.wrapped"))
 
 

@@ -24,7 +24,7 @@ from .derivatives.formulas import spread_to
 ops: Any = paddle._C_ops
 
 REFUSED_WRITE = "IsLeafTensor"
-"""What Paddle's error says where a leaf of the graph would be written into."""
+"""Words of Paddle's error about a write into a leaf of the graph."""
 
 
 def _nodes(*names: str) -> frozenset[str]:
@@ -310,7 +310,7 @@ def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list
 
 
 def _is_part(x: Tensor) -> bool:
-    """Whether a constant's memory is more than it needs, up to an allocator's step."""
+    """Tell whether a constant has more memory than an allocator gives for its size."""
     step = 1 if x.place.is_cpu_place() else 512
     needed = -(-x.size * x.element_size() // step) * step
     return bool(x._holder_size() > needed)
@@ -330,7 +330,7 @@ def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
 
 
 def _writes(views: Sequence[Any], same: Mapping[int, Any]) -> list[Write]:
-    """What must not be used otherwise when a traced tensor has been written into."""
+    """List what must not be used otherwise after a write into a traced tensor."""
     found = [Write(views[0], None)]
     for by, node in pairwise(views):
         found.append(Write(node, None if by.node_ptr() in same else by))

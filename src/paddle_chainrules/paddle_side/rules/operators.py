@@ -71,7 +71,7 @@ def _places() -> Places:
 
 
 def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """What draws, with a note before, over its rule where it has one."""
+    """Return operators that draw, each with a note before its rule or itself."""
     ops = vars(paddle._C_ops)
     found = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
     found["seed"] = (seed := standing(vars(paddle), "seed")), by_itself(seed)
@@ -84,7 +84,7 @@ def _methods() -> dict[str, Pair]:
 
 
 _placed = [False]
-"""Whether the rules are in their places."""
+"""True if the rules are in their places."""
 
 
 def place(looked: Looked | None = None) -> None:

@@ -111,9 +111,9 @@ def by_formula(
     kwargs: dict[str, Any],
     checked: bool,
 ) -> Any:
-    """What the formula gives; what Paddle's operator gives where that is None.
+    """Return the formula's result, or the result of Paddle's operator if that is None.
 
-    ``checked`` has Paddle look at the arguments first.
+    With ``checked``, Paddle looks at the arguments first.
     """
     if checked:
         with paddle.no_grad():
@@ -203,7 +203,7 @@ def silu(x: Tensor) -> Tensor | None:
 def recurrent_of_nothing(
     operator: Any, traced: list[Tensor], *args: Any, **kwargs: Any
 ) -> Any:
-    """Of no samples, where Paddle's gradients are memory that nobody has written."""
+    """Run on no samples, for which Paddle's gradients are uninitialized memory."""
     with paddle.no_grad():
         out, state, after = operator(*args, **kwargs)
     zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])

@@ -17,9 +17,9 @@ ops: Any = paddle._C_ops
 def matmul(
     x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **rest: Any
 ) -> Tensor | None:
-    """Of stacks with unlike numbers of axes, where Paddle's gradient fails.
+    """Multiply stacks with unlike numbers of axes, where Paddle's gradient fails.
 
-    Paddle passes over the transposition of a vector in forward alone.
+    In its forward pass alone, Paddle ignores the transposition of a vector.
     """
     if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) == 2:
         return None
@@ -55,7 +55,7 @@ def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any
 def svd(
     operator: Any, context: Context, x: Tensor, full_matrices: bool = False, **rest: Any
 ) -> Any:
-    """Of complex numbers with each vector's phase, of which Paddle takes the sum.
+    """Decompose complex matrices with each vector's phase; Paddle has their sum.
 
     Source: Wan and Zhang, "Automatic differentiation for complex valued SVD", 2019.
     """
@@ -72,7 +72,7 @@ def svd(
 
 
 def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
-    """Of a matrix whose diagonal is taken to be ones."""
+    """Solve with a matrix whose diagonal is taken to be ones."""
     part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
     whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
     return paddle.linalg.triangular_solve(whole, y, upper, transpose)

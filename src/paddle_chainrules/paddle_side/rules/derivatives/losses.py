@@ -41,7 +41,7 @@ def cross_entropy_with_logits(
 
 
 def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
-    """Of probabilities of classes, as cross entropy has them; of zero -1e20."""
+    """Return logarithms of class probabilities as in cross entropy; -1e20 for zero."""
     if not use_softmax:
         return bounded_log(x, 0.0, -1e20)
     found: Tensor = ops.log_softmax(x, axis)
@@ -49,7 +49,10 @@ def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
 
 
 def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
-    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    """Return the loss of labels that are probabilities.
+
+    Paddle's kernel assumes that they sum to one.
+    """
     x, label, soft, use_softmax, *_, axis = args
     if not (soft and (is_traced(x) or is_traced(label))):
         return operator(*args)

@@ -39,13 +39,13 @@ def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
 
 
 class Layout:
-    """Where the channels of a tensor are.
+    """The place of the channels of a tensor.
 
     Attributes:
-        axis: theirs.
-        channels: how many there are.
+        axis: the axis of the channels.
+        channels: the number of channels.
         others: the other axes.
-        shape: in which a number for each channel is broadcast.
+        shape: the shape in which a number for each channel is broadcast.
     """
 
     def __init__(self, x: Tensor, data_format: str = "NCHW") -> None:
@@ -228,7 +228,7 @@ def batch_norm(
 
 
 MAX_NORM_EPSILON = 1e-12
-"""What Paddle's gradient of a norm may add to it."""
+"""Largest number that Paddle's gradient of a norm adds to it."""
 
 
 def p_norm(operator: Any, context: Context, *args: Any) -> Tensor:
