@@ -140,7 +140,7 @@ _NAMES = {
     "transforms.vmap": "stack_params vmap",
     "tree_files": "load save",
 }
-"""What is imported above for type checkers, by the module that it is from."""
+"""The names imported above for type checkers, listed by their home module."""
 
 _importing = _new_lock(held_at_fork=True)
 """No fork amid an import, of which a child could not make the rest."""

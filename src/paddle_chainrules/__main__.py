@@ -20,7 +20,7 @@ EXAMPLE = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Build the parser of the command line."""
     made = argparse.ArgumentParser(
         "python -m paddle_chainrules",
         description="PaddlePaddle nets as pure, differentiable functions",

@@ -46,7 +46,7 @@ WRITTEN_AT_ONCE = 1 << 24
 """Bytes that are copied before they are written."""
 
 MOST_DIMENSIONS = 9
-"""Of Paddle's tensors."""
+"""Most dimensions of Paddle's tensors."""
 
 LONGEST_NAME = 60_000
 """Bytes of a tensor's name, which an archive counts in 16 bits."""

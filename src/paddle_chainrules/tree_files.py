@@ -92,10 +92,10 @@ def _checked(path: PathLike) -> Path:
 
 
 def _known(node: Any, name: str) -> Any:
-    """What was read, if all of its classes are known.
+    """Return what was read, if all of its classes are known.
 
     Raises:
-        ValueError: there is another.
+        ValueError: a class is not known.
     """
     if isinstance(node, Unknown):
         raise ValueError(
@@ -110,10 +110,10 @@ def _known(node: Any, name: str) -> Any:
 
 
 def _as(like: Any, found: Any, name: str) -> Any:
-    """What was read, in the containers of another tree.
+    """Return what was read, in the containers of another tree.
 
     Raises:
-        ValueError: it has others.
+        ValueError: it has other containers.
     """
     if isinstance(like, dict):
         if not isinstance(found, dict) or found.keys() != like.keys():
@@ -141,7 +141,7 @@ def _as(like: Any, found: Any, name: str) -> Any:
 
 
 def _class_of(node: Any) -> str:
-    """What a file calls the class of a list or tuple."""
+    """Return a file's name for the class of a list or tuple."""
     if isinstance(node, Unknown):
         return node.name
     kind = type(node)
@@ -178,7 +178,7 @@ def write_tree(path: Path, state: Any) -> None:
 
 
 STATE = "state"
-"""Where in a file's metadata the containers are."""
+"""Place of the containers in a file's metadata."""
 
 
 def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -291,7 +291,7 @@ def _tensors_of(node: Any) -> list[tuple[str, bool]]:
 
 
 def _is_named_pair(content: Any) -> bool:
-    """Whether it is the name of a class of tuples, and what one of these holds."""
+    """Tell whether it is the name of a class of tuples with what such a tuple holds."""
     is_pair = type(content) is list and len(content) == 2
     return is_pair and type(content[0]) is str and type(content[1]) is list
 
@@ -330,7 +330,7 @@ def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 OWN = "paddle_chainrules.optimizers."
-"""Where the named tuples are that are known by their names."""
+"""Module prefix of the named tuples that are known by their names."""
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -352,5 +352,5 @@ class Unknown(NamedTuple):
 
 
 def is_named(node: Any) -> bool:
-    """Whether it is a named tuple."""
+    """Tell whether it is a named tuple."""
     return isinstance(node, tuple) and hasattr(type(node), "_fields")

@@ -12,7 +12,7 @@ from paddle.nn import Layer
 from .taylor_mode import TaylorMode, are_matrices
 
 SETTINGS = ("auxiliary_vars",)
-"""What a model sets on its net that no net of the library reads."""
+"""Attributes that a model sets on its net, and that no net of the library reads."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from ..paddle_side.autograd.partial_gradients import node_of, nodes
 
 
 def depend(tensors: Sequence[Tensor]) -> bool:
-    """Whether one of them is computed of another."""
+    """Tell whether one of the tensors is computed from another."""
     own = [node_of(t) for t in tensors if not t.stop_gradient]
     addresses = {node.node_ptr() for node in own}
     return any(
@@ -21,7 +21,7 @@ def depend(tensors: Sequence[Tensor]) -> bool:
 
 
 def is_behind(tensors: Sequence[Tensor], y: Tensor) -> bool:
-    """Whether one of them is in the graph of another, or is itself."""
+    """Tell whether one of the tensors is in the graph of ``y``, or is ``y`` itself."""
     if y.stop_gradient:
         return False
     own = {node_of(t).node_ptr() for t in tensors if not t.stop_gradient}

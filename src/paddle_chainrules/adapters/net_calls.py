@@ -24,25 +24,26 @@ Native = Callable[..., Any]
 Asked = frozenset[Entry]
 
 RTOL = {"float64": 1e-6, "float32": 1e-2}
-"""How far a series may be from gradients, relative to the largest entry."""
+"""Largest allowed difference of a series from gradients, relative to the largest
+entry."""
 
 SMALLEST = 1e-3
-"""Of all derivatives compared, the part below which one counts as noise."""
+"""Derivatives smaller than this part of the largest derivative count as noise."""
 
 MAX_PROGRAMS_A_KIND = 8
-"""How many programs a kind of calls may have."""
+"""Most programs that one kind of calls may have."""
 
 MAX_KINDS_OF_CALLS = 64
-"""How many kinds of calls a net may have; the first of them is dropped."""
+"""Most kinds of calls that a net may have; beyond that the first kind is dropped."""
 
 CHANGES = 3
-"""How often a net's attributes may change."""
+"""Most changes of a net's attributes before its calls run natively."""
 
 
 COMPUTED = "an argument is computed of another"
 
 FAULTS = RuntimeError, SystemError
-"""What Paddle raises for a gradient that it has not."""
+"""Errors that Paddle raises for a gradient that it does not have."""
 
 
 class NoProgram(Exception):
@@ -50,12 +51,12 @@ class NoProgram(Exception):
 
 
 class Ran(NamedTuple):
-    """How a call ran.
+    """The result of a call, and how the call ran.
 
     Attributes:
-        call: what may be differentiated, if anything may.
-        why: why it ran as ever, and those after it will.
-        is_alone: whether it ran as ever because no derivatives are asked of it.
+        call: the call that may be differentiated, if there is one.
+        why: the reason why this call and those after it run natively.
+        is_alone: whether it ran natively because nobody asks for its derivatives.
     """
 
     output: Any
@@ -118,7 +119,7 @@ class NetCalls:
         return kind.ran(self._native(self._layer, *args), tensors)
 
     def _is_same(self) -> bool:
-        """Whether the net is as it was; if not, its programs are forgotten."""
+        """Tell whether the net is unchanged; if not, forget its programs."""
         if self._state is None or self._state.is_same():
             return True
         self._state = None
@@ -198,18 +199,18 @@ class _Kind:
         self._programs: dict[Asked, ProgramCache] = {}
 
     def is_left_alone(self) -> bool:
-        """Whether the next call is likely to be asked for its value alone.
+        """Tell whether the next call will probably be asked for its value alone.
 
-        A program would give that in less time for many points, and in more for few.
+        A program would be faster for many points, and slower for few.
         """
         if self.why or not self.history or self.history[-1].unknown:
             return False
         return not self._predicted()
 
     def _predicted(self) -> Asked:
-        """What is likely to be asked of the next call.
+        """Predict what will be asked of the next call.
 
-        Of calls of which more may be asked yet, what was foreseen counts.
+        While more may still be asked of a call, its own prediction counts.
         """
         asked: list[Set[Entry]] = [notes.asked for notes in self.history]
         count = len(asked)
@@ -220,7 +221,7 @@ class _Kind:
         return predicted(asked)
 
     def learn(self, output: Any, tensors: Sequence[Tensor]) -> None:
-        """What the net gives."""
+        """Learn the kind of the net's outputs."""
         outputs, self._spec = flatten_tree(output)
         self._count = len(outputs)
         if not all(isinstance(y, Tensor) for y in outputs):
@@ -351,7 +352,7 @@ class _Kind:
     def _by_gradients(
         self, own: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
-        """As :meth:`_partials`, one gradient after another."""
+        """Do the work of :meth:`_partials`, one gradient after another."""
         outputs = flatten_tree(self._run(own))[0]
         found = [*outputs]
         for entry in entries:
@@ -364,7 +365,7 @@ class _Kind:
 
 
 def predicted(history: Sequence[Set[Entry]]) -> Asked:
-    """What comes next: what came after the longest stretch that was like the last."""
+    """Predict the next entry: what came after the longest stretch like the last one."""
     last = history[-1]
     if history.count(last) == len(history):
         return frozenset(last)

@@ -31,7 +31,7 @@ Params = tuple[Tensor, ...]
 DENSE = Tensor.is_dense
 
 MAX_PLANS = 64
-"""How many sets of parameters are known; the first of them is dropped."""
+"""Most sets of parameters with a plan; beyond that the first set is dropped."""
 
 
 class OptimizerSteps:
@@ -53,7 +53,7 @@ class OptimizerSteps:
         """By optimizer and parameters; these alone after their first step."""
 
     def taken(self, native: Native) -> Native:
-        """What an optimizer does with gradients that are clipped and decayed."""
+        """Wrap the method that steps with clipped and decayed gradients."""
 
         def create(optimizer: Any, pairs: Any, param_group_idx: int = 0) -> Any:
             if not self._serves():
@@ -74,10 +74,10 @@ class OptimizerSteps:
         self._plans.clear()
 
     def _by_program(self, optimizer: Any, pairs: Any) -> bool:
-        """Whether the step was taken, which is not before all is there.
+        """Tell whether a program took the step; none does before all its tensors exist.
 
         Raises:
-            NoProgram: it can't be.
+            NoProgram: no program can take it.
         """
         setting = setting_of(optimizer)
         if isinstance(setting, str):
@@ -112,7 +112,7 @@ class OptimizerSteps:
 
 
 def _is_plain(p: Any) -> bool:
-    """Whether a parameter goes by the optimizer's rate, and has no decay of its own."""
+    """Tell whether a parameter has the optimizer's rate, and no decay of its own."""
     rate = (getattr(p, "optimize_attr", None) or {}).get("learning_rate", 1.0)
     own = type(rate) is not float or rate != 1.0 or p.stop_gradient
     return not own and getattr(p, "regularizer", None) is None
@@ -123,16 +123,16 @@ def _is_on_cpu(x: Tensor) -> bool:
 
 
 class _Plan(NamedTuple):
-    """Where everything is that a step reads and writes, but gradients.
+    """The places of all that a step reads and writes, except gradients.
 
     Attributes:
-        kind: what is the same of all settings that the code is for.
-        names: of the parameters.
-        held: by Paddle's names what the optimizer keeps for parameters.
-        tensors: the rate, then each parameter with what is kept for it.
-        addresses: theirs.
-        like: shapes and dtypes of gradients.
-        marks: of each parameter whether it has the last of the settings.
+        kind: the part of the settings that the code is compiled for.
+        names: the names of the parameters.
+        held: all that the optimizer keeps for parameters, by Paddle's names.
+        tensors: the rate, then each parameter with the tensors kept for it.
+        addresses: the addresses of these tensors.
+        like: the shapes and dtypes of gradients.
+        marks: for each parameter, whether it has the last of the settings.
         table: the block between settings and gradients.
     """
 
@@ -149,7 +149,7 @@ class _Plan(NamedTuple):
     code: Code
 
     def is_for(self, optimizer: Any, setting: Setting) -> bool:
-        """Whether all is as it was."""
+        """Tell whether the plan still holds."""
         return (
             setting.kind == self.kind
             and [p.name for p in self.params] == self.names
@@ -194,10 +194,10 @@ def _are(now: Collection[Any], then: Collection[Any]) -> bool:
 
 
 def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
-    """Where everything is by now; None where it is not there yet.
+    """Return the plan of a step, or None if a tensor of it does not exist yet.
 
     Raises:
-        NoProgram: it is of a kind that programs don't take.
+        NoProgram: programs do not support these tensors.
     """
     rate, dtype = optimizer._global_learning_rate(), params[0].dtype
     held, names = {}, [p.name for p in params]

@@ -21,17 +21,17 @@ class Entry(NamedTuple):
         return self._replace(by=tuple(sorted((*self.by, place))))
 
     def is_behind(self, other: Entry) -> bool:
-        """Whether the other one is this, or a derivative of this."""
+        """Tell whether the other entry is this one, or a derivative of it."""
         same = (self.output, self.column) == (other.output, other.column)
         return same and not Counter(self.by) - Counter(other.by)
 
 
 class Notes:
-    """What was asked of one call of a net.
+    """The derivatives asked of one call of a net.
 
     Attributes:
-        asked: derivatives, whether they were known or not.
-        unknown: why something that was asked for is none of these.
+        asked: the derivatives, known or not.
+        unknown: why something asked for is none of these.
         is_open: whether more may be asked, since the library has not cleared yet.
     """
 
@@ -51,7 +51,7 @@ class Call(NamedTuple):
     more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
     """From the inputs and others, those."""
     by_program: bool
-    """Whether a program has computed it."""
+    """True if a program has computed it."""
 
     def place(self, x: Tensor) -> int | None:
         """Which of the inputs it is."""
@@ -59,13 +59,13 @@ class Call(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What each column of a tensor is."""
+    """The call and the entries that the columns of a tensor come from."""
 
     tensor: Tensor
     call: Call
     entries: tuple[Entry, ...]
     version: int
-    """How often it had been written into."""
+    """Version of the tensor: how many writes it had seen."""
 
     def is_same(self) -> bool:
         return bool(self.tensor._inplace_version() == self.version)
@@ -110,7 +110,7 @@ class Origins:
         self._known[id(tensor)] = Origin(tensor, call, tuple(entries), version)
 
     def of(self, y: Tensor) -> Origin | None:
-        """Of a known tensor, or of neighbouring columns of one."""
+        """Return the origin of a known tensor, or of neighbouring columns of one."""
         found = self._known.get(id(y))
         if found is not None:
             return found if found.is_same() else None

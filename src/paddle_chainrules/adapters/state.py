@@ -1,4 +1,4 @@
-"""What of Python's a net's value may depend on, to see whether it has changed."""
+"""State of Python that a net's value may depend on, to see whether it has changed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class State:
             ) from error
 
     def is_same(self) -> bool:
-        """Whether nothing has changed."""
+        """Tell whether nothing has changed."""
         if [*map(len, self._containers)] != self._sizes:
             return False
         try:
@@ -226,7 +226,7 @@ def _is_constant(module: str) -> bool:
 
 
 def _is_held(value: Any) -> bool:
-    """Whether it is a container, or an object of a class that may change."""
+    """Tell whether a value is a container, or an object of a class that may change."""
     if isinstance(value, HOLDERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
@@ -241,12 +241,12 @@ def _is_held(value: Any) -> bool:
 
 
 def _is_standard(module: str) -> bool:
-    """Of a package that is taken not to change, or of Python's own."""
+    """Tell whether a module is Python's own, or of a package taken not to change."""
     return _is_constant(module) or module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _functions_in(value: Any) -> Iterator[types.FunctionType]:
-    """What is called where it is called."""
+    """Yield the functions that run when this value is called."""
     if isinstance(value, property):
         value = value.fget
     for name in ("__func__", "func", "__wrapped__"):  # of methods, partials, wrappers

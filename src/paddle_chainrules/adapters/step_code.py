@@ -26,16 +26,16 @@ of the place from which on the gradients' addresses stand, and of the first sett
 
 
 class Setting(NamedTuple):
-    """How an optimizer steps.
+    """The formula and the settings by which an optimizer steps.
 
     Attributes:
-        decays: whether its kernel itself decays weights.
+        decays: whether Paddle's kernel itself decays weights.
         numbers: the factors of the powers, the formula's settings, and the decay.
-        moments: Paddle's names of what it keeps for each element, in the formula's
+        moments: Paddle's names of the tensors kept for each element, in the formula's
             order.
-        powers: and of what it keeps for each parameter, one number.
-        has_last: of a parameter's name, whether the last of the numbers is for it; for
-            all where None.
+        powers: Paddle's names of the single numbers kept for each parameter.
+        has_last: tells by a parameter's name whether the last of the numbers is for it;
+            None if it is for all.
     """
 
     formula: Formula
@@ -47,24 +47,24 @@ class Setting(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What machine code, and places in memory, are made by."""
+        """The part of the setting that fixes machine code, and places in memory."""
         return self.formula, self.decays, len(self.numbers), self.moments, self.powers
 
     def marks(self, params: Sequence[Tensor]) -> list[bool]:
-        """Of each parameter whether it has the last of the numbers; none for all."""
+        """Tell for each parameter whether it has the last number; empty if all do."""
         own = self.has_last
         return [] if own is None else [bool(own(p.name)) for p in params]
 
 
 METHODS = "_append_optimize_op", "_finish_update", "_create_accumulators"
-"""What they do natively, which a script may have replaced."""
+"""Methods of Paddle's optimizers that a script may have replaced."""
 
 _methods = attrgetter(*METHODS)
 _native = {kind: _methods(kind) for kind in OPTIMIZERS}
 
 
 def setting_of(optimizer: Any) -> Setting | str:
-    """How an optimizer steps, as it is set by now, or why not by a program."""
+    """Return an optimizer's present setting, or the reason why no program can step."""
     its, own = type(optimizer), vars(optimizer)
     kind = OPTIMIZERS.get(its)
     replaced = not own.keys().isdisjoint(METHODS)

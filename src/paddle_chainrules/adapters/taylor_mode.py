@@ -40,19 +40,19 @@ class NativeWarning(UserWarning):
 
 
 class TaylorMode:
-    """What an adapter's context does; printed, it tells how the nets' calls ran.
+    """The context of an adapter; printed, it tells how the nets' calls ran.
 
     The first call of each kind (of a net in its mode, with arguments of such shapes)
-    runs as ever, and shows which derivatives are asked for. Later ones are programs
-    that compute these with the value, by Taylor series. What they have not computed is
-    computed by gradients, as ever.
+    runs natively, and shows which derivatives are asked for. Later calls are programs
+    that compute these derivatives with the value, by Taylor series. Gradients compute
+    all others, as they do natively.
 
     Attributes:
         programs: how many calls ran as programs.
-        natively: how many ran as ever.
-        alone: how many ran as ever because no derivatives were asked of such calls.
-        reasons: why some go on to.
-        steps: those of optimizers.
+        natively: how many calls ran natively.
+        alone: how many calls ran natively because nobody asked for their derivatives.
+        reasons: why some calls still run natively.
+        steps: the steps of optimizers.
     """
 
     def __init__(self, library: str, apart: Iterable[str] = ()) -> None:
@@ -287,7 +287,7 @@ class TaylorMode:
     def _asked(
         self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
     ) -> tuple[Call, list[Entry]] | None:
-        """Of which call it is a derivative, if it is one."""
+        """Return a derivative's call and entries; None if no call gave ``y``."""
         origin = self._origins.of(y)
         if origin is None:
             if not self._note_calls([y], EXPRESSION) and not self.reasons:
@@ -330,14 +330,14 @@ def _in_list(given: Any) -> Sequence[Any]:
 
 
 def are_matrices(*tensors: Any) -> bool:
-    """Whether derivatives of one by the others may be asked of a mode."""
+    """Tell whether all are matrices, so that a mode may be asked for derivatives."""
     return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)
 
 
 def _by_series(asked: Sequence[tuple[Call, list[Entry]] | None]) -> Any:
-    """What Paddle has no gradients for, such as the fourth derivative of cos.
+    """Return derivatives that Paddle has no gradients for, such as the fourth of cos.
 
-    None where there can be no program, either.
+    None if there can be no program, either.
     """
     found = []
     for each in asked:

@@ -1,11 +1,11 @@
-"""What Julia calls: handles of nets, bytes behind pullbacks, the lock of its threads.
+"""Entry points for Julia: handles of nets, bytes behind pullbacks, a lock of threads.
 
 May import all rooms but :mod:`paddle_chainrules.testing`. Julia hands over tensors on
 its own memory and takes tensors back. The layout law makes that safe: a Julia array of
 size ``(d, n)`` and the tensor of shape ``[n, d]`` are the same bytes, so shapes are
-reversed and nothing is permuted. What Julia lends must stay alive in Julia until the
-call returns, and for as long as a pullback made from it. Arguments are checked on the
-Julia side, in Julia's terms.
+reversed and nothing is permuted. Arrays lent by Julia must stay alive in Julia until
+the call returns, and for as long as a pullback made from them. Arguments are checked on
+the Julia side, in Julia's terms.
 """
 
 from ..paddle_side.process.random_state import random_state

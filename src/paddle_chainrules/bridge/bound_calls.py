@@ -14,7 +14,7 @@ from ..nets.net import Net
 
 
 class BoundCalls:
-    """As :class:`..nets.calls.dispatch_cache.DispatchCache`, by the arguments alone."""
+    """A :class:`..nets.calls.dispatch_cache.DispatchCache` keyed by arguments alone."""
 
     def __init__(self, net: Net, params: dict[str, Tensor] | Tensor) -> None:
         self._net, self._params = net, params
@@ -40,7 +40,7 @@ class BoundCalls:
         return known.value(leaves)
 
     def way(self, args: tuple[Any, ...]) -> tuple[CachedWay | None, list[Tensor]]:
-        """What serves calls like this one, and the leaves of this one."""
+        """Return the program that serves calls like this one, and its leaves."""
         key = cache_key(args)
         known = self._ways.get(key)
         if known is not None:

@@ -166,7 +166,7 @@ class WayCode:
 
     @property
     def facts(self) -> str:
-        """How many outputs there are, then the places of those with a cotangent."""
+        """Return the number of outputs, then the places of those with a cotangent."""
         count, seeds = self._way.there.count, self._way.seeds
         return " ".join(map(str, (count, *(i + 1 for i in seeds))))
 
@@ -194,12 +194,13 @@ class WayCode:
 
 
 class Found(NamedTuple):
-    """What Julia gets that asks for code.
+    """The code that Julia gets when it asks for code.
 
     Attributes:
-        why: there is none; empty where there is.
-        owner: of a value what keeps its code alive, of a way its :class:`WayCode`.
-        structure: how outputs are nested, with None for each; None for one alone.
+        why: the reason why there is none; empty if there is code.
+        owner: for a value, the object that keeps its code alive; for a pullback, its
+            :class:`WayCode`.
+        structure: how outputs are nested, with None for each; None for a single output.
     """
 
     why: str

@@ -33,7 +33,7 @@ class Handle:
     """A net as Julia holds it: what it needs to know, and its entry points."""
 
     nesting: Nesting | None = None
-    """How arguments that come in a row are nested; by position where None."""
+    """Nesting of arguments that come in a row; by position if None."""
 
     def __init__(self, net: Net, label: str, features: int = 0) -> None:
         self.net = net
@@ -61,12 +61,12 @@ class Handle:
 
     @property
     def runs(self) -> str:
-        """How its calls run, in a sentence; nothing for what has no layer."""
+        """A sentence that says how its calls run; empty if there is no layer."""
         return self.net.describe().runs
 
     @property
     def several(self) -> bool:
-        """Whether it is a layer whose ``forward`` needs several arguments."""
+        """True for a layer whose ``forward`` needs several arguments."""
         return isinstance(self.net, StatelessLayer) and self.net.needs_several
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
@@ -216,7 +216,7 @@ class Handle:
         return "\x1f".join(held), copies, self.net.training
 
     def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
-        """What the net takes: theta, or a dict."""
+        """Return the net's parameters: theta, or a dict."""
         return tensors[0] if flat else self.net.spec.named(tensors)
 
     def _in_parts(self, flat: bool, tensors: tuple[Tensor, ...]) -> tuple[Params, bool]:

@@ -1,4 +1,4 @@
-"""What a layer refuses, said in Julia's terms."""
+"""Errors of layers, said in Julia's terms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..nets.layers.refusals import refusal as _refusal
 
 
 class _Julias(Words):
-    """How values are called in Julia."""
+    """The words that Julia uses for values."""
 
     made, integers, turned = "", "Int.(x)", "permutedims(x)"
 

@@ -1,4 +1,4 @@
-"""How many bytes are saved for a pullback, for a collector that does not see them."""
+"""Bytes saved for a pullback, for a collector that does not see them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 import paddle
 
 NODE_BYTES = 6_000
-"""Of an operator on a recorded graph, its tensors' elements apart: 4,000 to 10,000
-measured with paddlepaddle 3.3.1."""
+"""Bytes of an operator on a recorded graph, without its tensors' elements. Measured
+with paddlepaddle 3.3.1: 4,000 to 10,000."""
 
 
 class HasNodes(Protocol):
-    """What keeps a recorded graph."""
+    """An object that keeps a recorded graph."""
 
     @property
     def nodes(self) -> int:
@@ -55,5 +55,5 @@ behind_last = ctypes.c_int64(0)
 
 
 def retained_bytes_address() -> str:
-    """Where the bytes behind the pullback made last stand, for Julia to read."""
+    """Return the address of the bytes behind the last pullback, for Julia to read."""
     return str(ctypes.addressof(behind_last))

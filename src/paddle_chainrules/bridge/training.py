@@ -55,12 +55,12 @@ class Training:
         self._walk: Iterator[int] = self._loop.walk()
 
     def advance(self, done: int, most: int, seconds: float) -> int:
-        """How many steps there are done now.
+        """Take more steps, and return how many are done then.
 
         Args:
-            done: how many there were.
-            most: how many there are to be.
-            seconds: after which there need not be more.
+            done: how many steps were done before.
+            most: how many steps to do at most, in all.
+            seconds: the time after which it stops.
         """
         end = time.perf_counter() + seconds
         while done < most:

@@ -1,4 +1,4 @@
-"""What ``python -m paddle_chainrules`` does: doctor, bench and explain.
+"""The commands of ``python -m paddle_chainrules``: doctor, bench and explain.
 
 May import all rooms.
 """

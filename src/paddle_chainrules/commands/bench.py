@@ -72,7 +72,7 @@ def bench_layer(
 
 
 def table(found: dict[str, Any]) -> str:
-    """What :func:`bench_layer` gives, for people."""
+    """Return the results of :func:`bench_layer` as a table."""
     head = ("", "side", "us, min", "us, mean", "ratio to native")
     rows = [head]
     for task, sides in found["us"].items():

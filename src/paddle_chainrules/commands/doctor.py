@@ -1,4 +1,4 @@
-"""What is installed and how it works together, a line each, with the remedy."""
+"""A check of the installation: one line for each part, with the remedy."""
 
 from __future__ import annotations
 
@@ -123,13 +123,14 @@ def _paddle() -> Iterator[Line]:
 
 
 def products(cpuinfo: str, kernels: str | None) -> Line | None:
-    """Whether MKL, with which Paddle multiplies matrices, uses this processor well.
+    """Check whether MKL, which multiplies Paddle's matrices, uses this processor well.
 
-    Paddle's MKL, of 2019, takes AMD's processors for old ones, and its products twice
-    to three times as long, unless MKL_DEBUG_CPU_TYPE tells it that they have AVX2.
+    Paddle's MKL, of 2019, mistakes AMD's processors for old ones. Its products then
+    take twice to three times as long, unless MKL_DEBUG_CPU_TYPE tells it that they have
+    AVX2.
 
     Args:
-        cpuinfo: what /proc/cpuinfo says.
+        cpuinfo: the text of /proc/cpuinfo.
         kernels: MKL_DEBUG_CPU_TYPE of the environment.
     """
     if "AuthenticAMD" not in cpuinfo or " avx2 " not in cpuinfo:
@@ -162,7 +163,7 @@ def products_of_machine_code() -> Line:
 
 
 def loops_of_machine_code() -> Line:
-    """How many threads share the loops of machine code."""
+    """Report how many threads share the loops of machine code."""
     count = threads()
     if count == 1:
         return Line(OK, "Loops in machine code", "by one thread")
@@ -225,7 +226,7 @@ def _run(
 
 
 def _said(done: subprocess.CompletedProcess[str], subject: str) -> Iterator[Line]:
-    """What the other side's doctor printed, and whether it came to its end."""
+    """Yield the lines that the other side's doctor printed, and whether it failed."""
     marks = {OK, NOTE, FAULT}
     for text in done.stdout.splitlines():
         mark, _, rest = text.partition("  ")

@@ -1,4 +1,4 @@
-"""What of a layer runs as a program, and what not."""
+"""Report which calls of a layer run as a program, and which do not."""
 
 from __future__ import annotations
 

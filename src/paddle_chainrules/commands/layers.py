@@ -16,7 +16,7 @@ NAMED = "a layer is named as module:factory or file.py:factory"
 
 
 class UsageError(Exception):
-    """What was named can't be used; the message says why, and what can."""
+    """A name that can't be used; the message says why, and what can be used."""
 
 
 def layer_and_inputs(

@@ -12,7 +12,7 @@ from ..programs.loops.processor import level
 from ..programs.switch import loops_are_on
 
 PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")
-"""Of variables of the environment that change which numbers come out, or how fast."""
+"""Prefixes of environment variables that change results or speed."""
 
 
 def machine() -> str:

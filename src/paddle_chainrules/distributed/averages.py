@@ -69,7 +69,7 @@ def reduced(
 
 
 def unfit_weight(weight: Any) -> Exception | None:
-    """What is wrong with a weight, if anything."""
+    """Return the error of an unfit weight, or None."""
     if not isinstance(weight, (int, float)) or isinstance(weight, bool):
         return TypeError(
             f"the weight of a shard must be a number, got {type(weight).__name__}; "

@@ -1,4 +1,4 @@
-"""What one rank has, to all."""
+"""Broadcasts from one rank to all."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def named_leaves(
 
 
 def describe(name: str, leaf: Any, samples: bool = False) -> str:
-    """What must be alike on all ranks: of samples, all but their number."""
+    """Describe what must match on all ranks; the number of samples may differ."""
     if not isinstance(leaf, Tensor):
         return f"{name}: {type(leaf).__name__}"
     shape = [str(n) for n in leaf.shape]

@@ -55,15 +55,15 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """What :func:`save_checkpoint` wrote, on all ranks: rank 0 reads and sends it.
+    """Load on all ranks what :func:`save_checkpoint` wrote; rank 0 reads and sends it.
 
     Args:
-        path: where from, on rank 0's machine.
+        path: the file, on rank 0's machine.
 
     Raises:
-        OSError: on rank 0, where the file can't be read.
-        ValueError: on rank 0, where it is no checkpoint, or has changed since.
-        RankError: on the others, where rank 0 failed; anywhere, where a rank is gone.
+        OSError: on rank 0, if the file can't be read.
+        ValueError: on rank 0, if it is no checkpoint, or has changed since.
+        RankError: on the others, if rank 0 failed; on any rank, if another is gone.
     """
     failure: Exception | None = None
     tree: Any = None

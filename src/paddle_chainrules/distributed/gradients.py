@@ -95,7 +95,7 @@ def value_and_grad(
     asked = positions_of(argnums)
 
     def settings() -> Iterator[str]:
-        """What must be alike on all ranks, besides arguments."""
+        """Yield what must match on all ranks, besides arguments."""
         yield f"reduction={reduction!r}"
         if weight is None:
             yield "weight=None"

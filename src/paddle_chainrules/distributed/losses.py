@@ -21,7 +21,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 DEEPEST, LONGEST = 20, 1000
-"""How deep containers and functions are followed, and how many parts one may have."""
+"""Depth to which containers and functions are followed, and the most parts of one."""
 
 
 def lines_of(fn: Callable[..., Any], name: str = "the loss") -> Iterator[str]:

@@ -37,7 +37,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many processes there are.
+    """Return how many processes there are.
 
     Raises:
         RuntimeError: the processes are not connected yet.

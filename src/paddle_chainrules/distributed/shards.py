@@ -1,4 +1,4 @@
-"""What is a rank's own: its samples, its random numbers."""
+"""A rank's own share: its samples, its random numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
 
 
 def samples(tree: Any, what: str) -> int:
-    """How many samples the arrays of a tree have, all of them the same number.
+    """Return how many samples the arrays of a tree have, the same number in each.
 
     Args:
         tree: arrays, and None.
@@ -88,7 +88,7 @@ REMEDY = {
     "value_and_grad": "say by weight= what the shard counts for, or add up with "
     'reduction="sum"',
 }
-"""What to do about arguments that don't tell their number of samples."""
+"""Remedies for arguments that do not tell their number of samples."""
 
 
 def _kind(leaf: Any) -> str:

@@ -17,7 +17,7 @@ from .report import Row
 from .sides import Side
 
 TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-10}
-"""Of errors relative to the largest entry, by the dtype of what is compared."""
+"""Allowed errors relative to the largest entry, by the dtype of compared values."""
 
 
 LEAST = 1e-2
@@ -31,7 +31,7 @@ them lie between the two points."""
 
 
 STEP = 1e-6
-"""Of these differences, along a direction of length 1."""
+"""Step of these differences, along a direction of length 1."""
 
 
 def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""What was compared, a row a tensor."""
+"""Results of a comparison, a row a tensor."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the error is small enough; one that is no number is not."""
+        """True if the error is small enough; NaN is not."""
         return self.error <= self.tolerance
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was compared; printed it is a table."""
+    """The result of a comparison; printed it is a table."""
 
     rows: tuple[Row, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether all of it agrees."""
+        """True if all of it agrees."""
         return all(row.ok for row in self.rows)
 
     @property
