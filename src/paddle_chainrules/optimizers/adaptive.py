@@ -1,4 +1,4 @@
-"""Adam and those that are like it, with the numbers of Paddle's classes."""
+"""Adam and optimizers like it, which compute the values of Paddle's classes."""
 
 from __future__ import annotations
 
@@ -67,17 +67,18 @@ def adam(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """Kingma, Ba, "Adam: a method for stochastic optimization", 2015:
-    ``paddle.optimizer.Adam``.
+    """Return Adam, as ``paddle.optimizer.Adam``.
+
+    Source: Kingma, Ba, "Adam: a method for stochastic optimization", 2015.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
+        learning_rate: as for :func:`.first_order.sgd`.
         beta1: how much of the average of gradients stays from step to step.
-        beta2: and of that of their squares.
-        epsilon: added to what divides.
-        amsgrad: whether it is divided by the largest average so far.
-        weight_decay: as of :func:`.first_order.sgd`.
-        mask: as of :func:`.first_order.sgd`.
+        beta2: how much of the average of their squares stays.
+        epsilon: added to the divisor.
+        amsgrad: whether to divide by the largest average so far.
+        weight_decay: as for :func:`.first_order.sgd`.
+        mask: as for :func:`.first_order.sgd`.
     """
     _check("adam", beta1, beta2)
     how = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
@@ -97,17 +98,18 @@ def adamw(
     amsgrad: bool = False,
     mask: Mask = None,
 ) -> Optimizer:
-    """Loshchilov, Hutter, "Decoupled weight decay regularization", 2019:
-    ``paddle.optimizer.AdamW``.
+    """Return Adam with decoupled weight decay, as ``paddle.optimizer.AdamW``.
+
+    Source: Loshchilov, Hutter, "Decoupled weight decay regularization", 2019.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
-        beta1: as of :func:`adam`.
-        beta2: as of :func:`adam`.
-        epsilon: as of :func:`adam`.
+        learning_rate: as for :func:`.first_order.sgd`.
+        beta1: as for :func:`adam`.
+        beta2: as for :func:`adam`.
+        epsilon: as for :func:`adam`.
         weight_decay: how much of the parameters goes at each step, times the rate.
-        amsgrad: as of :func:`adam`.
-        mask: of which parameters; all where None.
+        amsgrad: as for :func:`adam`.
+        mask: the parameters that decay; all if None.
     """
     _check("adamw", beta1, beta2)
     settings = beta1, beta2, epsilon
@@ -141,15 +143,15 @@ def adamax(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """Adam by the largest entries instead of squares: ``paddle.optimizer.Adamax``.
+    """Return Adam by largest entries in place of squares: ``paddle.optimizer.Adamax``.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
+        learning_rate: as for :func:`.first_order.sgd`.
         beta1: as of :func:`adam`.
         beta2: how much of the largest entry stays from step to step.
         epsilon: added to that.
-        weight_decay: as of :func:`.first_order.sgd`.
-        mask: as of :func:`.first_order.sgd`.
+        weight_decay: as for :func:`.first_order.sgd`.
+        mask: as for :func:`.first_order.sgd`.
     """
     _check("adamax", beta1, beta2)
     how = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
@@ -168,17 +170,18 @@ def lamb(
     always_adapt: bool = False,
     mask: Mask = None,
 ) -> Optimizer:
-    """You et al., "Large batch optimization for deep learning", 2020:
-    ``paddle.optimizer.Lamb``.
+    """Return Lamb, as ``paddle.optimizer.Lamb``.
+
+    Source: You et al., "Large batch optimization for deep learning", 2020.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
+        learning_rate: as for :func:`.first_order.sgd`.
         weight_decay: how much of the parameters a step has besides.
-        beta1: as of :func:`adam`.
-        beta2: as of :func:`adam`.
-        epsilon: added to what divides.
-        always_adapt: whether parameters without decay go in steps of their size, too.
-        mask: which parameters decay; all where None.
+        beta1: as for :func:`adam`.
+        beta2: as for :func:`adam`.
+        epsilon: added to the divisor.
+        always_adapt: whether parameters without decay take steps of their size, too.
+        mask: the parameters that decay; all if None.
     """
     _check("lamb", beta1, beta2)
 
@@ -216,16 +219,18 @@ def radam(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """Liu et al., "On the variance of the adaptive learning rate and beyond", 2020:
-    ``paddle.optimizer.RAdam``.
+    """Return rectified Adam, as ``paddle.optimizer.RAdam``.
+
+    Source: Liu et al., "On the variance of the adaptive learning rate and beyond",
+    2020.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
-        beta1: as of :func:`adam`.
-        beta2: as of :func:`adam`.
-        epsilon: added to what divides.
-        weight_decay: as of :func:`.first_order.sgd`.
-        mask: as of :func:`.first_order.sgd`.
+        learning_rate: as for :func:`.first_order.sgd`.
+        beta1: as for :func:`adam`.
+        beta2: as for :func:`adam`.
+        epsilon: added to the divisor.
+        weight_decay: as for :func:`.first_order.sgd`.
+        mask: as for :func:`.first_order.sgd`.
     """
     _check("radam", beta1, beta2)
     last = 2.0 / (1.0 - beta2) - 1.0
@@ -289,17 +294,19 @@ def nadam(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """Dozat, "Incorporating Nesterov momentum into Adam", 2016:
-    ``paddle.optimizer.NAdam``.
+    """Return Adam with Nesterov momentum, as ``paddle.optimizer.NAdam``.
+
+    Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
 
     Args:
-        learning_rate: as of :func:`.first_order.sgd`.
-        beta1: as of :func:`adam`.
-        beta2: as of :func:`adam`.
-        epsilon: added to what divides.
-        decay: of how much of the average is taken, Paddle's ``momentum_decay``.
-        weight_decay: as of :func:`.first_order.sgd`.
-        mask: as of :func:`.first_order.sgd`.
+        learning_rate: as for :func:`.first_order.sgd`.
+        beta1: as for :func:`adam`.
+        beta2: as for :func:`adam`.
+        epsilon: added to the divisor.
+        decay: the decay of the part of the average that is taken, Paddle's
+            ``momentum_decay``.
+        weight_decay: as for :func:`.first_order.sgd`.
+        mask: as for :func:`.first_order.sgd`.
     """
     _check("nadam", beta1, beta2)
 

@@ -1,7 +1,7 @@
-"""Optimizers that go along the gradient: sgd, momentum, and those of its size so far.
+"""Optimizers along the gradient: sgd, momentum, and those that scale it by its past.
 
-The numbers are those of Paddle's classes of these names, whose documentation has the
-formulas and where they are from.
+They compute the values of Paddle's classes of these names, whose documentation has the
+formulas and their sources.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .transformation import Optimizer, like, nothing
 def sgd(
     learning_rate: Rate, *, weight_decay: float = 0.0, mask: Mask = None
 ) -> Optimizer:
-    """Against the gradient: ``paddle.optimizer.SGD``.
+    """Return gradient descent, as ``paddle.optimizer.SGD``.
 
     Args:
         learning_rate: a number, a tensor of one, or a schedule of the steps so far.
         weight_decay: how much of the parameters is added to the gradients.
-        mask: of which parameters; all where None.
+        mask: the parameters that decay; all if None.
     """
     made = stepping(Steps, by_rate(formulas.sgd, learning_rate), [])
     return decayed(made, weight_decay, mask)
@@ -50,14 +50,14 @@ def momentum(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """Along what is left of the gradients so far: ``paddle.optimizer.Momentum``.
+    """Return gradient descent with momentum, as ``paddle.optimizer.Momentum``.
 
     Args:
-        learning_rate: as of :func:`sgd`.
-        decay: of the velocity, from step to step.
-        nesterov: whether the gradient is taken as if it were at the next place.
-        weight_decay: as of :func:`sgd`.
-        mask: as of :func:`sgd`.
+        learning_rate: as for :func:`sgd`.
+        decay: the decay of the velocity, from step to step.
+        nesterov: whether to take the gradient as if it were at the next place.
+        weight_decay: as for :func:`sgd`.
+        mask: as for :func:`sgd`.
     """
     formula = formulas.nesterov if nesterov else formulas.momentum
     made = stepping(Momentum, by_rate(formula, learning_rate, decay), [like])
@@ -80,14 +80,14 @@ def adagrad(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """By the root of the sum of all squares so far: ``paddle.optimizer.Adagrad``.
+    """Divide by the root of the sum of all squares: ``paddle.optimizer.Adagrad``.
 
     Args:
-        learning_rate: as of :func:`sgd`.
-        epsilon: added to what divides.
+        learning_rate: as for :func:`sgd`.
+        epsilon: added to the divisor.
         initial: the sum before the first step.
-        weight_decay: as of :func:`sgd`.
-        mask: as of :func:`sgd`.
+        weight_decay: as for :func:`sgd`.
+        mask: as for :func:`sgd`.
     """
     how = by_rate(formulas.adagrad, learning_rate, epsilon)
     made = stepping(Adagrad, how, [lambda params: like(params, initial)])
@@ -111,14 +111,14 @@ def adadelta(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """By the mean sizes of steps and gradients: ``paddle.optimizer.Adadelta``.
+    """Scale by the mean sizes of steps and gradients: ``paddle.optimizer.Adadelta``.
 
     Args:
-        learning_rate: as of :func:`sgd`.
+        learning_rate: as for :func:`sgd`.
         epsilon: added to both means.
         rho: the decay of the means, from step to step.
-        weight_decay: as of :func:`sgd`.
-        mask: as of :func:`sgd`.
+        weight_decay: as for :func:`sgd`.
+        mask: as for :func:`sgd`.
     """
     how = by_rate(formulas.adadelta, learning_rate, rho, epsilon)
     return decayed(stepping(Adadelta, how, [like, like]), weight_decay, mask)
@@ -144,16 +144,17 @@ def rmsprop(
     weight_decay: float = 0.0,
     mask: Mask = None,
 ) -> Optimizer:
-    """By the root of the mean of the squares: ``paddle.optimizer.RMSProp``.
+    """Divide by the root of the mean of the squares: ``paddle.optimizer.RMSProp``.
 
     Args:
-        learning_rate: as of :func:`sgd`.
+        learning_rate: as for :func:`sgd`.
         rho: the decay of the means, from step to step.
         epsilon: added under the root.
-        decay: of the velocity, Paddle's ``momentum``.
-        centered: whether the square of the mean is taken from the mean of the squares.
-        weight_decay: as of :func:`sgd`.
-        mask: as of :func:`sgd`.
+        decay: the decay of the velocity, Paddle's ``momentum``.
+        centered: whether to subtract the square of the mean from the mean of the
+            squares.
+        weight_decay: as for :func:`sgd`.
+        mask: as for :func:`sgd`.
     """
     how = by_rate(formulas.rmsprop, learning_rate, rho, epsilon, decay)
     made = stepping(RMSProp, how, [like, like, like if centered else nothing])

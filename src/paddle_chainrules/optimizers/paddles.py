@@ -1,4 +1,4 @@
-"""Paddle's optimizers and schedulers as functions, where they stand, and back."""
+"""Conversion of Paddle's optimizers, schedulers and states to functions, and back."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ OPTIMIZERS: dict[type, Kind] = {
         },
     ),
 }
-"""By class. RAdam's number of steps is in what Paddle keeps to few digits alone."""
+"""Kinds by class. RAdam's number of steps is in what Paddle keeps to few digits
+alone."""
 
 
 MASKS = "_apply_decay_param_fun", "_lr_ratio", "_exclude_from_weight_decay_fn"
@@ -165,18 +166,18 @@ def _penalty(it: Any) -> float:
 
 
 def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
-    """An optimizer of Paddle's as functions, and its state where it stands.
+    """Return an optimizer of Paddle as functions, and its present state.
 
     Args:
         optimizer: one of ``SGD``, ``Momentum``, ``Adagrad``, ``Adadelta``, ``RMSProp``,
             ``Adam``, ``AdamW``, ``Adamax``, ``Lamb`` and ``NAdam``, with clipping,
             decay and a scheduler of those that :func:`schedule_of` takes.
-        layer: whose parameters it moves; the state is nested as those of
+        layer: the layer whose parameters it moves; the state is nested as those of
             ``stateless(layer)``.
 
     Raises:
-        NotImplementedError: of another kind, with groups of parameters, or settings of
-            one parameter.
+        NotImplementedError: it is of another kind, has groups of parameters, or has
+            settings for one parameter.
         ValueError: it moves other parameters than the layer's.
     """
     kind, moved = _known(optimizer, layer)
@@ -347,15 +348,15 @@ _SCHEDULES: dict[type, tuple[Callable[..., schedules.Schedule], _Attributes]] = 
         ("base_lr", "T_0", "T_mult", "eta_min"),
     ),
 }
-"""By class, the function, and where its arguments are."""
+"""Functions by the class of a scheduler, and where their arguments are."""
 
 
 def schedule_of(scheduler: lr.LRScheduler) -> schedules.Schedule:
-    """A scheduler of Paddle's as a schedule, from its first step on.
+    """Return a scheduler of Paddle as a schedule, from its first step on.
 
     Raises:
         NotImplementedError: it is a function of the user's, depends on losses, or is of
-            a class that Paddle has not.
+            a class that Paddle does not have.
     """
     if not isinstance(scheduler, lr.LRScheduler):
         raise TypeError(

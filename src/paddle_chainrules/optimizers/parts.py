@@ -26,7 +26,7 @@ from .transformation import (
 
 
 def each(rule: Callable[[Tensor], Tensor]) -> Callable[[Tree, Tree], Tree]:
-    """A rule for gradients, of those that there are."""
+    """Apply a rule to each gradient that is not None."""
 
     def of_tree(grads: Tree, _: Tree) -> Tree:
         return by_leaf(lambda g: (None if g is None else rule(g),), grads)[0]
@@ -35,7 +35,7 @@ def each(rule: Callable[[Tensor], Tensor]) -> Callable[[Tree, Tree], Tree]:
 
 
 def scale(factor: Any) -> Optimizer:
-    """Updates times a number, or a tensor of one."""
+    """Multiply updates by a number, or a tensor of one."""
     return stateless_update(each(lambda g: g * of_dtype(factor, g)))
 
 
@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 
 @checked
 def scale_by_schedule(schedule: Rate) -> Optimizer:
-    """Updates times what a schedule gives, of the number of steps so far."""
+    """Multiply updates by a schedule's value at the number of steps so far."""
 
     def update(grads: Tree, state: Steps, params: Tree = None) -> tuple[Tree, Steps]:
         rate = rate_at(schedule, state.step)
@@ -58,16 +58,17 @@ def scale_by_schedule(schedule: Rate) -> Optimizer:
 
 @checked
 def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
-    """Each entry between two numbers, by default a number and its negative, as
-    ``paddle.nn.ClipGradByValue``."""
+    """Clip each entry between two numbers, as ``paddle.nn.ClipGradByValue``.
+
+    By default these are a number and its negative.
+    """
     low = -largest if least is None else least
     return stateless_update(each(lambda g: paddle.clip(g, low, largest)))
 
 
 @checked
 def clip_by_norm(largest: float) -> Optimizer:
-    """Each tensor made shorter where its norm is above a number, as
-    ``paddle.nn.ClipGradByNorm``."""
+    """Shorten each tensor to a largest norm, as ``paddle.nn.ClipGradByNorm``."""
 
     def clip(g: Tensor) -> Tensor:
         norm = paddle.sqrt((g * g).sum())
@@ -78,7 +79,7 @@ def clip_by_norm(largest: float) -> Optimizer:
 
 
 def global_norm(tree: Tree) -> Tensor:
-    """The norm of all entries of all tensors in a tree together."""
+    """Return the norm of all entries of all tensors in a tree together."""
     leaves = tensors_in(tree)
     if not leaves:
         raise ValueError("a tree without tensors has no norm; give one with gradients")
@@ -91,8 +92,10 @@ def global_norm(tree: Tree) -> Tensor:
 
 @checked
 def clip_by_global_norm(largest: float) -> Optimizer:
-    """All tensors made shorter by one factor where the norm of them all together is
-    above a number, as ``paddle.nn.ClipGradByGlobalNorm``."""
+    """Shorten all tensors by one factor, as ``paddle.nn.ClipGradByGlobalNorm``.
+
+    It does so if the norm of them all together is above a number.
+    """
 
     def clip(grads: Tree, _: Tree) -> Tree:
         if all(g is None for g in flatten_tree(grads)[0]):
@@ -129,7 +132,7 @@ def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
 
 @checked
 def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
-    """Add ``decay`` times the parameters, of those that a mask lets through.
+    """Add ``decay`` times the parameters that a mask lets through.
 
     Before an optimizer it is the gradient of a penalty, ``weight_decay`` of Paddle's
     ``SGD``, ``Momentum``, ``Adam`` and others.
@@ -147,7 +150,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
 
 
 class Average(NamedTuple):
-    """Averages, nested as what they are of, and the number of steps."""
+    """Averages, nested as the averaged tree, and the number of steps."""
 
     step: Tensor
     average: Tree
@@ -155,13 +158,13 @@ class Average(NamedTuple):
 
 @checked
 def ema(decay: float, debias: bool = True) -> Optimizer:
-    """An exponential moving average of what it is given, in its place.
+    """Replace updates by their exponential moving average.
 
     ``average = decay * average + (1 - decay) * x``. For an average of parameters call
     its ``update`` with these: ``average, state = update(params, state)``.
 
     Args:
-        debias: whether it is divided by ``1 - decay ** count``, so that it is no
+        debias: whether to divide by ``1 - decay ** count``, so that the average is no
             nearer to zero at the start.
     """
 
@@ -189,7 +192,7 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
 
 
 class Accumulated(NamedTuple):
-    """Gradients so far, of how many calls, and the state of the optimizer within."""
+    """Gradients so far, their number of calls, and the state of the inner optimizer."""
 
     step: Tensor
     total: Tree
@@ -198,7 +201,7 @@ class Accumulated(NamedTuple):
 
 @checked
 def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
-    """An optimizer of the mean of so many gradients, one call after another.
+    """Take a step with the mean of so many gradients, one call after another.
 
     Between its steps updates are zeros. In optax it is ``MultiSteps``.
 

@@ -1,8 +1,9 @@
-"""Learning rates that go along with the steps, as those of ``paddle.optimizer.lr``.
+"""Learning rates that change with the steps, as those of ``paddle.optimizer.lr``.
 
 Each is a function of the number of steps so far, an integer or a tensor of one, which
-gives a tensor in float64. What Paddle's schedulers compute from the rate before is in
-closed form here, so that a rate depends on nothing but the number of steps.
+gives a tensor in float64. Paddle's schedulers compute some rates from the rate before.
+Here these are in closed form, so that a rate depends on nothing but the number of
+steps.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from paddle import Tensor
 from .arguments import checked
 
 Schedule = Callable[[Any], Any]
-"""From the number of steps so far to the learning rate."""
+"""Function from the number of steps so far to the learning rate."""
 
 Rate = float | Tensor | Schedule
 """A learning rate: a number, a tensor of one, or a schedule."""
 
 
 def rate_at(rate: Rate, count: Any) -> Any:
-    """The learning rate after so many steps: a number, or a tensor of no dimensions.
+    """Return the learning rate after so many steps: a number, or a tensor of one.
 
     Raises:
         ValueError: it is a tensor of several numbers.
@@ -58,13 +59,13 @@ def _positive(name: str, **values: float) -> None:
 
 @checked
 def constant(rate: float) -> Schedule:
-    """The same rate at every step."""
+    """Return a schedule with the same rate at every step."""
     return lambda count: _steps(count) * 0.0 + rate
 
 
 @checked
 def exponential_decay(rate: float, gamma: float) -> Schedule:
-    """``rate * gamma ** count``."""
+    """Return the schedule ``rate * gamma ** count``."""
     _positive("exponential_decay", gamma=gamma)
     log = math.log(gamma)
     return lambda count: rate * paddle.exp(_steps(count) * log)
@@ -72,13 +73,13 @@ def exponential_decay(rate: float, gamma: float) -> Schedule:
 
 @checked
 def natural_exp_decay(rate: float, gamma: float) -> Schedule:
-    """``rate * exp(-gamma * count)``."""
+    """Return the schedule ``rate * exp(-gamma * count)``."""
     return lambda count: rate * paddle.exp(_steps(count) * -gamma)
 
 
 @checked
 def inverse_time_decay(rate: float, gamma: float) -> Schedule:
-    """``rate / (1 + gamma * count)``."""
+    """Return the schedule ``rate / (1 + gamma * count)``."""
     return lambda count: rate / (1.0 + gamma * _steps(count))
 
 
@@ -90,11 +91,11 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Schedule:
-    """From ``rate`` to ``end_rate`` in so many steps, as a power of what is left.
+    """Go from ``rate`` to ``end_rate`` in so many steps, as a power of what is left.
 
     Args:
-        cycle: whether, after these steps, it goes up again, to fall in twice as many,
-            and so on; else it stays.
+        cycle: whether the rate goes up again after these steps, to fall in twice as
+            many, and so on; otherwise it stays.
     """
     _positive("polynomial_decay", decay_steps=decay_steps)
 
@@ -112,7 +113,7 @@ def polynomial_decay(
 
 @checked
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
-    """The first value before the first boundary, and so on, the last after the last.
+    """Take the next value from each boundary on, the first before the first boundary.
 
     Raises:
         ValueError: there is not one value more than there are boundaries.
@@ -137,14 +138,14 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Sched
 def multi_step_decay(
     rate: float, milestones: Sequence[int], gamma: float = 0.1
 ) -> Schedule:
-    """``rate``, times ``gamma`` from each milestone on."""
+    """Multiply ``rate`` by ``gamma`` at each milestone."""
     powers = [rate * gamma**k for k in range(len(milestones) + 1)]
     return piecewise_decay(milestones, powers)
 
 
 @checked
 def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
-    """``rate``, times ``gamma`` after each so many steps."""
+    """Multiply ``rate`` by ``gamma`` after each so many steps."""
     _positive("step_decay", step_size=step_size, gamma=gamma)
     log = math.log(gamma)
     return lambda count: (
@@ -154,8 +155,11 @@ def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
 
 @checked
 def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
-    """Up in so many steps, then down as the inverse square root: Vaswani et al., 2017,
-    "Attention is all you need", for a model of this width."""
+    """Go up in so many steps, then down as the inverse square root.
+
+    Source: Vaswani et al., 2017, "Attention is all you need", for a model of this
+    width.
+    """
     _positive("noam_decay", width=width, warmup_steps=warmup_steps)
 
     def schedule(count: Any) -> Tensor:
@@ -171,10 +175,10 @@ def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
 def linear_warmup(
     after: Rate, warmup_steps: int, start_rate: float, end_rate: float
 ) -> Schedule:
-    """From one rate to another in so many steps, then a rate or a schedule.
+    """Go from one rate to another in so many steps, then on with a rate or a schedule.
 
     Args:
-        after: a schedule is given the number of steps since then.
+        after: a rate or a schedule; a schedule gets the number of steps since then.
     """
     _positive("linear_warmup", warmup_steps=warmup_steps)
 
@@ -193,7 +197,7 @@ def linear_warmup(
 def linear(
     rate: float, total_steps: int, start_factor: float = 1 / 3, end_factor: float = 1.0
 ) -> Schedule:
-    """``rate`` times a factor that goes from one to another in so many steps."""
+    """Multiply ``rate`` by a factor that goes from one to another in so many steps."""
     _positive("linear", total_steps=total_steps)
 
     def schedule(count: Any) -> Tensor:
@@ -205,8 +209,7 @@ def linear(
 
 @checked
 def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule:
-    """From ``rate`` to ``end_rate`` in so many steps, and back in as many, along a
-    cosine."""
+    """Go from ``rate`` to ``end_rate`` in so many steps and back, along a cosine."""
     _positive("cosine_annealing", steps=steps)
     return lambda count: (
         end_rate
@@ -220,13 +223,14 @@ def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule
 def cosine_warm_restarts(
     rate: float, steps: int, factor: int = 1, end_rate: float = 0.0
 ) -> Schedule:
-    """From ``rate`` to ``end_rate`` along a cosine, again and again from the start.
+    """Go from ``rate`` to ``end_rate`` along a cosine, again and again from the start.
 
-    Loshchilov, Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017.
+    Source: Loshchilov, Hutter, "SGDR: stochastic gradient descent with warm restarts",
+    2017.
 
     Args:
-        steps: of the first time.
-        factor: by which each time is longer than the one before.
+        steps: the steps of the first time.
+        factor: the factor by which each time is longer than the one before.
     """
     _positive("cosine_warm_restarts", steps=steps, factor=factor)
 
@@ -256,17 +260,18 @@ def one_cycle(
     anneal: str = "cos",
     three_phase: bool = False,
 ) -> Schedule:
-    """Up to the largest rate and down to the last: Smith, Topin, "Super-convergence",
-    2018.
+    """Go up to the largest rate and down to the last.
+
+    Source: Smith, Topin, "Super-convergence", 2018.
 
     Args:
-        divide_factor: by which the first rate is below the largest.
-        up_part: of the steps in which it goes up.
+        divide_factor: the factor by which the first rate is below the largest.
+        up_part: the part of the steps in which the rate goes up.
         anneal: along a cosine, ``"cos"``, or a line, ``"linear"``.
         three_phase: whether it goes down as it went up, and then to the last rate.
 
     Raises:
-        ValueError: another way to go.
+        ValueError: ``anneal`` has another value.
     """
     numbers = {"total_steps": total_steps, "divide_factor": divide_factor}
     _positive("one_cycle", up_part=up_part, **numbers)
@@ -285,10 +290,10 @@ def one_cycle(
 
 @checked
 def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Schedule:
-    """From one rate to the next between numbers of steps, and on after the last.
+    """Go from one rate to the next between numbers of steps, and on after the last.
 
     Args:
-        anneal: as of :func:`one_cycle`.
+        anneal: as for :func:`one_cycle`.
     """
     between = _between(anneal)
 
@@ -324,13 +329,13 @@ def cyclic(
     mode: str = "triangular",
     gamma: float = 1.0,
 ) -> Schedule:
-    """Up and down between two rates: Smith, "Cyclical learning rates", 2017.
+    """Go up and down between two rates: Smith, "Cyclical learning rates", 2017.
 
     Args:
-        steps_down: as many as up where None.
-        mode: of what the height is from cycle to cycle: the same (``"triangular"``),
-            half of the one before (``"triangular2"``), or times ``gamma`` at each step
-            (``"exp_range"``).
+        steps_down: the same number as up if None.
+        mode: how the height changes from cycle to cycle: it stays the same
+            (``"triangular"``), is half of the one before (``"triangular2"``), or falls
+            by ``gamma`` at each step (``"exp_range"``).
 
     Raises:
         ValueError: another mode.

@@ -21,7 +21,7 @@ from .transformation import (
 )
 
 Numbers = Callable[[Any], Sequence[Any]]
-"""Gives the numbers that a formula takes, from the state of the optimizer."""
+"""Function from the state of an optimizer to the numbers that a formula takes."""
 
 
 def stepping(
@@ -97,7 +97,7 @@ def updates_by(
 
 
 def decayed(optimizer: Optimizer, decay: float, mask: Mask = None) -> Optimizer:
-    """An optimizer whose gradients have ``decay`` times the parameters added before."""
+    """Return an optimizer that first adds ``decay`` times the parameters."""
     if not decay:
         return optimizer
     part = add_decayed_weights(decay, mask)

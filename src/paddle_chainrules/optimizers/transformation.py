@@ -23,7 +23,7 @@ Leaf = Any
 
 
 class Update(Protocol):
-    """From gradients and a state to what is added to the parameters, and a state."""
+    """Function from gradients and a state to updates of parameters, and a state."""
 
     def __call__(
         self, grads: Tree, state: Tree, params: Tree = None
@@ -68,11 +68,11 @@ def with_state(
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:
-    """The sums of parameters and updates, each in the dtype of its parameter.
+    """Add updates to parameters, each in the dtype of its parameter.
 
     Args:
         params: a tree of tensors.
-        updates: nested as these, None where a parameter stays.
+        updates: nested as these; None if a parameter stays.
 
     Raises:
         ValueError: they are nested otherwise.
@@ -95,7 +95,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
 
 
 def chain(*parts: Optimizer) -> Optimizer:
-    """One part after another: each is given the updates of the one before.
+    """Apply one part after another: each is given the updates of the one before.
 
     The state is a tuple of theirs.
     """
@@ -157,11 +157,11 @@ def _check_tensors(leaves: Sequence[Leaf]) -> None:
 def by_leaf(
     rule: Callable[..., Sequence[Leaf]], tree: Tree, *others: Tree
 ) -> list[Tree]:
-    """The results of a rule of each leaf and those of other trees at the same place.
+    """Apply a rule to each leaf, with the leaves of other trees at the same place.
 
     Args:
         rule: gives one or more results.
-        tree: of tensors and None.
+        tree: a tree of tensors and None.
 
     Raises:
         ValueError: a tree is nested otherwise than the first one.
@@ -187,7 +187,7 @@ def by_leaf(
 
 
 def like(params: Tree, value: float = 0.0) -> Tree:
-    """A number for each of the parameters', of their shapes and dtypes."""
+    """Return a number for each of the parameters', of their shapes and dtypes."""
 
     def full(p: Leaf) -> tuple[Leaf]:
         return (None if p is None else paddle.full_like(p, value),)
@@ -196,7 +196,7 @@ def like(params: Tree, value: float = 0.0) -> Tree:
 
 
 def nothing(params: Tree) -> Tree:
-    """None for each of the parameters."""
+    """Return None for each of the parameters."""
     return by_leaf(lambda p: (None,), params)[0]
 
 
@@ -209,11 +209,11 @@ def of_dtype(value: Any, x: Tensor) -> Any:
 
 
 def step_number(count: int = 0) -> Tensor:
-    """A number of steps, as states have it: int64, of no dimensions."""
+    """Return a number of steps, as states have it: int64, of no dimensions."""
     return paddle.full([], count, "int64")
 
 
 def scalar(value: float, params: Tree) -> Tensor:
-    """A number that goes along with the steps, as precise as the parameters are."""
+    """Return a number that goes along with the steps, as precise as the parameters."""
     is_double = any(leaf.dtype == paddle.float64 for leaf in tensors_in(params))
     return paddle.full([], value, "float64" if is_double else "float32")

@@ -185,7 +185,7 @@ class DampedSearch:
 
 
 def _half_square(residuals: Tensor) -> float:
-    """Half the sum of squares, in float64."""
+    """Return half the sum of squares, in float64."""
     array = array_of(residuals).astype("float64")
     with without_warnings():
         return 0.5 * float(array @ array)

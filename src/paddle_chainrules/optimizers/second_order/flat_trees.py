@@ -34,7 +34,7 @@ class Nesting(NamedTuple):
         return [math.prod(shape) for shape in self.shapes]
 
     def tree(self, flat: Tensor) -> Tree:
-        """The tensors of a vector, nested."""
+        """Return the tensors of a vector, nested."""
         sizes = self.sizes
         parts = paddle.split(flat, sizes) if len(sizes) > 1 else [flat]
         pairs = zip(parts, self.shapes, strict=True)
@@ -42,7 +42,7 @@ class Nesting(NamedTuple):
 
 
 def in_a_row(leaves: Sequence[Tensor]) -> Tensor:
-    """The vector of some tensors."""
+    """Return the vector of some tensors."""
     return joined([leaf.flatten() for leaf in leaves], 0)
 
 
@@ -52,7 +52,7 @@ def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def array_of(tensor: Tensor) -> Any:
-    """Its numbers for NumPy, in the same memory where that is the processor's."""
+    """Return a vector's elements for NumPy, in the same memory on the processor."""
     if tensor.place.is_cpu_place():
         return np.from_dlpack(tensor.detach())
     return tensor.numpy()
@@ -61,13 +61,7 @@ def array_of(tensor: Tensor) -> Any:
 def flat_params(
     params: Tree, caller: str, dtypes: Sequence[str] | None = None
 ) -> tuple[Tensor, Nesting]:
-    """Parameters as a vector, and how they were nested.
-
-    Raises:
-        TypeError: they are no tensors of floating point, of one dtype, or of none of
-            the given dtypes.
-        ValueError: there are none.
-    """
+    """Return parameters as a vector, and how they were nested."""
     leaves, spec = flatten_tree(params)
     if not leaves:
         raise ValueError(
@@ -103,10 +97,7 @@ def flat_params(
 def value_and_slope(
     fn: Callable[[Tree], Tensor], nesting: Nesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A program for a number and its gradient.
-
-    That of a function under ``jit`` is kept with it, for another search.
-    """
+    """Return a program for a number and its gradient."""
     kept = fn.within if isinstance(fn, Jitted) else {}
     key = value_and_slope, nesting.spec, tuple(map(tuple, nesting.shapes))
     if key in kept:

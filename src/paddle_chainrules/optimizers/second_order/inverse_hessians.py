@@ -25,23 +25,15 @@ class InverseHessian(Protocol):
         """True if it has learnt nothing, and is the identity."""
 
     def __call__(self, grad: Tensor, /) -> Tensor:
-        """Its product with a gradient, the negative of a direction."""
+        """Return its product with a gradient, the negative of a direction."""
 
     def learn(
         self, step: Tensor, before: Tensor, after: Tensor, curvature: float
     ) -> None:
-        """From a step and the gradients at its ends.
-
-        Args:
-            step: of the parameters.
-            before: the gradient that the step's direction is the product with.
-            after: the gradient at its end.
-            curvature: the product of the step with the Hessian that this stands for,
-                along the step.
-        """
+        """Learn from a step and the gradients at its ends."""
 
     def forget(self) -> None:
-        """Be the identity again."""
+        """Become the identity again."""
 
 
 class LimitedMemory:

@@ -105,7 +105,7 @@ def gauss_newton(
         at: Tensor, mu: Tensor, scale: Tensor, v: Tensor, left: Tensor, p: Tensor,
         square: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """An iteration: v, what it leaves of the residuals, the next direction."""
+        """Return an iteration: v, its remainder of residuals, the next direction."""
         q = function.pushforward(at, p)
         length = square / ((q * q).sum() + mu * (p * scale * p).sum())
         v, left = v + length * p, left - length * q
@@ -115,7 +115,7 @@ def gauss_newton(
         return v, left, z + now / square * p, now
 
     def scale_at(at: Tensor, like: Tensor) -> Tensor:
-        """D, of the estimates so far, one where nothing depends on a parameter."""
+        """Return D from the estimates so far; one if nothing depends on a parameter."""
         nonlocal diagonal
         found = paddle.zeros_like(at)
         for _ in range(probes):

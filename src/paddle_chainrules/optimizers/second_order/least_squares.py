@@ -43,42 +43,42 @@ def levenberg_marquardt(
     tolerance_step: float = 1e-10,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Fit:
-    """Parameters where half the sum of squares of residuals is least, from these on.
+    """Minimize half the sum of squares of residuals, from these parameters on.
 
-    With the residuals r and their Jacobian J, a row for each, a step solves ``(J^T J +
-    mu D) v = -J^T r``, D the largest diagonal of ``J^T J`` so far. Where it goes down,
-    mu falls, by how good the linear problem was; where not, or where there is no
-    finite value, mu grows and the step is tried anew. A step takes the Jacobian and
-    an n x n system for n parameters (m x m for m residuals, where these are fewer),
-    which is made by NumPy: up to some thousands of them. :func:`gauss_newton` is for
-    more.
+    With the residuals r and their Jacobian J, a row for each, a step solves
+    ``(J^T J + mu D) v = -J^T r``, D the largest diagonal of ``J^T J`` so far. If the
+    value goes down, mu falls, by how good the linear problem was. Otherwise, or if the
+    value is not finite, mu grows and the step is tried anew. A step takes the Jacobian
+    and an n x n system for n parameters (m x m for m residuals, if these are fewer).
+    NumPy solves the system: up to some thousands of parameters. For more use
+    :func:`gauss_newton`.
 
     Residuals and Jacobian are programs (:func:`.jit.jit`), so they have no randomness.
-    Use float64 where digits are wanted.
+    Use float64 for accurate results.
 
     Args:
-        residual: from a tree of tensors of one dtype to tensors, or a tree of them, of
-            any shapes.
-        params: where to start; left as they are.
-        steps: at most.
+        residual: a function from a tree of tensors of one dtype to tensors, or a tree
+            of them, of any shapes.
+        params: the parameters to start from; they stay as they are.
+        steps: the most steps.
         jacobian: gives the derivatives of the residuals, nested as these are, each by
             all parameters, of shape ``[*residual.shape, *parameter.shape]``. Without it
-            they are taken one by one, in forward mode where there are no more
-            parameters than residuals, in reverse mode otherwise. Where each residual is
-            that of a point, ``vmap(grad(residual_at_a_point), (None, 0))`` is far
-            quicker.
-        damping: mu to begin with.
-        scaled: by D. With False D is one, which depends on the parameters' units, and
-            is often far better where these are the weights of a net.
+            they are taken one by one, in forward mode if there are no more parameters
+            than residuals, in reverse mode otherwise. If each residual belongs to a
+            point, ``vmap(grad(residual_at_a_point), (None, 0))`` is far quicker.
+        damping: the first mu.
+        scaled: whether D scales the damping. With False D is one, which depends on the
+            parameters' units, and is often far better if these are the weights of a
+            net.
         geodesic: bend steps by the second derivative of the residuals along them, which
             follows curved valleys in fewer steps.
-        tolerance_grad: the largest entry of the gradient that is zero.
-        tolerance_change: the decrease, of the value and as expected, beside the value,
-            that is none.
-        tolerance_step: the length of a step, beside the parameters', both scaled by
-            D, that is none.
+        tolerance_grad: the largest entry of the gradient that counts as zero.
+        tolerance_change: the decrease relative to the value, both actual and expected,
+            that counts as none.
+        tolerance_step: the length of a step relative to the parameters', both scaled by
+            D, that counts as none.
         on_step: called after each step with the number of steps, the parameters and the
-            value. What it raises ends the search.
+            value. An error that it raises ends the search.
 
     Raises:
         TypeError: a parameter is no tensor of float32 or float64, or of another dtype

@@ -16,7 +16,7 @@ DECREASE, CURVATURE = 1e-4, 0.9
 the largest part of it that may be left."""
 
 LONGER = 4.0
-"""By which a step is longer that goes down at its end still."""
+"""Factor by which a step is longer if the function still goes down at its end."""
 
 
 class Point(NamedTuple):
@@ -35,7 +35,7 @@ Evaluate = Callable[[float], Point]
 def strong_wolfe(
     evaluate: Evaluate, start: Point, length: float, most: int
 ) -> Point | None:
-    """A step with the conditions, or the lowest that was met; None where none is lower.
+    """Return a step that meets the conditions, or the lowest; None if none is lower.
 
     Args:
         evaluate: gives the points.
@@ -62,7 +62,7 @@ def strong_wolfe(
 def _zoom(
     evaluate: Evaluate, start: Point, low: Point, high: Point, last: int
 ) -> Point | None:
-    """Between two ends, of which ``low`` is the lower one."""
+    """Search between two ends; ``low`` is the lower one."""
     for _ in range(last):
         length = _between(low, high)
         if length in (low.length, high.length):

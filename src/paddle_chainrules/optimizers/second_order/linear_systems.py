@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 DTYPES = "float32", "float64"
-"""In which there is such algebra."""
+"""Dtypes that this algebra supports."""
 
 BLOCK = 32
 """Rows of a triangle that are solved for at once."""
 
 
 def without_warnings() -> Any:
-    """A context for numbers that are looked at when they are there."""
+    """Return a context without warnings about values that are checked later."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def cholesky_solver(matrix: Any) -> Callable[[Any], Any] | None:
-    """Solves a system with a matrix by its factor; None where that is not positive."""
+    """Return a solver by the matrix's factor; None if the matrix is not positive."""
     try:
         factor = np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
@@ -63,7 +63,7 @@ class DampedSquares:
         self._damped = 1.0 if self._is_wide or scale is None else scale
 
     def solver(self, mu: float) -> Callable[[Any], Any] | None:
-        """From residuals to parameters; None where the matrix is not positive."""
+        """Return a map from residuals to parameters; None if not positive."""
         matrix = self._products
         matrix.flat[:: len(matrix) + 1] = self._diagonal + mu * self._damped
         solve = cholesky_solver(matrix)

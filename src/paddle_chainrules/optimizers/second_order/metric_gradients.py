@@ -47,7 +47,7 @@ def natural_gradient(
     tolerance_change: float = 1e-12,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Minimum:
-    """A minimum of a loss, by its gradient in a metric of the parameters.
+    """Minimize a loss by its gradient in a metric of the parameters.
 
     A step is the best of ``-length d`` with ``G d = gradient``, d the shortest solution
     of least squares. The metric G comes in one of two ways:
@@ -56,28 +56,31 @@ def natural_gradient(
       variational loss that is the derivative in its energy (the gradient of a net at
       points of quadrature, say, by the roots of the weights), for squares of residuals
       the residuals, where ``length=1`` of half their sum is a step of Gauss-Newton.
-    - ``model``, a function of the parameters, of whose value the loss is a function
-      then: ``G = J^T H J`` with the Hessian H of the loss by the model's outputs. For
-      a cross entropy of logits that is the Fisher matrix.
+    - ``model``, a function of the parameters; the loss is then a function of its value:
+      ``G = J^T H J`` with the Hessian H of the loss with respect to the model's
+      outputs. For a cross entropy of logits that is the Fisher matrix.
 
     The matrix of n x n for n parameters and its eigenvalues are NumPy's: up to some
     thousands of parameters. Functions are programs (:func:`.jit.jit`). Use float64.
 
     Args:
-        loss: to one number, from parameters, or with ``model`` from its outputs.
-        params: where to start, a tree of tensors of one dtype; left as they are.
-        metric: from parameters to tensors, or a tree of them.
-        model: from parameters to what loss takes.
-        jacobian: of metric or model, as for :func:`levenberg_marquardt`.
-        steps: at most.
-        damping: is added to the diagonal of G.
-        rcond: eigenvalues of G up to this part of the largest are zero; n times the
-            rounding of the dtype where None.
-        lengths: of a step, of which the one with the least loss is taken.
-        tolerance_grad: the largest entry of the gradient that is zero.
-        tolerance_change: the decrease of the loss, beside the loss, that is none.
+        loss: a function to one number, from parameters, or with ``model`` from its
+            outputs.
+        params: the parameters to start from, a tree of tensors of one dtype; they stay
+            as they are.
+        metric: a function from parameters to tensors, or a tree of them.
+        model: a function from parameters to the loss's argument.
+        jacobian: the Jacobian of metric or model, as for :func:`levenberg_marquardt`.
+        steps: the most steps.
+        damping: the number that is added to the diagonal of G.
+        rcond: eigenvalues of G up to this part of the largest count as zero; n times
+            the rounding of the dtype if None.
+        lengths: the lengths to try in a step; the one with the least loss is taken.
+        tolerance_grad: the largest entry of the gradient that counts as zero.
+        tolerance_change: the decrease of the loss, relative to the loss, that counts as
+            none.
         on_step: called after each step with the number of steps, the parameters and the
-            loss. What it raises ends the search.
+            loss. An error that it raises ends the search.
 
     Returns:
         A :class:`Minimum`, whose evaluations are those of the loss.
@@ -149,7 +152,7 @@ class _Search:
         return self._loss(params if self._model is None else self._model(params))
 
     def _product(self, outputs: Tensor, along: Tensor) -> Tensor:
-        """The Hessian of the loss by the outputs times a vector."""
+        """Multiply the Hessian of the loss with respect to the outputs by a vector."""
         nest = self._function.outputs.tree
         return hvp(lambda y: self._loss(nest(y)), outputs, along)
 
@@ -209,7 +212,7 @@ class _Search:
         return Minimum(self._tree(at), value, largest, done, count, converged, reason)
 
     def _not_finite(self, what: str, done: int) -> str:
-        """A reason to end, which at the start is an error."""
+        """Return a reason to end, or raise an error at the start."""
         if not done:
             raise ValueError(
                 f"natural_gradient begins where the {what} is not finite; give "

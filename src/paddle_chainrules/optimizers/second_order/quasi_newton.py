@@ -61,23 +61,22 @@ def lbfgs(
     evaluations: int = 25,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Minimum:
-    """A minimum of a smooth function, from these parameters on.
+    """Minimize a smooth function, from these parameters on.
 
     The function is a program (:func:`.jit.jit`), so it has no randomness, and batches
-    are all of the data. In float32 a few digits are as far as it goes; use float64
-    where more are wanted.
+    are all of the data. In float32 it reaches a few digits; use float64 for more.
 
     Args:
-        fn: from a tree of tensors of one dtype to one number.
-        params: where to start; left as they are.
-        steps: at most.
-        memory: steps of which changes of the gradient are remembered.
-        tolerance_grad: the largest entry of the gradient that is zero.
-        tolerance_change: the change of value, or of the largest parameter, that is
-            none.
-        evaluations: in a step, at most.
+        fn: a function from a tree of tensors of one dtype to one number.
+        params: the parameters to start from; they stay as they are.
+        steps: the most steps.
+        memory: the number of steps whose changes of the gradient are remembered.
+        tolerance_grad: the largest entry of the gradient that counts as zero.
+        tolerance_change: the change of value, or of the largest parameter, that counts
+            as none.
+        evaluations: the most evaluations in a step.
         on_step: called after each step with the number of steps, the parameters and the
-            value. What it raises ends the search.
+            value. An error that it raises ends the search.
 
     Raises:
         TypeError: a parameter is no tensor of floating point, or of another dtype than
@@ -108,27 +107,29 @@ def bfgs(
     evaluations: int = 25,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Minimum:
-    """A minimum of a smooth function, with a matrix of all parameters by all.
+    """Minimize a smooth function with a matrix of all parameters by all.
 
     The inverse of the Hessian is kept whole: 8 MB in float64 for 1,000 parameters, 800
-    MB for 10,000, which each step reads once, and each eighth writes. That pays where
-    much is learnt from many steps, as with nets for equations of some thousand
-    parameters, in float64: self-scaled methods come to errors of several digits less
-    than L-BFGS (Urbán, Stefanou, Pons, J. Comput. Phys. 523, 2025).
+    MB for 10,000, which each step reads once, and each eighth writes. That pays if many
+    steps teach much, as with nets for equations of some thousand parameters, in
+    float64. There self-scaled methods reach errors several digits smaller than L-BFGS
+    (Urbán, Stefanou, Pons, J. Comput. Phys. 523, 2025).
 
     Args:
-        fn: from a tree of tensors of one dtype to one number, as for :func:`lbfgs`.
-        params: where to start, best some steps of Adam down; left as they are.
+        fn: a function from a tree of tensors of one dtype to one number, as for
+            :func:`lbfgs`.
+        params: the parameters to start from, best after some steps of Adam; they stay
+            as they are.
         update: "ssbroyden" and "ssbfgs", of Broyden's class and BFGS, divide what was
             learnt before by a factor wherever the function is flatter than it
             says (Al-Baali 1998); "bfgs" does not.
-        steps: at most.
-        tolerance_grad: the largest entry of the gradient that is zero.
-        tolerance_change: the change of value, or of the largest parameter, that is
-            none.
-        evaluations: in a step, at most.
+        steps: the most steps.
+        tolerance_grad: the largest entry of the gradient that counts as zero.
+        tolerance_change: the change of value, or of the largest parameter, that counts
+            as none.
+        evaluations: the most evaluations in a step.
         on_step: called after each step with the number of steps, the parameters and the
-            value. What it raises ends the search.
+            value. An error that it raises ends the search.
 
     Raises:
         TypeError: a parameter is no tensor of floating point, or of another dtype than
@@ -220,7 +221,7 @@ class _Search:
             return Minimum(tree, value, largest, *ends)
 
     def _line(self, value: float, grad: Tensor) -> tuple[Point | None, Tensor, float]:
-        """The end of a step, None where there is none; the direction; its slope."""
+        """Return the end of a step, None if there is none; the direction; its slope."""
         found, last = None, self._count + self._most
         while found is None:
             direction = -self._inverse(grad)

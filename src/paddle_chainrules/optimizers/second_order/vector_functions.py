@@ -49,7 +49,7 @@ class VectorFunction:
         self._columns, self._rows = jit(self._forward), jit(self._reverse)
 
     def of(self, at: Tensor) -> Tensor:
-        """Its value there, part of whatever program asks."""
+        """Return its value there, part of any program that asks."""
         leaves, spec = flatten_tree(self._fn(self.params.tree(at)))
         for leaf in leaves:
             _check_dtype(self._name, leaf, at)
@@ -66,7 +66,7 @@ class VectorFunction:
         return self._values(at)
 
     def jacobian(self, at: Tensor) -> Any:
-        """An array with a row for each number of the value, which was called before."""
+        """Return a row for each element of the value; call the value before."""
         self.derivatives += 1
         if self._jacobian is not None:
             return array_of(self._rows_given(at))
@@ -78,20 +78,16 @@ class VectorFunction:
         return np.concatenate(parts)[:height]
 
     def pushforward(self, at: Tensor, along: Tensor) -> Tensor:
-        """The Jacobian times a vector, part of whatever program asks."""
+        """Return the Jacobian times a vector, part of any program that asks."""
         return jvp(self.of, (at,), (along,))[1]
 
     def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
-        """Its transpose times a vector, part of whatever program asks."""
+        """Return its transpose times a vector, part of any program that asks."""
         (found,) = vjp(self.of, at)[1](cotangent)
         return found
 
     def bend(self, at: Tensor, along: Tensor) -> Tensor:
-        """The second derivative along a vector, part of whatever program asks.
-
-        By three gradients of ``u . f(at + t along)``, twice by t and then by u, whose
-        programs are half of those of two pushforwards. The value was called before.
-        """
+        """Return the second derivative along a vector, part of any program that asks."""
         here = paddle.zeros_like(at.sum())
         zero = here.expand([sum(self.outputs.sizes)])
 
@@ -107,7 +103,7 @@ class VectorFunction:
         return vmap(lambda u: self.pullback(at, u))(cotangents)
 
     def _given(self, at: Tensor) -> Tensor:
-        """The rows that the caller's function gives."""
+        """Return the rows that the caller's function gives."""
         assert self._jacobian is not None
         leaves, spec = flatten_tree(self._jacobian(self.params.tree(at)))
         expected = self.outputs.spec.compose(self.params.spec)
@@ -125,7 +121,7 @@ class VectorFunction:
         return joined([joined(row, 1) for row in rows], 0)
 
     def _block(self, leaf: Any, by: list[int], shape: Any, at: Tensor) -> Tensor:
-        """Derivatives of one tensor by another, as a matrix."""
+        """Return derivatives of one tensor by another, as a matrix."""
         rows, columns = math.prod(by), math.prod(shape)
         if leaf is None:
             return paddle.zeros([rows, columns], at.dtype)
@@ -150,7 +146,7 @@ def _check_dtype(name: str, leaf: Any, like: Tensor) -> None:
 
 
 def _units(like: Tensor, count: int) -> Iterator[Tensor]:
-    """Unit vectors, some at a time, the last of them filled up with zeros."""
+    """Yield unit vectors, some at a time, the last of them filled up with zeros."""
     dtype = dtype_name(like.dtype)
     for start in range(0, count, CHUNK):
         some = np.eye(min(count, CHUNK), count, start, dtype)
