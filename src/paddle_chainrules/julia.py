@@ -37,25 +37,26 @@ def start(
 ) -> Any:
     """Start Julia, or join it where it runs, and give the module PaddleChainRules.
 
-    Which Julia: that of ``PYTHON_JULIACALL_EXE`` and ``PYTHON_JULIACALL_PROJECT`` where
-    set; else the ``julia`` on the PATH where its environment has the packages, and
-    PythonCall in juliacall's version; else the one that juliapkg finds or installs.
+    It starts the Julia of ``PYTHON_JULIACALL_EXE`` and ``PYTHON_JULIACALL_PROJECT`` if
+    these are set. Otherwise it takes the ``julia`` on the PATH if its environment has
+    the packages, and PythonCall in juliacall's version. Otherwise it takes the one that
+    juliapkg finds or installs.
 
     Julia's garbage collector needs its own signal handlers as soon as more than one
-    thread uses Julia. Their price: Ctrl-C no longer raises KeyboardInterrupt. So they
-    are there by default where Julia has several threads itself; threads of Python's
-    need ``handle_signals=True``.
+    thread uses Julia. With them Ctrl-C no longer raises KeyboardInterrupt. So they are
+    on by default only if Julia itself has several threads; threads of Python need
+    ``handle_signals=True``.
 
     From then on Julia's garbage collector need not wait for this thread while it is in
     Python, so that other threads may call Julia meanwhile, each with the :data:`lock`.
 
     Args:
-        threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``
-            or ``JULIA_NUM_THREADS`` says when None, else 1. Of no effect where Julia
-            runs already.
-        handle_signals: whether Julia has its own handlers; what
-            ``PYTHON_JULIACALL_HANDLE_SIGNALS`` says when None, else whether Julia has
-            several threads. Of no effect where Julia runs already.
+        threads: number of Julia threads, or "auto"; if None, the value of
+            ``PYTHON_JULIACALL_THREADS`` or ``JULIA_NUM_THREADS``, or else 1. It has no
+            effect if Julia runs already.
+        handle_signals: whether Julia has its own handlers; if None, the value of
+            ``PYTHON_JULIACALL_HANDLE_SIGNALS``, or else whether Julia has several
+            threads. It has no effect if Julia runs already.
 
     Returns:
         The Julia module; ``juliacall.Main`` is Julia's Main.
@@ -156,12 +157,12 @@ class Environment(NamedTuple):
     """Version of PythonCall.jl there; juliacall must have the same."""
 
     def command(self, *args: str | Path) -> list[str]:
-        """The command line that runs Julia there."""
+        """Return the command line that runs Julia there."""
         options = ["--startup-file=no", f"--project={self.project}"]
         return [str(self.julia), *options, *map(str, args)]
 
     def variables(self) -> dict[str, str]:
-        """This process's environment variables, for a Julia that uses this Python."""
+        """Return this process's environment variables, for a Julia with this Python."""
         return {
             **os.environ,
             "JULIA_PYTHONCALL_EXE": sys.executable,
@@ -171,7 +172,7 @@ class Environment(NamedTuple):
 
 
 def environment(*packages: str) -> Environment:
-    """The ``julia`` on the PATH, and a project in which PaddleChainRules loads with it.
+    """Return the ``julia`` on the PATH, and a project in which PaddleChainRules loads.
 
     The project is Julia's active environment with this package added by path; nothing
     is downloaded and nothing of the user's is changed.
@@ -201,7 +202,7 @@ def environment(*packages: str) -> Environment:
 
 
 def requirement() -> str:
-    """The juliacall to install: that of the local Julia's PythonCall, or any."""
+    """Return the juliacall to install: of the local PythonCall's version, or any."""
     try:
         return f"juliacall=={environment().pythoncall}"
     except FileNotFoundError:

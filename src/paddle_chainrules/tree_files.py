@@ -39,7 +39,7 @@ def save(path: PathLike, tree: Any) -> None:
     leaves the file that was there.
 
     Args:
-        path: where to; it ends in ``.safetensors``.
+        path: the file; it ends in ``.safetensors``.
         tree: dicts, lists and tuples, named ones too, of tensors, numbers, strings and
             None: parameters, buffers, an optimizer's state, the step, the seed.
 
@@ -67,10 +67,10 @@ def load(path: PathLike, like: Any = None) -> Any:
     """Read what :func:`save` wrote.
 
     Args:
-        path: where from.
-        like: a tree of the same containers, shapes and dtypes, which is compared with
-            what is read, and whose named tuples come back. Without it named tuples are
-            those of ``optimizers``.
+        path: the file.
+        like: a tree of the same containers, shapes and dtypes, to compare with the
+            file; its named tuples come back. Without it named tuples are those of
+            ``optimizers``.
 
     Raises:
         OSError: the file can't be read.

@@ -17,12 +17,12 @@ SETTINGS = ("auxiliary_vars",)
 
 @contextmanager
 def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
-    """A context in which ``dde.grad`` is computed with the nets' values.
+    """Return a context in which ``dde.grad`` is computed with the nets' values.
 
-    Scripts stay as they are: the derivatives that one asks for at the first step are
-    computed by Taylor series in the forward pass of later ones, on the net's live
-    parameters, and ``backward`` puts its gradients where it does without. Values and
-    gradients are equal to rounding. The rest runs as ever, and a
+    Scripts stay as they are. The derivatives that a script asks for at the first step
+    are computed by Taylor series in the forward pass of later steps, on the net's live
+    parameters. ``backward`` puts its gradients where it also puts them without the
+    context. Values and gradients are equal to rounding. All else runs natively, and a
     :class:`.NativeWarning` says once what and why.
 
     Args:

@@ -14,14 +14,15 @@ from .taylor_mode import TaylorMode, are_matrices
 
 @contextmanager
 def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
-    """A context in which derivatives of PaddleScience come with the models' values.
+    """Return a context in which PaddleScience's derivatives come with models' values.
 
-    Those are ``ppsci.autodiff.jacobian`` and ``hessian``, and what equations make of
-    sympy's expressions. Scripts stay as they are: the derivatives that one asks for at
-    the first step are computed by Taylor series in the forward pass of later ones, on
-    the model's live parameters, and ``backward`` puts its gradients where it does
-    without. Values and gradients are equal to rounding. The rest runs as ever, and a
-    :class:`.NativeWarning` says once what and why.
+    Those are ``ppsci.autodiff.jacobian`` and ``hessian``, and the derivatives in
+    sympy's expressions of equations. Scripts stay as they are. The derivatives that a
+    script asks for at the first step are computed by Taylor series in the forward pass
+    of later steps, on the model's live parameters. ``backward`` puts its gradients
+    where it also puts them without the context. Values and gradients are equal to
+    rounding. All else runs natively, and a :class:`.NativeWarning` says once what and
+    why.
 
     Args:
         nets: models that are none of ``ppsci.arch``; those are always taken.

@@ -16,15 +16,15 @@ from .rounds import agree
 
 
 def average(tree: Any, weight: float = 1.0) -> Any:
-    """The average of a tree of tensors over all ranks, in one round a dtype.
+    """Average a tree of tensors over all ranks, in one round a dtype.
 
-    For what each rank has its own of: gradients of its shard, BatchNorm's statistics.
-    Nothing of the caller's is changed, and no gradient flows through it.
+    Use it for values that differ from rank to rank: gradients of a shard, BatchNorm's
+    statistics. It changes nothing of the caller's, and no gradient flows through it.
 
     Args:
         tree: floating-point or complex tensors, of the same shapes on all ranks; None
             stays None.
-        weight: of this rank's, positive: the number of its samples, for one.
+        weight: the positive weight of this rank's tree, such as its number of samples.
 
     Raises:
         TypeError: a leaf is neither None nor a floating-point or complex tensor.
@@ -49,15 +49,15 @@ def reduced(
     reduction: str,
     failure: Exception | None = None,
 ) -> Any:
-    """The weighted mean of a tree over all ranks, or the sum, in one buffer a dtype.
+    """Return a tree's weighted mean or sum over all ranks, in one buffer a dtype.
 
     Args:
         what: the call, as errors name it.
         tree: floating-point or complex tensors and None.
         lines: what ranks must agree on besides.
-        weight: of this rank's.
+        weight: the weight of this rank's tree.
         reduction: "mean" or "sum".
-        failure: what keeps this rank from it, if anything.
+        failure: the error that keeps this rank from taking part, if there is one.
     """
     each = (describe(name, leaf) for name, leaf in named_leaves(tree))
     weights = agree(what, chain(lines, each), weight, failure)

@@ -13,14 +13,14 @@ from .rounds import agree, send
 
 
 def broadcast(tree: Any, source: int = 0) -> Any:
-    """The tensors of one rank, on all of them, bit for bit and in one round.
+    """Send the tensors of one rank to all ranks, bit for bit and in one round.
 
-    So that all ranks start from equal parameters.
+    Use it to start all ranks from equal parameters.
 
     Args:
         tree: tensors of any dtypes, of the same shapes on all ranks; leaves of other
             kinds stay each rank's own.
-        source: whose.
+        source: the rank that sends.
 
     Returns:
         A tree of new tensors, nested as the one given.

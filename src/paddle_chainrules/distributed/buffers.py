@@ -23,7 +23,7 @@ PARTS = {paddle.complex64: paddle.float32, paddle.complex128: paddle.float64}
 def named_leaves(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree, None among them, and where they are in it."""
+    """Yield the leaves of a tree, None among them, with their places in it."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, is_leaf, none_is_leaf=True)
     names = ("".join(f"[{key!r}]" for key in path) for path in paths)
     yield from zip(names, leaves, strict=True)

@@ -31,30 +31,32 @@ def value_and_grad(
     weight: Weight | None = None,
     micro_batches: int = 1,
 ) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives a loss and its gradient over the shards of all ranks.
+    """Return a function that gives a loss and its gradient over all ranks' shards.
 
-    Each rank calls it with its own shard, and all get the same value and gradients:
-    those of one process with all samples, where the loss is a mean, or a sum, over
-    samples. Only the results are reduced, in one round a dtype: derivatives within the
-    loss, as those of differential equations, are each rank's own. No gradient flows
-    through the results: an enclosing transform takes them as constants.
+    Each rank calls it with its own shard, and all get the same value and gradients.
+    These equal those of one process with all samples if the loss is a mean, or a sum,
+    over samples. Only the results are reduced, in one round a dtype. Derivatives within
+    the loss, such as those of differential equations, are each rank's own. No gradient
+    flows through the results: an enclosing transform takes them as constants.
 
     Ranks compare what they are about to do at each call: the code of the loss, the
     numbers and strings that it closes over or finds in its module, reduction and kind
-    of weight, names, shapes and dtypes of arguments. Give what differs on purpose, such
-    as a seed, as an argument.
+    of weight, names, shapes and dtypes of arguments. A value that differs on purpose,
+    such as a seed, must be an argument.
 
     Args:
-        fn: the loss, as of :func:`paddle_chainrules.value_and_grad`; by ``jit`` too.
-        argnums: which arguments to differentiate by: parameters, the same on all ranks.
+        fn: the loss, as for :func:`paddle_chainrules.value_and_grad`; by ``jit`` too.
+        argnums: the arguments to differentiate with respect to: parameters, the same on
+            all ranks.
         has_aux: fn returns ``(loss, aux)``; aux stays each rank's own.
         reduction: "mean" of shards, weighted; "sum" adds losses and gradients up.
-        weight: of this rank's shard, a number, or a function of the loss's arguments.
-            By default the number of its samples, which is the first dimension of all
-            arrays in the positional arguments that are not differentiated.
-        micro_batches: the shard is worked on in as many parts of consecutive samples,
-            one after another, for less memory; one reduction in the end. Keyword
-            arguments go to each part as they are.
+        weight: the weight of this rank's shard, a number, or a function of the loss's
+            arguments. By default the number of its samples, which is the first
+            dimension of all arrays in the positional arguments that are not
+            differentiated.
+        micro_batches: the number of parts of consecutive samples that the shard is
+            worked on in, one after another, for less memory; one reduction in the end.
+            Keyword arguments go to each part as they are.
 
     Returns:
         ``g(*args, **kwargs) -> (value, grads)`` as in a single process.
@@ -172,7 +174,7 @@ NAME = "value_and_grad"
 
 
 def _together(one: Any, times: float, other: Any, times_other: float) -> Any:
-    """The weighted sum of two trees, in which None is zero."""
+    """Return the weighted sum of two trees, in which None is zero."""
 
     def add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
         parts = [t * k for t, k in ((a, times), (b, times_other)) if t is not None]

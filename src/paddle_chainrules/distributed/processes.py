@@ -11,7 +11,7 @@ from paddle.base import core
 def start() -> None:
     """Connect the processes of this run; once, before anything else of this package.
 
-    Which processes there are, the launcher says in the environment:
+    The launcher names the processes in the environment:
     ``python -m paddle.distributed.launch --nproc_per_node 4 train.py``. Without it the
     run is one process, and this does nothing.
 
@@ -28,7 +28,7 @@ def start() -> None:
 
 
 def rank() -> int:
-    """Which process this is, from 0.
+    """Return the number of this process, from 0.
 
     Raises:
         RuntimeError: the processes are not connected yet.

@@ -15,7 +15,7 @@ from .processes import rank, size
 
 
 def shard(tree: Any) -> Any:
-    """This rank's samples of a batch that all ranks have: consecutive rows.
+    """Return this rank's samples of a batch that all ranks have: consecutive rows.
 
     Sizes differ by one at most. Nothing is communicated.
 
@@ -43,7 +43,7 @@ def shard(tree: Any) -> Any:
 
 
 def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
-    """The i-th of so many parts of each array of a tree, all of them of n samples."""
+    """Return part i of so many parts of each array of a tree, all of n samples."""
     rows = slice(n * i // parts, n * (i + 1) // parts)
     return optree.tree_map(lambda leaf: leaf[rows], tree, is_leaf=is_indexed)
 
@@ -96,10 +96,11 @@ def _kind(leaf: Any) -> str:
 
 
 def seed(number: int) -> int:
-    """A seed of this rank's own, made of one that all ranks have; always the same.
+    """Return a seed of this rank's own, made from one that all ranks have.
 
     Args:
-        number: not negative; ``seed(step)`` gives each step and rank its own.
+        number: not negative, and the same on all ranks; the same number gives the same
+            seed. ``seed(step)`` gives each step and rank its own.
 
     Raises:
         ValueError: the number is negative, or no int.

@@ -51,9 +51,9 @@ class Net(abc.ABC):
     """A net without state: parameters come in with every call.
 
     ``params`` is a dict ``{name: tensor}`` in forward order, or the flat vector theta;
-    gradients come back in the form that came in. A call records a graph on the
-    caller's tensors only where one of them asks for it (``stop_gradient=False``, with
-    gradients on), and changes none of them.
+    gradients have the form of ``params``. A call records a graph on the caller's
+    tensors only if one of them asks for it (``stop_gradient=False``, with gradients
+    on), and changes none of them.
     """
 
     if not TYPE_CHECKING:  # type checkers would take any name to be here
@@ -79,13 +79,16 @@ class Net(abc.ABC):
 
     @abc.abstractmethod
     def in_dtype(self, dtype: str) -> Net:
-        """The same net for parameters of another floating dtype; buffers follow."""
+        """Return the same net for parameters of another floating dtype.
+
+        Floating-point buffers get that dtype too.
+        """
 
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:  # noqa: B027
         """Refuse bad arguments in the caller's own terms."""
 
     def describe(self) -> Description:
-        """Formula, and name, shape and dtype of each parameter, as a table to print."""
+        """Return a table of the formula, and each parameter's name, shape and dtype."""
         spec = self.spec
         shapes = [str(list(shape)) for shape in spec.shapes]
         rows = zip(spec.names, shapes, spec.dtypes, strict=True)
@@ -107,15 +110,15 @@ class Net(abc.ABC):
         return chain_formula(self.chain.activation, len(self.spec.names) // 2)
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
-        """The flat 1-D theta of a parameter dict; see :meth:`unflatten`."""
+        """Return the flat 1-D theta of a parameter dict; see :meth:`unflatten`."""
         return self.spec.flatten(params)
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The parameter dict of a flat 1-D theta; inverse of :meth:`flatten`."""
+        """Return the parameter dict of a flat 1-D theta; inverse of :meth:`flatten`."""
         return self.spec.unflatten(theta)
 
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
-        """The output at ``args`` with the given parameters.
+        """Return the output at ``args`` with the given parameters.
 
         Raises:
             TypeError: a wrong type or dtype.
@@ -126,7 +129,7 @@ class Net(abc.ABC):
         return self._forward(params, args, kwargs, {})
 
     def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
-        """``net(params, x)`` is ``net.forward(params, x)``."""
+        """Call :meth:`forward`: ``net(params, x)`` is ``net.forward(params, x)``."""
         return self.forward(params, *args, **kwargs)
 
     def _forward(
@@ -259,14 +262,14 @@ class Net(abc.ABC):
     def pullback(
         self, params: P, *args: Any, **kwargs: Any
     ) -> tuple[Any, NetPullback[P]]:
-        """``(output, pullback)``: one forward, then any number of pullbacks.
+        """Return ``(output, pullback)``: one forward, then any number of pullbacks.
 
-        Keyword arguments are passed on; the pullback differentiates by them where it
-        is asked to.
+        Keyword arguments are passed on; the pullback differentiates with respect to
+        them if it is asked to.
 
-        It goes by a program where the net has them, by ``paddle.grad`` elsewhere, and
-        by rules of its own where gradients are to be differentiated once more (a
-        tensor with ``stop_gradient=False`` while gradients are on).
+        A net with programs uses these, others use ``paddle.grad``. If gradients are to
+        be differentiated once more (a tensor with ``stop_gradient=False`` while
+        gradients are on), it uses rules of its own.
         """
         need_tensors(sot.fallback(True))
         self._check(params, args)
@@ -322,7 +325,7 @@ class Net(abc.ABC):
         return value, pullback, aux_spec.unflatten(detached(aux_leaves, given))
 
     def vjp(self, params: P, args: X, cotangent: Tree, **kwargs: Any) -> tuple[P, X]:
-        """Vector-Jacobian product: ``(grad_params, grad_args)``, nested as the inputs.
+        """Return ``(grad_params, grad_args)``, nested as the inputs: the gradients.
 
         Args:
             params: dict or theta.
@@ -347,13 +350,13 @@ class Net(abc.ABC):
     def from_state_dict(
         self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None = None
     ) -> dict[str, Tensor]:
-        """Parameters from a layer's ``state_dict()``, copied.
+        """Return parameters from a layer's ``state_dict()``, copied.
 
         Args:
-            state_dict: tensors by name. Where both number their layers in order, the
+            state_dict: tensors by name. If both number their layers in order, the
                 numbers may differ (``"2.weight"`` of a Sequential is ``"1.weight"`` of
                 an FCNet).
-            names: what they are called there, in the order of ``spec.names``, where
+            names: the names in the state dict, in the order of ``spec.names``, if
                 neither holds.
 
         Raises:
@@ -376,7 +379,7 @@ class Net(abc.ABC):
         like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, Tensor]:
-        """A state dict that ``layer.set_state_dict`` takes, copied.
+        """Return a state dict that ``layer.set_state_dict`` takes, copied.
 
         Args:
             params: dict or theta.

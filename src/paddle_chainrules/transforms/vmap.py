@@ -37,24 +37,27 @@ def vmap(
     chunk_size: int | None = None,
     randomness: str = "error",
 ) -> Callable[..., Any]:
-    """A function of many samples at once, from a function of one.
+    """Return a function of many samples at once, from a function of one.
 
     Like ``torch.func.vmap`` and ``jax.vmap``: ``fn`` is written for one sample, without
     an axis for samples, and its operators run for all of them, each by a rule of its
     own. It composes with ``grad``, ``jvp``, ``jit`` and itself: gradients of each
     sample are ``vmap(grad(loss), (None, 0, 0))(params, x, y)``.
 
-    ``fn`` is captured anew at every call, so that what it closes over is read anew; in
-    ``jit`` once, and after some calls where all that it depends on is seen not to have
-    changed (:func:`.as_programs.explain.explain` tells).
+    ``fn`` is captured anew at every call, so that what it closes over is read anew. In
+    ``jit`` it is captured once. After some calls it is not captured again as long as
+    all that it depends on is seen not to change (:func:`.as_programs.explain.explain`
+    tells).
 
     Args:
-        fn: of tensors, or trees of them, that gives such; captured as programs are.
-        in_axes: for each positional argument the axis along which it has its samples,
-            or None where all share it; or one for all. In place of a number a tree that
+        fn: a function from tensors, or trees of them, to such; captured as programs
+            are.
+        in_axes: for each positional argument the axis of its samples, or None if all
+            samples share it; or one for all arguments. In place of a number a tree that
             is a prefix of the argument's. Keyword arguments have them along axis 0.
-        out_axes: where the results have theirs; None for what is the same for all.
-        chunk_size: how many samples at a time, to bound memory; all where None.
+        out_axes: the axes of the samples in results; None for a result that is the same
+            for all.
+        chunk_size: how many samples at a time, to bound memory; all if None.
         randomness: ``"error"`` refuses random operators; ``"different"`` draws for each
             sample; ``"same"`` draws once for all.
 
@@ -66,7 +69,7 @@ def vmap(
         ValueError: axes that are not there, numbers of samples that differ, no samples,
             an unknown randomness.
         TypeError: axes that are no integers, or nested otherwise than the arguments.
-        CaptureError: from a call, where fn can't be captured or batched.
+        CaptureError: from a call, if fn can't be captured or batched.
 
     Examples:
         >>> import paddle
@@ -107,7 +110,7 @@ def vmap(
 
 
 def stack_params(trees: Sequence[Tree]) -> Tree:
-    """Parameters of several nets of one kind as those of an ensemble, for :func:`vmap`.
+    """Stack parameters of several nets of one kind to an ensemble, for :func:`vmap`.
 
     Like ``torch.func.stack_module_state``.
 
@@ -115,7 +118,7 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
         trees: dicts, or other trees, of the same names and shapes.
 
     Returns:
-        Such a tree, whose tensors have a first axis of as many entries.
+        Such a tree, whose tensors have a first axis with an entry for each net.
 
     Raises:
         ValueError: there are none, or their names or shapes differ.

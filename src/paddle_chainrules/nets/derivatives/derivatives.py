@@ -29,16 +29,17 @@ def taylor(
     directions: Tensor,
     order: int,
 ) -> tuple[Tensor, ...]:
-    """Value and directional derivatives of a net of one tensor, in one pass.
+    """Return value and directional derivatives of a net of one tensor, in one pass.
 
-    Like ``jax.experimental.jet``, for any number of directions at once: Taylor series
-    go through the net's operators, also where nested ``paddle.grad`` finds no kernels.
-    Differentiable with respect to parameters, ``x`` and ``directions``, in any order.
+    It is like ``jax.experimental.jet``, for any number of directions at once. Taylor
+    series go through the net's operators, also where nested ``paddle.grad`` finds no
+    kernels. The results are differentiable with respect to parameters, ``x`` and
+    ``directions``, in any order.
 
     Args:
         net: an :class:`FCNet`, ``stateless`` of a layer, or any function of parameters
             and x.
-        params: what it takes as parameters.
+        params: the parameters, as the net takes them.
         x: shape [n, d], or [..., d].
         directions: shape [d] for one, [k, d] for k of them, the same at all points.
         order: 0 to 4.
@@ -96,14 +97,14 @@ def derivative(
     x: Tensor,
     multi_index: Sequence[int],
 ) -> Tensor:
-    """One partial derivative of a net of one tensor, in one pass: u_x, u_xy, ...
+    """Return one partial derivative of a net of one tensor, in one pass: u_x, u_xy, ...
 
     Args:
         net: as for :func:`taylor`.
         params: dict or theta.
         x: shape [n, d], or [..., d].
-        multi_index: how often to differentiate by each of the d inputs, at most four
-            times together: ``(2, 0)`` is u_xx, ``(1, 1)`` is u_xy.
+        multi_index: how often to differentiate with respect to each of the d inputs, at
+            most four times together: ``(2, 0)`` is u_xx, ``(1, 1)`` is u_xy.
 
     Returns:
         The derivative of every output, shape [n, out]; differentiable with respect to
@@ -150,24 +151,24 @@ def derivatives(
 def derivatives(
     net: Net | Callable[[Any, Any], Tree], params: Tree, x: Tree, wanted: Any
 ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-    """Several partial derivatives of a net, in one pass.
+    """Return several partial derivatives of a net, in one pass.
 
-    As :func:`derivative`, for all that a differential equation names: they share what
-    they have in common, and cost little more than the highest of them alone. By
-    multi-indices of a net of one tensor; or by names, of any function of parameters
+    It does as :func:`derivative`, for all that a differential equation names. They
+    share what they have in common, and cost little more than the highest of them alone.
+    Give multi-indices for a net of one tensor, or names for any function of parameters
     and coordinates.
 
     Args:
-        net: a net, or a function ``(params, x)`` whose result has in each row what
-            depends on that row of the coordinates alone.
-        params: what it takes as parameters.
+        net: a net, or a function ``(params, x)``; each row of its result depends on
+            that row of the coordinates alone.
+        params: the parameters, as the net takes them.
         x: shape [n, d], or [..., d]; by names also a dict, tuple, named tuple or list
             of columns.
-        wanted: multi-indices, each once, where ``(0, 0)`` is the value. Or a dict: by
-            a name of your own, the output and what it is differentiated by, such as
-            ``{"u_xx": ("u", "x", "x")}``; each is a key, a field or an index, the
-            column of a single array among them, and None the whole of an output that
-            is one array.
+        wanted: multi-indices, each once, where ``(0, 0)`` is the value. Or a dict: by a
+            name of your own, the output and the coordinates to differentiate with
+            respect to, such as ``{"u_xx": ("u", "x", "x")}``. Each is a key, a field or
+            an index, the column of a single array among them. None means the whole of
+            an output that is one array.
 
     Returns:
         One tensor of shape [n, out] for each multi-index, in their order; or a dict of
@@ -326,7 +327,7 @@ BEYOND = (
 def check_multi_indices(
     multi_indices: Sequence[Sequence[int]], width: int
 ) -> tuple[MultiIndex, ...]:
-    """The same of several, of which each may be there once."""
+    """Check several multi-indices; none may be there twice."""
     try:
         given = list(multi_indices)
     except (TypeError, AssertionError) as error:  # of a tensor without dimensions
@@ -344,7 +345,7 @@ def check_multi_indices(
 
 
 def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
-    """The multi-index as a tuple of ints, refused where it is none of a net's input."""
+    """Return a multi-index as a tuple of ints; refuse one that is none of the input."""
     example = (2, *(0,) * (width - 1))
     try:
         index = tuple(checked_integer("a multi-index entry", m) for m in multi_index)
@@ -367,7 +368,7 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
 
 
 def check_input(net: Any, params: Any, x: Any) -> int:
-    """The number of inputs, the arguments checked."""
+    """Check the arguments; return the number of inputs."""
     if isinstance(net, Net) and net.spec.dtypes:
         check_tensor("x", x, net.spec.dtypes[0])
         net._check(params, (x,))

@@ -58,13 +58,13 @@ def laplacian(
     probes: int | None = None,
     seed: int | None = None,
 ) -> Tree:
-    """The sum of the second derivatives of a net by its coordinates, in one pass.
+    """Return the sum of a net's second derivatives by its coordinates, in one pass.
 
-    Exact, and differentiable with respect to parameters and coordinates. Second
-    derivatives are summed layer by layer, as in the forward Laplacian of Li et al.,
-    "A computational framework for neural network-based variational Monte Carlo with
-    forward Laplacian", 2023; so that many coordinates cost little more than their
-    first derivatives.
+    It is exact, and differentiable with respect to parameters and coordinates. Second
+    derivatives are summed layer by layer, as in the forward Laplacian of Li et al., "A
+    computational framework for neural network-based variational Monte Carlo with
+    forward Laplacian", 2023. So many coordinates cost little more than their first
+    derivatives.
 
     In high dimension it may be estimated by a few second derivatives along random
     directions, without bias. With the Hessian H and k probes the variance is ``2 / k``
@@ -75,18 +75,17 @@ def laplacian(
     derivative estimator", NeurIPS 2024.
 
     Args:
-        net: a net, or a function of parameters and coordinates, whose result has in
-            each row what depends on that row of the coordinates alone.
+        net: a net, or a function of parameters and coordinates; each row of its result
+            depends on that row of the coordinates alone.
         params: what it takes as parameters.
         x: shape [n, d], or a dict, tuple or list of such columns.
-        weights: of the second derivatives, numbers of shape [d], which may be
-            negative; or a constant matrix ``a`` of shape [d, d], for ``sum of a[i, j]
-            d2u / dx_i dx_j``.
-        by: the coordinates, where not all: names and indices as in
-            :func:`derivatives`.
+        weights: the weights of the second derivatives, numbers of shape [d], which may
+            be negative; or a constant matrix ``a`` of shape [d, d], for
+            ``sum of a[i, j] d2u / dx_i dx_j``.
+        by: the coordinates, if not all: names and indices as in :func:`derivatives`.
         estimator: ``"hutchinson"`` or ``"stde"``.
-        probes: how many directions of it.
-        seed: of the directions.
+        probes: how many directions the estimator takes.
+        seed: the seed of the directions.
 
     Returns:
         Nested as the net's output, each of its shape.
@@ -121,7 +120,7 @@ def forward_laplacian(
     *,
     by: Sequence[Any] | None = None,
 ) -> tuple[Tree, Tree, Tree]:
-    """Value, all first derivatives and the Laplacian of a net, in one pass.
+    """Return value, all first derivatives and the Laplacian of a net, in one pass.
 
     Args: as of :func:`laplacian`.
 
@@ -153,7 +152,7 @@ def forward_laplacian(
 
 
 def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
-    """Single columns, all of them where none are named."""
+    """Return single columns; all of them if none are named."""
     if by is not None:
         if isinstance(by, str) or not isinstance(by, Sequence) or not by:
             raise TypeError(
@@ -213,12 +212,7 @@ def _summed(
     back: np.ndarray | None = None,
     alone: bool = False,
 ) -> Any:
-    """Value, derivatives by columns, and the sums of second ones along directions.
-
-    Args:
-        back: a matrix that gives derivatives by columns from those along directions.
-        alone: whether the sums alone are wanted, so that the program has no more.
-    """
+    """Return value, derivatives by columns, and sums of second ones by directions."""
     x = each_apart(x)
     tensors, _ = tensors_of(x)
     groups = [
@@ -265,7 +259,7 @@ def _summed(
 def _of_leaf(
     tensor: Tensor, x: Tree, places: Sequence[Column], every: Directions
 ) -> Rows | None:
-    """The part of directions that is of one tensor of coordinates."""
+    """Return the part of directions that belongs to one tensor of coordinates."""
     own = [k for k, place in enumerate(places) if place.within(x) is tensor]
     if not own:
         return None

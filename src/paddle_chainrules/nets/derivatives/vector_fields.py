@@ -29,21 +29,22 @@ def divergence(
     of: Sequence[Any] | None = None,
     by: Sequence[Any] | None = None,
 ) -> Tensor:
-    """The sum of the derivatives of a field's components, each by its coordinate.
+    """Return the sum of a field's derivatives, of each component by its coordinate.
 
-    Exact, in one pass, and differentiable with respect to parameters and coordinates.
+    It is exact, takes one pass, and is differentiable with respect to parameters and
+    coordinates.
 
     Args:
-        net: a net, or a function ``(params, x)`` whose result has in each row what
-            depends on that row of the coordinates alone.
-        params: what it takes as parameters.
+        net: a net, or a function ``(params, x)``; each row of its result depends on
+            that row of the coordinates alone.
+        params: the parameters, as the net takes them.
         x: shape [n, d], or a dict, tuple or list of columns.
-        of: the components, named as in :func:`derivatives`; all columns of the net's
-            output, which has to be one array then, where not given.
-        by: the coordinates, one for each component; all where not given.
+        of: the components, named as in :func:`derivatives`. Without it, all columns of
+            the net's output, which then has to be one array.
+        by: the coordinates, one for each component; all of them if not given.
 
     Returns:
-        Shape [n, 1], or [n] where the components are so.
+        Shape [n, 1], or [n] if the components have that shape.
 
     Raises:
         ValueError: another number of components than of coordinates, components of
@@ -70,13 +71,14 @@ def curl(
     of: Sequence[Any] | None = None,
     by: Sequence[Any] | None = None,
 ) -> Tensor:
-    """The curl of a field of three components, or of two in the plane.
+    """Return the curl of a field of three components, or of two in the plane.
 
     Args: as of :func:`divergence`.
 
     Returns:
-        Shape [n, 3], in right-handed coordinates; in the plane [n, 1], or [n] where the
-        components are so, ``dv/dx - du/dy`` of the field ``(u, v)``.
+        Shape [n, 3], in right-handed coordinates. In the plane it is ``dv/dx - du/dy``
+        of the field ``(u, v)``, of shape [n, 1], or [n] if the components have that
+        shape.
 
     Raises:
         ValueError: other than two or three coordinates, or as :func:`divergence`.
@@ -114,11 +116,7 @@ def _slopes(
     by: Sequence[Any] | None,
     pairs_of: Callable[[int], list[Pair]],
 ) -> tuple[list[Tensor], Callable[..., Tensor]]:
-    """First derivatives, of the components and by the coordinates of each pair.
-
-    Returns:
-        Them, and what puts such parts of a field side by side.
-    """
+    """Return first derivatives, by the components and coordinates of each pair."""
     places = columns_of(x, by)
     coordinates = [*map(_name, places)]
     points = _points(x, places)
@@ -161,7 +159,7 @@ def _slopes(
 
 
 def _points(x: Tree, places: Sequence[Column]) -> list[int]:
-    """The shape of the points at which columns are, of one the shape []."""
+    """Return the shape of the points that columns are at; [] for one point."""
     tensors = [place.within(x) for place in places]
     is_one = isinstance(x, Tensor)
     leads = [[*t.shape[:-1]] if is_one or t.ndim > 1 else [*t.shape] for t in tensors]
@@ -169,7 +167,7 @@ def _points(x: Tree, places: Sequence[Column]) -> list[int]:
 
 
 def _name(place: Column) -> Any:
-    """By which :func:`derivatives` knows a column."""
+    """Return the name by which :func:`derivatives` knows a column."""
     if place.key is None or place.at is None:
         return place.at if place.key is None else place.key
     return tuple(place)

@@ -13,11 +13,12 @@ from .stateless import StatelessLayer
 def stateless(
     layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
 ) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
-    """``(net, params, buffers)``: the layer as a pure function of its parameters.
+    """Return ``(net, params, buffers)``: the layer as a function of its parameters.
 
-    The layer is copied in structure once (its tensors are not) and never touched again:
-    not its parameters, buffers, ``.grad``, ``stop_gradient``, hooks nor mode. The net
-    keeps the mode, train or eval, that the layer has now.
+    The net is a pure function. It copies the layer's structure once (not its tensors)
+    and never touches the layer again: not its parameters, buffers, ``.grad``,
+    ``stop_gradient``, hooks nor mode. The net keeps the mode, train or eval, that the
+    layer has now.
 
     Like ``torch.func.functional_call``, with the bookkeeping done once.
 
@@ -26,8 +27,9 @@ def stateless(
         frozen: parameters not to train, by name, pattern such as ``"encoder.*"`` or
             predicate of names, or several of these; they join the buffers.
         jit: whether calls become programs, as :func:`.jit` makes them, where they can.
-            The layer's forward must then depend on nothing of Python's that changes.
-            Where None, those of layers of Paddle's alone do, after some calls.
+            The layer's forward must then depend on no object of Python that changes. If
+            None, only layers made of Paddle's classes alone become programs, after some
+            calls.
 
     Returns:
         net: a :class:`StatelessLayer`.

@@ -155,7 +155,7 @@ class StatelessLayer(Net):
     def _with(
         self, change: Callable[[paddle.nn.Layer], object], **fields: Any
     ) -> StatelessLayer:
-        """A net like this one with a layer of its own that is changed first."""
+        """Return a net like this one, with a layer of its own that is changed first."""
         with self._modules.marked() as own:
             layer = copied(own, {})
         change(layer)
@@ -167,7 +167,7 @@ class StatelessLayer(Net):
         return other
 
     def in_mode(self, training: bool) -> StatelessLayer:
-        """The same net and buffers with all layers in training or evaluation mode."""
+        """Return the same net and buffers in training or evaluation mode."""
         mode = "train" if checked_flag("training", training) else "eval"
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
@@ -271,7 +271,7 @@ class StatelessLayer(Net):
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any: ...
 
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
-        """The layer's output; ``(output, new_buffers)`` where buffers are given."""
+        """Return the layer's output; with buffers, ``(output, new_buffers)``."""
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
@@ -302,7 +302,7 @@ class StatelessLayer(Net):
     ) -> tuple[Any, NetPullback[P]]: ...
 
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """``(output, pullback)``; with buffers given, their new values as a third."""
+        """Return ``(output, pullback)``; with buffers, their new values as a third."""
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
@@ -340,7 +340,7 @@ class StatelessLayer(Net):
     def split_keywords(
         self, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
+        """Return buffers and seed, checked for :meth:`_apply`, and other keywords."""
         if ambiguous := self._ambiguous & kwargs.keys():
             kind = type(self._layer).__name__
             raise TypeError(
@@ -413,7 +413,7 @@ class StatelessLayer(Net):
 
 
 def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:
-    """The net that ``net.described()`` tells of, with these tensors, which it keeps.
+    """Make the net that ``net.described()`` tells of; it keeps these tensors.
 
     Raises:
         ValueError: it tells of none.
@@ -426,7 +426,7 @@ def _unpickled(layer: bytes, kept: dict[str, Any]) -> StatelessLayer:
 
 
 def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:
-    """A net of a layer with marks, and what else it keeps."""
+    """Return a net of a layer with marks and of what else it keeps."""
     net = StatelessLayer.__new__(StatelessLayer)
     vars(net).update(kept)
     net._originals = {}

@@ -62,7 +62,7 @@ class ParamSpec:
 
     @classmethod
     def of(cls, params: Mapping[str, Tensor]) -> ParamSpec:
-        """The spec of existing parameters.
+        """Return the spec of existing parameters.
 
         Raises:
             TypeError: it is no dict of tensors.
@@ -81,7 +81,7 @@ class ParamSpec:
         )
 
     def in_dtype(self, dtype: str) -> ParamSpec:
-        """The same parameters in one dtype."""
+        """Return the same parameters in one dtype."""
         return ParamSpec(self.names, self.shapes, (dtype,) * len(self.names))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ParamSpec:
         return sum(self.sizes)
 
     def as_dict(self, params: Params, what: str = "params") -> dict[str, Tensor]:
-        """Either form as a checked dict in forward order; ``what`` it is, for errors.
+        """Return either form as a checked dict in forward order; ``what`` names it.
 
         Raises:
             TypeError: neither a mapping nor a tensor, or a dtype that differs.
@@ -160,7 +160,7 @@ class ParamSpec:
         return checked
 
     def order_of(self, params: Params) -> tuple[str, ...] | None:
-        """The names in the order of checked params; None for theta."""
+        """Return the names in the order of checked params; None for theta."""
         if isinstance(params, Tensor):
             return None
         if isinstance(params, (dict, Mapping)):
@@ -174,7 +174,7 @@ class ParamSpec:
     def named(
         self, values: Sequence[Any], order: tuple[str, ...] | None = None
     ) -> dict[str, Any]:
-        """A dict of values in forward order, its keys in that order or another.
+        """Return a dict of values in forward order, its keys in that order or another.
 
         Raises:
             TypeError: the order is no tuple of names.
@@ -209,7 +209,7 @@ class ParamSpec:
         return kinds[0] if kinds else "float32"
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
-        """All parameters in one 1-D tensor, differentiably."""
+        """Put all parameters into one 1-D tensor, differentiably."""
         dtype = self.flat_dtype
         values = self.as_dict(params).values()
         if not self.names:
@@ -217,7 +217,7 @@ class ParamSpec:
         return paddle.concat([paddle.reshape(value, [-1]) for value in values])
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
-        """The inverse of :meth:`flatten`, differentiably.
+        """Split theta into a dict, differentiably; inverse of :meth:`flatten`.
 
         Raises:
             ValueError: theta is not 1-D or has the wrong length.

@@ -17,12 +17,12 @@ from ..dtypes import is_dtype_name
 class RowSparse:
     """A tensor that is zero but for some rows; several entries of one row add up.
 
-    What ``pullback(cotangent, sparse=...)`` gives for the parameters named there.
+    ``pullback(cotangent, sparse=...)`` gives these for the parameters named there.
 
     Attributes:
-        rows: which rows, int64, of shape [k].
+        rows: the numbers of the rows, int64, of shape [k].
         values: their values, of shape [k, ...].
-        shape: of the whole tensor.
+        shape: the shape of the whole tensor.
 
     Examples:
         >>> import paddle

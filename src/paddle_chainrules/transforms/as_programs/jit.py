@@ -43,45 +43,45 @@ def jit(
     *,
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[P, T]:
-    """The function as a program of Paddle's operators, one for every kind of arguments.
+    """Compile a function to programs of Paddle's operators, one per kind of arguments.
 
     The first call with tensors of new dtypes and shapes captures what the function does
-    to them; later ones run that, without Python's and Paddle's layers in between. Where
-    two calls differ in the number of samples alone, and the function names no size, the
-    program serves any number of samples. What is computed of shapes and objects of
-    Python is part of the program; so the function must depend on nothing of Python's
-    that changes, and change nothing. Tensors that it closes over are read at every
-    call.
+    to them. Later calls run the program, without Python's and Paddle's layers in
+    between. If two calls differ in the number of samples alone, and the function names
+    no size, the program serves any number of samples. Values computed from shapes and
+    objects of Python are part of the program. So the function must depend on no object
+    of Python that changes, and must change none. Tensors that it closes over are read
+    at every call.
 
     A number among the arguments is part of the program at first. With its second value
     it becomes an input, unless the function needs the value: for a shape or a branch.
 
-    The function is called once for each program, with the arguments of that call. What
-    the program then gives is compared with what the function gave. It is called once
-    more where it makes tensors that no operator shows (``paddle.to_tensor`` of a list
-    is one), and where a number becomes an input.
+    The function is called once for each program, with the arguments of that call. Then
+    the program's results are compared with the function's. The function is called once
+    more if it makes tensors that no operator shows (``paddle.to_tensor`` of a list is
+    one), and if a number becomes an input.
 
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
 
-    A function that can't be captured runs as it is; :func:`explain` says why. So do all
-    but strict ones where the environment has ``PADDLE_CHAINRULES_PROGRAMS=off``.
+    A function that can't be captured runs as it is; :func:`explain` says why. With
+    ``PADDLE_CHAINRULES_PROGRAMS=off`` in the environment all functions do, except
+    strict ones.
 
     Args:
         fn: function of trees of tensors.
         static_argnums: position or positions of arguments that are compared by value,
             and objects that have no value by identity, and go to fn as they are. Other
             arguments' leaves that are neither tensors nor numbers are compared so, too.
-        strict: raise an error where the function can't be captured.
+        strict: raise an error if the function can't be captured.
         static_argnames: the same by name. An argument that fn has by name is static
             however it is given, by position or by keyword.
 
     Returns:
-        A function that gives the same. Results are on the caller's graph where fn's
-        are.
+        A function with the same results. They are on the caller's graph where fn's are.
 
     Raises:
-        CaptureError: from a call, where ``strict``.
+        CaptureError: from a call, if ``strict``.
 
     Examples:
         >>> import paddle
@@ -114,13 +114,13 @@ def _earlier(fn: Any) -> dict[Any, Any]:
 def make_program(
     fn: Callable[..., Any], static_argnums: Sequence[int] = ()
 ) -> Callable[..., Program]:
-    """A function that gives the program of ``fn(*args)``, to be read.
+    """Return a function that gives the program of ``fn(*args)``, to be read.
 
-    Like ``jax.make_jaxpr``. Printed, a program is a line an operator, with the place in
-    the code where it came from; ``.python()`` is the source that runs.
+    It is like ``jax.make_jaxpr``. A printed program has a line for each operator, with
+    its place in the code; ``.python()`` is the source that runs.
 
     Raises:
-        CaptureError: from a call, where the function can't be captured.
+        CaptureError: from a call, if the function can't be captured.
 
     Examples:
         >>> import paddle

@@ -150,7 +150,7 @@ class CSR:
         return len(self.crows) - 1
 
     def __getitem__(self, rows: slice) -> CSR:
-        """Consecutive rows."""
+        """Return consecutive rows."""
         if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise TypeError(
                 f"rows of a CSR are taken by a slice of step 1, got [{rows!r}]; use "
@@ -164,20 +164,16 @@ class CSR:
         return CSR(crows, self.cols[first:last], values, (stop - start, self.shape[1]))
 
     def with_values(self, values: Tensor | None) -> CSR:
-        """The same pattern with other values, or none."""
+        """Return the same pattern with other values, or none."""
         return CSR(self.crows, self.cols, values, self.shape)
 
     def astype(self, dtype: Any) -> CSR:
-        """The same with values of another dtype."""
+        """Return the same with values of another dtype."""
         values = None if self.values is None else self.values.astype(dtype)
         return self.with_values(values)
 
     def to_dense(self, dtype: Any = None) -> Tensor:
-        """The matrix as a tensor of shape [n, d].
-
-        Args:
-            dtype: of a bare pattern; float32 when None.
-        """
+        """Return the matrix as a tensor of shape [n, d]."""
         rows = row_of_each(self.crows, self.cols)
         values = self.values
         if values is None:
@@ -190,12 +186,7 @@ class CSR:
         return found
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        """The product with a tensor of shape [d, h], or [d].
-
-        Raises:
-            TypeError: what is no tensor, or of another dtype.
-            ValueError: another shape.
-        """
+        """Return the product with a tensor of shape [d, h], or [d]."""
         n, d = self.shape
         if not isinstance(dense, Tensor):
             raise TypeError(
@@ -309,7 +300,7 @@ def _parts(x: CSR) -> tuple[Any, Any, Any]:
 
 
 def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
-    """One of any parts, unchecked."""
+    """Make one of any parts, unchecked."""
     place()
     return _of_parts(features, (crows, cols, values))
 
@@ -345,7 +336,7 @@ def _matmul(*args: Any, **kwargs: Any) -> Tensor:
 
 @taken_by(CSR, F.linear)
 def linear(x: CSR, weight: Tensor, bias: Any = None, name: Any = None) -> Tensor:
-    """``x @ weight + bias``."""
+    """Compute ``x @ weight + bias``."""
     found = x @ weight
     return found if bias is None else found + bias
 

@@ -20,12 +20,12 @@ from .tree import register
 class Packed:
     """Sequences one after another: an argument of layers that work on sequences.
 
-    What works on each element by itself (``Linear``, ``Embedding``, ``LayerNorm``,
-    ``Dropout``, activations, ``+ - * /`` with a tensor of one element's shape or with
-    a Packed of the same offsets) does so without padding. ``LSTM``, ``GRU``,
-    ``SimpleRNN`` and ``MultiHeadAttention``, and with it ``TransformerEncoder``, take
-    it too: they pad within, and give what they give on padded sequences with their
-    lengths or a mask. All else refuses it; see :meth:`map`, :meth:`padded`.
+    Operations on each element by itself (``Linear``, ``Embedding``, ``LayerNorm``,
+    ``Dropout``, activations, ``+ - * /`` with a tensor of one element's shape or with a
+    Packed of the same offsets) need no padding. ``LSTM``, ``GRU``, ``SimpleRNN`` and
+    ``MultiHeadAttention``, and with it ``TransformerEncoder``, take it too. They pad
+    within, and give the same as on padded sequences with their lengths or a mask. All
+    else refuses it; see :meth:`map`, :meth:`padded`.
 
     In a tree of arguments ``values`` is the leaf with a gradient.
 
@@ -33,7 +33,7 @@ class Packed:
         values: the elements of all sequences, of shape [total, ...].
         offsets: where each sequence begins, and where the last ends, int64, of shape
             [n + 1].
-        max_length: of the longest sequence; counted when None.
+        max_length: the length of the longest sequence; counted if None.
 
     Raises:
         TypeError: a part is no tensor, or of another dtype.
@@ -127,7 +127,7 @@ class Packed:
         return len(self.offsets) - 1
 
     def __getitem__(self, rows: int | slice) -> Any:
-        """One sequence as a tensor, or consecutive ones as a Packed."""
+        """Return one sequence as a tensor, or consecutive ones as a Packed."""
         if isinstance(rows, slice) and rows.step in (None, 1):
             start, stop, _ = rows.indices(len(self))
             stop = max(start, stop)
@@ -143,20 +143,11 @@ class Packed:
         return self.values[int(self.offsets[i]) : int(self.offsets[i + 1])]
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> Packed:
-        """A function of elements, ``[total, ...]`` to ``[total, ...]``, on all.
-
-        Raises:
-            ValueError: the function gives another number of elements.
-        """
+        """Apply a function of elements to all: ``[total, ...]`` to ``[total, ...]``."""
         return self.like(fn(self.values))
 
     def like(self, values: Tensor) -> Packed:
-        """One of the same offsets with other elements, as many.
-
-        Raises:
-            TypeError: they are in no tensor.
-            ValueError: they are more or fewer.
-        """
+        """Return one of the same offsets with other elements, as many."""
         if not isinstance(values, Tensor):
             raise TypeError(
                 "the elements of a Packed are a tensor, and a function of them gave "
@@ -170,7 +161,7 @@ class Packed:
         return _of_parts(self.max_length, (values, self.offsets))
 
     def padded(self, value: float = 0.0) -> Tensor:
-        """A tensor of shape [n, max_length, ...] with this value beyond each end."""
+        """Return a tensor of shape [n, max_length, ...], this value beyond each end."""
         value = checked_number("value", value)
         n, t, row = len(self), self.max_length, self.values.shape[1:]
         if not self.values.shape[0]:
@@ -206,11 +197,11 @@ class Packed:
         return found
 
     def last(self) -> Tensor:
-        """The last element of each sequence; zero of one without elements."""
+        """Return the last element of each sequence; zero if it has no elements."""
         return self._at(self.offsets[1:] - 1)
 
     def first(self) -> Tensor:
-        """The first element of each sequence; zero of one without elements."""
+        """Return the first element of each sequence; zero if it has no elements."""
         return self._at(self.offsets[:-1])
 
     def _at(self, index: Tensor) -> Tensor:
@@ -310,7 +301,7 @@ def _parts(x: Packed) -> tuple[Any, Any, Any]:
 
 
 def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
-    """One of any parts, unchecked."""
+    """Make one of any parts, unchecked."""
     place()
     return _of_parts(max_length, (values, offsets))
 

@@ -37,7 +37,7 @@ from .carry import (
 def while_loop(
     condition: Callable[[Tree], Any], body: Callable[[Tree], Tree], init: Tree
 ) -> Tree:
-    """``init`` after ``body(value)`` for as long as ``condition(value)``.
+    """Apply ``body(value)`` to ``init`` for as long as ``condition(value)`` holds.
 
     Raises:
         CaptureError: within another program, which is a straight line.
@@ -97,10 +97,11 @@ def cond(
     Under :func:`vmap` a predicate of each sample chooses for it.
 
     Args:
-        predicate: a tensor of one element, or what Python takes for a truth.
+        predicate: a tensor of one element, or any value that Python takes as a truth
+            value.
         true_fn: gives a tree of tensors and numbers.
-        false_fn: likewise, of the same nesting, shapes and dtypes.
-        operands: what the chosen function is given. Both may close over tensors.
+        false_fn: gives the same, with equal nesting, shapes and dtypes.
+        operands: the arguments of the chosen function. Both may close over tensors.
 
     Raises:
         ValueError: the predicate has several elements; or, within a program, the

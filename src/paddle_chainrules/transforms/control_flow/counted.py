@@ -17,11 +17,12 @@ from .scan import scan
 def fori_loop(
     lower: int, upper: int, body: Callable[[Tensor, Tree], Tree], init: Tree
 ) -> Tree:
-    """``init`` after ``body(i, value)`` for each ``i`` from lower to below upper.
+    """Apply ``body(i, value)`` to ``init`` for each ``i`` from lower to below upper.
 
     Args:
-        body: from an integer, a tensor, and a value to the next, of the same nesting,
-            shapes and dtypes. Of ``jit(body)`` the program is kept from call to call.
+        body: a function from an integer, a tensor, and a value to the next value, of
+            the same nesting, shapes and dtypes. The program of ``jit(body)`` is kept
+            from call to call.
 
     Raises:
         ValueError: as :func:`scan`; or there are 2**31 steps, or more.

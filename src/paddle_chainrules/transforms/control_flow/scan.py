@@ -65,31 +65,33 @@ def scan(
     on_step: Report | None = None,
     every: int = 1,
 ) -> tuple[Tree, Tree]:
-    """The carry after many steps, and what each of them gave, as ``jax.lax.scan``.
+    """Return the carry after many steps and each step's result, as ``jax.lax.scan``.
 
-    Each call captures the step anew, so that what Python holds is as it is then. Of
-    ``jit(step)`` the program is kept from call to call.
+    Each call captures the step anew, with the values that Python's objects have then.
+    The program of ``jit(step)`` is kept from call to call.
 
     Args:
-        step: from a carry and a part of ``xs`` to the next carry, of the same nesting,
-            shapes and dtypes, and a tree of tensors; as :func:`.jit.jit` takes it.
+        step: a function from a carry and a part of ``xs`` to the next carry, of the
+            same nesting, shapes and dtypes, and a tree of tensors; as :func:`.jit.jit`
+            takes it.
         carry: a tree of tensors and numbers, which become tensors.
-        xs: a tree of tensors, each of which has a part for each step along its first
-            axis; None where a step is given None.
-        length: how many steps; that of ``xs`` where None.
-        reverse: whether steps go from the last part of ``xs`` to the first; what each
-            gives stands where its part does.
+        xs: a tree of tensors, each with a part for each step along its first axis; None
+            if steps are given None.
+        length: how many steps; the length of ``xs`` if None.
+        reverse: whether steps go from the last part of ``xs`` to the first; each result
+            stands where its part does.
         on_step: called after each ``every`` steps, and after the last, with the number
-            of steps so far, the carry, and what the last step gave, all of them the
-            caller's. An error or an interrupt ends the loop; what was reported stays.
+            of steps so far, the carry, and the last step's result, all of them the
+            caller's. An error or an interrupt ends the loop; reported values stay.
         every: how many steps there are between two reports.
 
     Returns:
-        The last carry; and what the steps gave, tensors with an axis of steps first.
+        The last carry; and the steps' results, tensors with an axis of steps first.
 
     Raises:
-        ValueError: the carry of a step is nested or shaped otherwise, it gives what is
-            no tensor, number or None, or the numbers of steps differ.
+        ValueError: the carry of a step is nested or shaped otherwise, a step gives
+            something other than tensors, numbers and None, or the numbers of steps
+            differ.
         NotImplementedError: ``on_step`` within another program or derivative, of which
             each call would have to report, also where a step reads what requires
             gradients; or a step writes into what it is given.

@@ -21,10 +21,10 @@ from .vjp import vjp
 
 
 def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
-    """Hessian-vector product of a scalar function, nested as ``x``.
+    """Return a scalar function's Hessian-vector product, nested as ``x``.
 
     Like ``jax.jvp(jax.grad(fn), ...)``, by reverse mode twice; the Hessian itself is
-    never formed. The product is zero where the gradient does not depend on x.
+    never formed. The product is zero if the gradient does not depend on x.
 
     Args:
         fn: function of one argument, with a tensor of one element as its value.
@@ -77,7 +77,7 @@ def hessian(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the second derivatives of the scalar ``fn(*args)``.
+    """Return a function that gives the second derivatives of the scalar ``fn(*args)``.
 
     Like ``jax.hessian`` and ``torch.func.hessian``: the Jacobian of the gradient, one
     gradient and then one pullback of it per element of the arguments.
@@ -90,8 +90,8 @@ def hessian(
 
     Returns:
         ``h(*args, **kwargs)``: [*x.shape, *x.shape] for one tensor x; nested as the
-        arguments twice where they are trees or several. It is zero where the gradient
-        does not depend on an argument.
+        arguments twice where they are trees or several. It is zero if the gradient does
+        not depend on an argument.
 
     Raises:
         TypeError: argnums is no int or sequence of ints; from the returned function,

@@ -25,17 +25,17 @@ from .vjp import vjp
 def jacobian(
     fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool = False
 ) -> Jacobian:
-    """The matrix of first derivatives, a row at a time when it is asked for.
+    """Return the matrix of first derivatives, computed row by row when asked for.
 
-    Like ``paddle.autograd.jacobian``, of shapes of any dimension, without touching the
-    caller's tensors, and in forward mode where there are far fewer inputs than outputs.
+    It is like ``paddle.autograd.jacobian``, for shapes of any dimension. It does not
+    touch the caller's tensors, and uses forward mode if there are far fewer inputs than
+    outputs.
 
     Args:
         fn: function of one tensor to one tensor.
-        x: where.
+        x: the tensor at which to differentiate.
         batched: the first dimension of x and of the value counts samples that do not
-            depend on each other; their Jacobians come side by side, for the price of
-            one.
+            depend on each other; their Jacobians come side by side, in the time of one.
 
     Returns:
         A :class:`Jacobian`.
@@ -157,7 +157,7 @@ def jacrev(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of ``fn(*args)`` by reverse mode.
+    """Return a function that gives the Jacobian of ``fn(*args)`` by reverse mode.
 
     Like ``jax.jacrev`` and ``torch.func.jacrev``: one forward, and one pullback for
     each element of the output, so it suits functions of many inputs and few outputs.
@@ -172,8 +172,8 @@ def jacrev(
     Returns:
         ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
         arguments (a tuple where argnums is a sequence), of shape [*output, *argument]:
-        zero where the output does not depend on the argument, None where one of them
-        is no floating tensor. That of a real output by a complex argument is complex,
+        zero if the output does not depend on the argument, None if one of them is no
+        floating tensor. The Jacobian of a real output by a complex argument is complex,
         as a gradient is.
 
     Raises:
@@ -230,7 +230,7 @@ def jacfwd(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of ``fn(*args)`` by forward mode.
+    """Return a function that gives the Jacobian of ``fn(*args)`` by forward mode.
 
     Like ``jax.jacfwd`` and ``torch.func.jacfwd``: one forward, and one direction for
     each element of the arguments, so it suits functions of few inputs and many

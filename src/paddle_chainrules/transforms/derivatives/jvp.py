@@ -56,11 +56,11 @@ def jvp(
     tangents: Sequence[Tree],
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
-    """Value and Jacobian-vector product: ``(fn(*primals), its derivative along)``.
+    """Return value and Jacobian-vector product: ``(fn(*primals), its derivative)``.
 
-    Like ``jax.jvp``, but by reverse mode twice, since Paddle has no forward mode; in a
-    program what is not needed of that is left out. Where Paddle's kernels end it is
-    taken by a program.
+    It is like ``jax.jvp``, but by reverse mode twice, since Paddle has no forward mode.
+    A program leaves out what is not needed of that. If Paddle has no kernel for it, a
+    program takes the derivative.
 
     Args:
         fn: function of tensors; it may return a tensor or a tree of them.
@@ -69,9 +69,9 @@ def jvp(
         has_aux: fn returns ``(output, aux)``; aux is passed on, not differentiated.
 
     Returns:
-        The value, and the derivative nested as it is: zero where the value does not
-        depend on the primals, None where it is no floating tensor. With ``has_aux``
-        aux is the third.
+        The value, and the derivative nested as it is: zero if the value does not depend
+        on the primals, None if it is no floating tensor. With ``has_aux`` aux is the
+        third.
 
     Raises:
         ValueError: a tangent of another structure or shape.
@@ -129,7 +129,7 @@ def linearize(fn: Function[Any], *primals: Tree, has_aux: bool) -> tuple[Any, ..
 def linearize(
     fn: Function[Any], *primals: Tree, has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """``(fn(*primals), pushforward)``: one forward, then any number of directions.
+    """Return ``(fn(*primals), pushforward)``: one forward, then many directions.
 
     Like ``jax.linearize``: ``pushforward(*tangents)`` is the derivative of
     :func:`jvp` at the same primals. With ``has_aux`` aux is the third.

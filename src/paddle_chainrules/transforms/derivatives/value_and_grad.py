@@ -42,11 +42,11 @@ def value_and_grad(
 def value_and_grad(
     fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives the scalar ``fn(*args)`` and its gradient.
+    """Return a function that gives the scalar ``fn(*args)`` and its gradient.
 
     Like ``jax.value_and_grad``: arguments are trees, gradients are nested as the
-    arguments, and nothing of the caller's is changed. The gradient is zero with respect
-    to what the loss does not depend on.
+    arguments, and nothing of the caller's is changed. The gradient with respect to an
+    argument that the loss does not depend on is zero.
 
     Args:
         fn: function whose (first) result is a tensor of one element.
@@ -55,8 +55,8 @@ def value_and_grad(
         has_aux: fn returns ``(loss, aux)``; the value is then that pair.
 
     Returns:
-        ``g(*args, **kwargs) -> (value, grads)``; grads is one tree where argnums is an
-        int, a tuple of trees where it is a sequence.
+        ``g(*args, **kwargs) -> (value, grads)``; grads is one tree if argnums is an
+        int, a tuple of trees if it is a sequence.
 
     Raises:
         TypeError: argnums is no int or sequence of ints; from the returned function,
@@ -112,10 +112,10 @@ def grad(
 def grad(
     fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of the scalar ``fn(*args)``.
+    """Return a function that gives the gradient of the scalar ``fn(*args)``.
 
-    As :func:`value_and_grad` without the value; ``(grads, aux)`` with ``has_aux``. Like
-    ``jax.grad`` and ``torch.func.grad``.
+    It does as :func:`value_and_grad`, without the value; with ``has_aux`` it gives
+    ``(grads, aux)``. It is like ``jax.grad`` and ``torch.func.grad``.
 
     Examples:
         >>> import paddle

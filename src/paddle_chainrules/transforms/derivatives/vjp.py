@@ -120,11 +120,11 @@ def vjp(  # type: ignore[misc]  # mypy takes no star for many
     ``.grad``, no change of ``stop_gradient``), and counts one tensor handed in twice
     as two inputs.
 
-    It may stand inside any other transform: results and gradients stay differentiable
-    by whatever an enclosing one differentiates by, passed or closed over, and by
-    tensors of the caller's that require gradients (``stop_gradient=False``), as far as
-    Paddle's kernels go; beyond, it is differentiating once more that raises. From
-    anything else they are cut off.
+    It may stand inside any other transform. Results and gradients stay differentiable
+    with respect to all that an enclosing transform differentiates by, passed or closed
+    over, and to tensors of the caller's that require gradients
+    (``stop_gradient=False``). Where Paddle's kernels end, differentiating once more
+    raises. From anything else the results are cut off.
 
     Args:
         fn: function of tensors; it may return a tensor or a tree of them.
@@ -134,8 +134,8 @@ def vjp(  # type: ignore[misc]  # mypy takes no star for many
 
     Returns:
         ``(output, pullback)``, with aux as a third where asked. ``pullback(cotangent)``
-        gives a tuple, one entry per primal, nested as the primal: zeros where the
-        output does not depend on it, None where it has no derivative.
+        gives a tuple, one entry per primal, nested as the primal: zeros if the output
+        does not depend on it, None if it has no derivative.
 
     Examples:
         >>> import paddle
