@@ -22,7 +22,7 @@ class Chain(NamedTuple):
 
 
 def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
-    """The chain that a layer is, or None where it is anything else.
+    """Return a layer as a chain, or None if it is anything else.
 
     It is one when it is a Linear, or a Sequential of Linear layers with the same
     activation between every two, all of them Paddle's own classes with their default

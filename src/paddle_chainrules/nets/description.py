@@ -48,7 +48,7 @@ class Description:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines, their cells in columns."""
+    """Return rows as lines, their cells in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()

@@ -122,7 +122,7 @@ class FCNet(Net):
     )
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Fresh parameters: Xavier-uniform weights, zero biases.
+        """Return fresh parameters: Xavier-uniform weights, zero biases.
 
         The same seed gives the same numbers everywhere; no global random state is
         read or changed. On Paddle's current device.

@@ -251,7 +251,7 @@ def _npy_header(content: bytes) -> tuple[int, tuple[int, ...], bool, Any]:
 
 @contextmanager
 def _corrupt_where_it_fails(path: Path) -> Iterator[None]:
-    """A library's errors at a corrupt file, which are of many kinds, as one of ours."""
+    """Raise a library's errors at a corrupt file, of many kinds, as one of ours."""
     try:
         yield
     except Exception as error:
@@ -310,7 +310,7 @@ def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
 
 
 def _most_bytes(spec: ParamSpec) -> int:
-    """More than a file of a net's parameters has, with 100 kB for metadata."""
+    """Return more bytes than a net's parameters take in a file, 100 kB for metadata."""
     wanted = _wanted(spec)
     return 100_000 + sum(w.size + HEADER_BYTES + 12 * len(w.name) for w in wanted)
 

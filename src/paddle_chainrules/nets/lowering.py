@@ -60,7 +60,7 @@ Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 def lowered(
     net: Net, params: dict[str, Tensor], row: Sequence[Any], arguments: Arguments
 ) -> Lowered:
-    """A net's call as functions of Julia's, for arguments of these dtypes and shapes.
+    """Return a net's call as Julia's functions, for these dtypes and shapes.
 
     Args:
         row: leaves of the arguments, in the order of Julia's inputs.
@@ -95,7 +95,7 @@ class _Call:
         self._count = 0 if first is None else first.shape[0]
 
     def of_any_number(self) -> Lowered | None:
-        """For any number of samples; None where it can't be."""
+        """Return functions for any number of samples, or None."""
         counts = self._counts() if self._count else []
         if len(counts) < 3:
             return None
@@ -113,7 +113,7 @@ class _Call:
         return Lowered(value, there, back, 0, each[0].why)
 
     def _counts(self) -> list[int]:
-        """Three numbers of samples that are no sizes of the call's, if there are."""
+        """Return three numbers of samples that are no sizes of the call, if any are."""
         tensors = [t for t in self._leaves if isinstance(t, Tensor)]
         taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
         few, many = (
@@ -124,11 +124,11 @@ class _Call:
         return [*few[:2], *([n for n in many if n <= fitting] or many[-1:])[:1]]
 
     def of_one_number(self) -> Lowered:
-        """For the number of samples that there are."""
+        """Return functions for the number of samples that there are."""
         return self._of(self._leaves, 0)._replace(samples=self._count)
 
     def _resized(self, count: int) -> Iterator[Any]:
-        """The leaves with more or fewer samples, along the first axis of these."""
+        """Yield the leaves with more or fewer samples, along their first axis."""
         rows = paddle.arange(count) % self._count
         for leaf in self._leaves:
             moves = _has_samples(leaf) and id(leaf) not in self._held
@@ -176,7 +176,7 @@ class _Call:
 def _with_gradients(
     way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
 ) -> tuple[Function, Function]:
-    """The functions there and back."""
+    """Return the functions of the forward and backward pass."""
     outputs, ways = way.there.count, without_repeated(way.there.apart, goes_into)
 
     def in_three(names: list[str]) -> Any:
@@ -210,7 +210,7 @@ def _label(tensor: Tensor) -> str:
 
 
 def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
-    """One function for any number of samples, of three."""
+    """Join three functions to one for any number of samples."""
     found = [one for one in each if one is not None]
     if len(found) < len(each):
         return None

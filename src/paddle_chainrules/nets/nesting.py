@@ -37,7 +37,7 @@ class Nesting:
         return args, kwargs
 
     def in_a_row(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Gradients of the arguments' leaves, None for buffers and seed."""
+        """Return gradients of the arguments' leaves, None for buffers and seed."""
         row: list[Tensor | None] = [None] * len(self._order)
         for i, grad in zip(self._back, grads, strict=True):
             row[i] = grad

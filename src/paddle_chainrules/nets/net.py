@@ -75,7 +75,7 @@ class Net(abc.ABC):
 
     @abc.abstractmethod
     def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
-        """The net's formula on checked parameters."""
+        """Return the net's formula on checked parameters."""
 
     @abc.abstractmethod
     def in_dtype(self, dtype: str) -> Net:
@@ -104,7 +104,7 @@ class Net(abc.ABC):
         return "It runs as Paddle runs it."
 
     def _formula(self) -> str:
-        """The net in a line."""
+        """Return the net's formula in a line."""
         if self.chain is None:
             return f"y = {type(self).__name__}(...)"
         return chain_formula(self.chain.activation, len(self.spec.names) // 2)
@@ -229,7 +229,7 @@ class Net(abc.ABC):
 
     @property
     def dispatch_cache(self) -> DispatchCache | None:
-        """Calls that go straight to their programs, where there are programs."""
+        """The calls that go straight to their programs; None without programs."""
         return self._programs.cache if self._programs else None
 
     @property
@@ -289,9 +289,9 @@ class Net(abc.ABC):
         constants: dict[str, Any],
         has_aux: bool = False,
     ) -> tuple[Any, ...]:
-        """The same; ``constants`` are keyword arguments of :meth:`_apply` alone.
+        """Do as :meth:`recorded`; ``constants`` are for :meth:`_apply` alone.
 
-        With ``has_aux`` what the formula gives beside the output is the third.
+        With ``has_aux`` the third result is what the formula gives beside the output.
         """
         programs, plain = self._programs, not (kwargs or constants)
         if programs and plain and (again := programs.cache.pullback(params, args)):

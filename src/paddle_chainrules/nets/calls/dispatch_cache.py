@@ -33,14 +33,14 @@ class Structure(NamedTuple):
     buffers: Any
 
     def nested(self, outputs: list[Any]) -> Any:
-        """The output, and with buffers the pair of it and of these."""
+        """Return the output; with buffers, the pair of output and buffers."""
         if self.buffers is None and self.output is ONE_LEAF:
             return outputs[0]
         value, buffers = self.parts(outputs)
         return value if self.buffers is None else (value, buffers)
 
     def parts(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
-        """The output, and buffers or None."""
+        """Return the output, and buffers or None."""
         value = self.output.unflatten(outputs[: self.number])
         if self.buffers is None:
             return value, None
@@ -67,7 +67,7 @@ class DispatchCache:
     def keep_way(
         self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
-        """The same with the way back."""
+        """Have this program serve calls like this one, with a backward pass."""
         self._keep(self._ways, inputs, CachedWay(inputs, programs, recording))
 
     def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
@@ -80,14 +80,14 @@ class DispatchCache:
             keep(known, key, found)
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The output, alone in a tuple; None for a call like none before."""
+        """Return the output, alone in a tuple; None for a call of a new kind."""
         known, leaves = self.value(params, args)
         return None if known is None else known.value(leaves, True)
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, CachedPullback] | None:
-        """Output and pullback; None for a call like none before."""
+        """Return output and pullback; None for a call of a new kind."""
         known, leaves = self.way(params, args)
         return None if known is None else known.pullback(leaves)
 
@@ -101,7 +101,7 @@ class DispatchCache:
     def way(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[CachedWay | None, list[Tensor]]:
-        """The same with the way back."""
+        """Return the program kept for calls like this one, with the backward pass."""
         key, leaves = self._key_and_leaves(params, args)
         return self._ways.get(key), leaves
 
@@ -152,7 +152,7 @@ class CachedValue:
     def value(
         self, leaves: list[Tensor], trusts: bool = False
     ) -> tuple[Any, ...] | None:
-        """The output, alone in a tuple; None where the program serves no more.
+        """Return the output, alone in a tuple; None if the program no longer serves.
 
         Args:
             trusts: whether the leaves' shapes and dtypes were looked at.
@@ -197,15 +197,11 @@ class CachedWay:
             self.back = program if all(has) else None
 
     def part(self, asked: tuple[bool, ...]) -> Program:
-        """To those gradients alone that are asked for, where there is :attr:`back`."""
+        """Return the program for those gradients alone that are asked for."""
         return self.way.there.back(asked, (True,))[0]
 
     def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
-        """Outputs, and what the way back needs; None where programs serve no more.
-
-        Args:
-            trusts: whether the leaves' shapes and dtypes were looked at.
-        """
+        """Return outputs and saved tensors; None if programs no longer serve."""
         if self.way.is_stale():
             return None
         try:
@@ -214,12 +210,12 @@ class CachedWay:
             return None
 
     def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> CachedPullback:
-        """The pullback of a call that has made this."""
+        """Return the pullback of a call that has made this."""
         recording = self._programs.recording(self.way, leaves, leaves, made)
         return CachedPullback(self, recording)
 
     def pullback(self, leaves: list[Tensor]) -> tuple[Any, CachedPullback] | None:
-        """Output and pullback; None where the programs serve no more.
+        """Return output and pullback; None if the programs no longer serve.
 
         The leaves' shapes and dtypes were looked at.
         """
@@ -239,7 +235,7 @@ class CachedPullback(RecordedPullback):
         self._form, self._known, self._recording = known.form, known, recording
 
     def _straight(self, cotangent: Tree) -> list[Tensor] | None:
-        """All gradients; None where the cotangent is to be looked at closer."""
+        """Return all gradients; None if the cotangent needs a closer look."""
         known = self._known
         if (
             known.back is None

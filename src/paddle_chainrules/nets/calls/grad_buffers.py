@@ -95,7 +95,7 @@ def _check_overlap(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """First address, and one past the last."""
+    """Return the first address, and the one past the last."""
     entries = 1 + sum(
         (n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True)
     )

@@ -70,7 +70,10 @@ class Inputs:
         return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Parameters as a dict, arguments and keyword arguments, of other leaves."""
+        """Return the parameters, arguments and keyword arguments with other leaves.
+
+        Parameters are in a dict.
+        """
         if self.order is None:
             values = self._spec.unflatten(leaves[0])
         elif leaves is self.leaves:

@@ -28,12 +28,15 @@ CALLS_BEFORE_PROGRAM = 3
 
 
 def of_paddles_own(net: Any) -> NetPrograms | None:
-    """Those of a net of Paddle's code alone, if programs are on."""
+    """Return the programs of a net made of Paddle's code alone, if programs are on."""
     return NetPrograms(net, CALLS_BEFORE_PROGRAM, ANY) if programs_are_on() else None
 
 
 def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
-    """Those of a net that was made with ``jit``; by default of Paddle's code alone."""
+    """Return the programs of a net that was made with ``jit``.
+
+    By default there are some for a net made of Paddle's code alone.
+    """
     if jit is None:
         return of_paddles_own(net) if is_own else None
     most = ANY if is_own else 0
@@ -42,7 +45,7 @@ def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
 
 
 def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
-    """Those of a net that differentiates another, which has these."""
+    """Return the programs of a net that differentiates another, which has these."""
     return programs and NetPrograms(net, most=programs.most)
 
 
@@ -80,7 +83,7 @@ class NetPrograms:
         return "It will run as a program."
 
     def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
-        """The net's result, alone in a tuple; an empty one where no program serves."""
+        """Return the net's result, alone in a tuple; () if no program serves."""
         if not self._serves():
             return ()
         try:
@@ -97,7 +100,7 @@ class NetPrograms:
     def record(
         self, inputs: Inputs, constants: dict[str, Any]
     ) -> tuple[Any, Any, Any, ProgramRecording] | None:
-        """Output, buffers, how the output is nested, and the way back."""
+        """Return output, buffers, how the output is nested, and the recording."""
         if (
             not self._serves()
             or watched()
@@ -116,7 +119,7 @@ class NetPrograms:
         return (*structure.parts(outputs), structure.output, recording)
 
     def value(self, inputs: Inputs) -> tuple[OfValue, list[Any]]:
-        """The program of calls like this one, and the leaves that it takes.
+        """Return the program of calls like this one, and the leaves that it takes.
 
         Raises:
             CaptureError: there is none.
@@ -125,7 +128,7 @@ class NetPrograms:
         return found_value(programs, leaves)[0], leaves
 
     def way(self, inputs: Inputs) -> tuple[Way, list[Any]]:
-        """The same of the way there and back.
+        """Return the program with its backward pass, and the leaves that it takes.
 
         Raises:
             CaptureError: there is none.
@@ -162,7 +165,7 @@ class NetPrograms:
     def _of(
         self, inputs: Inputs, constants: dict[str, Any]
     ) -> tuple[ProgramCache, list[Any]]:
-        """Programs, and the leaves that they take: the inputs', then buffers."""
+        """Return programs, and the leaves that they take: the inputs', then buffers."""
         names = _buffer_names(constants)
         key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
         programs = self._made.get(key)
@@ -181,7 +184,7 @@ def _buffer_names(constants: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _leaves(inputs: Inputs, constants: dict[str, Any]) -> list[Any]:
-    """Those of the inputs, and buffers where they are given."""
+    """Return the inputs' leaves, and buffers if they are given."""
     buffers: dict[str, Tensor] | None = constants.get("_buffers")
     return inputs.leaves if not buffers else [*inputs.leaves, *buffers.values()]
 

@@ -54,7 +54,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         accumulate: bool = False,
         sparse: Wrt | bool = False,
     ) -> tuple[Tree, ...]:
-        """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
+        """Return ``(grad_params, grad_args)``, nested as the inputs.
 
         A third, ``grad_kwargs``, comes where it is asked for.
 
@@ -207,7 +207,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         ]
 
     def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
-        """Gradients in a row, nested as parameters and arguments."""
+        """Return gradients in a row, nested as parameters and arguments."""
         form = self._form
         count = form.param_leaves
         if form.order is None:
@@ -250,7 +250,7 @@ def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
 
 
 def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
-    """Buffers for one argument in a row, None where none is given."""
+    """Return buffers for one argument in a row; None if none is given."""
     if part is None:
         return [None] * int(structure.num_leaves)
     leaves, found = flatten_tree(part)
@@ -285,7 +285,7 @@ class RecordedPullback(NetPullback[Any]):
         flags: Sequence[bool] | None,
         sparse: Sequence[int] = (),
     ) -> list[Any]:
-        """One for each flag, or of the parameters and arguments."""
+        """Return one flag for each gradient, or of the parameters and arguments."""
         form, recording = self._form, self._recording
         count = form.param_leaves + form.args.num_leaves
         if flags is None and len(recording.leaves) == count:
@@ -315,7 +315,7 @@ class RecordedPullback(NetPullback[Any]):
         params: Flags,
         args: bool,
     ) -> list[Tensor | None]:
-        """Gradients in a row: of the parameters, then of all arguments' leaves.
+        """Return gradients in a row: of the parameters, then of all arguments' leaves.
 
         More cotangents than the output has leaves are left out.
         """

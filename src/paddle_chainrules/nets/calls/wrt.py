@@ -68,7 +68,7 @@ def needs_grad(
 
 
 def items_of(wrt: Wrt) -> Collection[Item]:
-    """One item, or several."""
+    """Return items in a row, of one item or several."""
     several = isinstance(wrt, list | tuple | set)
     found = cast("Collection[Item]", wrt if several else (wrt,))
     for item in found:
@@ -82,7 +82,7 @@ def items_of(wrt: Wrt) -> Collection[Item]:
 
 
 def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
-    """The names that an item selects; ``what`` it is an item of, for errors."""
+    """Return the names that an item selects; errors call its kind ``what``."""
     if item == "params":
         return names
     if callable(item):
@@ -109,5 +109,5 @@ Flags = bool | tuple[bool, ...]
 
 
 def each(flags: Flags, count: int) -> tuple[bool, ...]:
-    """The same for each of so many parameters."""
+    """Return the same for each of so many parameters."""
     return flags if isinstance(flags, tuple) else (flags,) * count

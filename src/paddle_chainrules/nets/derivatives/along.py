@@ -74,7 +74,7 @@ class InARow(Derived):
         return any(row[i] is not None for i in self._sources)
 
     def _apart(self, row: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The row without what random numbers are drawn from, and that."""
+        """Return the row without the sources of random numbers, and the source."""
         if not self.is_seeded(row):
             return row, {}
         rest = (None if i in self._sources else leaf for i, leaf in enumerate(row))
@@ -91,7 +91,7 @@ class InARow(Derived):
     def _of_row(
         self, params: dict[str, Tensor], row: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        """The output, and the layer's new buffers in a list, if there are any.
+        """Return the output, and the layer's new buffers in a list, if there are any.
 
         Random numbers are whatever is drawn.
         """
@@ -104,7 +104,7 @@ class InARow(Derived):
     def _output(
         self, params: dict[str, Tensor], leaves: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        """The same of the other net."""
+        """Return the output of the other net."""
         if isinstance(self._net, InARow):
             return self._net._of_row(params, leaves)
         args, kwargs = self._arguments(leaves)
@@ -159,7 +159,7 @@ class VJP(InARow):
         directions: Sequence[Tensor | None],
         number: int,
     ) -> tuple[list[Any], list[list[Any]]]:
-        """The gradients, and their derivatives along so many directions.
+        """Return the gradients, and their derivatives along so many directions.
 
         Of <y, c> along (x', c') these are the gradients of <y', c> + <y, c'>, which
         takes reverse mode twice: second derivatives are symmetric.

@@ -29,11 +29,14 @@ class Column(NamedTuple):
         return tensor[..., self.at : self.at + 1]
 
     def within(self, tree: Tree) -> Any:
-        """The whole tensor that it is in."""
+        """Return the whole tensor that it is in."""
         return tree if self.key is None else tree[self.key]
 
     def direction(self, tree: Tree) -> Tensor:
-        """Ones in this column, zeros beside it; one row where it is one of several."""
+        """Return the direction of this column: ones in it, zeros beside it.
+
+        It is one row if the column is one of several.
+        """
         tensor = self.within(tree)
         if self.at is None:
             return paddle.ones_like(tensor)
@@ -43,7 +46,7 @@ class Column(NamedTuple):
 
 
 def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
-    """The column that a name stands for: a key, an index, or both in a tuple.
+    """Return the column that a name stands for: a key, an index, or both in a tuple.
 
     Args:
         what: the tree, in errors.
@@ -85,7 +88,10 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
 
 
 def each_apart(tree: Tree) -> Tree:
-    """The tree with copies where a tensor is in it twice, each place then its own."""
+    """Return the tree with copies of tensors that are in it twice.
+
+    So each place has a tensor of its own.
+    """
     tensors, filled = tensors_of(tree)
     first: dict[int, int] = {}
     places = [first.setdefault(id(x), i) for i, x in enumerate(tensors)]
@@ -95,7 +101,7 @@ def each_apart(tree: Tree) -> Tree:
 
 
 def tensors_of(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
-    """The tensors in a tree, and the tree with others in their places."""
+    """Return the tensors in a tree, and the tree with others in their places."""
     leaves, spec = flatten_tree(tree)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 

@@ -15,7 +15,7 @@ from ..net import Net
 
 
 def run_kept(net: Any, key: Any, fn: Callable[..., Any], params: Any, *at: Any) -> Any:
-    """``fn(params, *at)`` as a program, kept where the net's own calls are programs."""
+    """Run ``fn(params, *at)`` as a program, kept if the net's calls are programs."""
     args = params, *at
     if any(x.size == 0 for x in _tensors(at)):
         return _reaching(fn(*args), _tensors(args))
@@ -33,7 +33,7 @@ def _tensors(tree: Tree) -> list[Tensor]:
 
 
 def _reaching(tree: Tree, leaves: Sequence[Tensor]) -> Tree:
-    """Results without elements, whose gradients by the leaves are zeros.
+    """Return results without elements, whose gradients are zeros.
 
     Paddle's tape has none of a slice of such a tensor.
     """

@@ -92,7 +92,7 @@ class Derivative(Derived):
     def _at(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], params: Any, coords: Any
     ) -> Tree:
-        """The net at other coordinates."""
+        """Return the net at other coordinates."""
         if self._names:
             return self._net.forward(params, *args, **{**kwargs, **coords})
         given = coords if len(args) != 1 else (coords,)

@@ -33,7 +33,7 @@ class Directions:
         return len(self.signs)
 
     def those(self, chosen: np.ndarray, factor: float = 1.0) -> Directions:
-        """Some of them, longer by a factor."""
+        """Return some of the directions, longer by a factor."""
         return Directions(
             self.width,
             self.signs[chosen],
@@ -43,7 +43,7 @@ class Directions:
         )
 
     def matrix(self) -> np.ndarray:
-        """One a row, shape [k, d]."""
+        """Return the directions as rows, of shape [k, d]."""
         if self.rows is not None:
             return self.rows * self.lengths[:, None]
         found = np.zeros((len(self), self.width))
@@ -56,7 +56,7 @@ class Directions:
         return turned.T
 
     def mixed(self, factors: np.ndarray) -> np.ndarray:
-        """``factors @ matrix()``, of shape [n, d]."""
+        """Return ``factors @ matrix()``, of shape [n, d]."""
         if self.rows is not None:
             return (factors * self.lengths) @ self.rows
         found = np.zeros((len(factors), self.width))
@@ -65,7 +65,7 @@ class Directions:
 
 
 def directions(width: int, weights: Any) -> Directions:
-    """Those whose second derivatives sum up to what is asked, none where it is zero."""
+    """Return directions whose second derivatives sum to what is asked; none if zero."""
     ones = np.ones(width)
     if weights is None:
         return Directions(width, ones, ones, np.arange(width))
@@ -107,7 +107,7 @@ def estimated(
     probes: int | None,
     seed: int | None,
 ) -> Directions:
-    """Fewer of them, whose second derivatives have the same sum on average."""
+    """Return fewer directions, with the same sum of second derivatives on average."""
     if estimator not in ESTIMATORS:
         raise ValueError(
             f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}; "
@@ -147,5 +147,5 @@ def estimated(
 
 
 def by_sign(every: Directions) -> Sequence[Directions]:
-    """Those that count positively, and those that count negatively."""
+    """Return directions that count positively, and those that count negatively."""
     return [every.those(every.signs == sign) for sign in (1.0, -1.0)]

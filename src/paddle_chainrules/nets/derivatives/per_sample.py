@@ -36,7 +36,7 @@ class PerSample(InARow):
     def _at(
         self, params: dict[str, Tensor], leaves: Sequence[Any], sample: Sequence[Tensor]
     ) -> list[Any]:
-        """The leaves of the output at one sample, which is a batch of one."""
+        """Return the leaves of the output at one sample, which is a batch of one."""
         given = iter(sample)
         row = [
             next(given).unsqueeze(0) if flag else x

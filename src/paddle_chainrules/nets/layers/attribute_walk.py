@@ -113,7 +113,7 @@ Visit = tuple[str, Any, Any, Any]
 
 
 def walk(root: Any, name: str) -> Iterator[Visit]:
-    """Everything that Python's objects below the root hold, each object once.
+    """Yield everything that Python's objects below the root hold, each object once.
 
     A tuple comes once for each of its places.
     """
@@ -179,7 +179,7 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
 
 
 def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
-    """Attributes, and tensors that it holds in no way that Python shows."""
+    """Yield attributes, and tensors that Python does not show."""
     attributes: list[Any] = []
     held = getattr(owner, "__dict__", None)
     if isinstance(held, dict):
@@ -201,7 +201,7 @@ def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
 
 
 def attributes_of(function: types.FunctionType) -> list[str]:
-    """Names of what somebody has put on it, and not Python for its own use."""
+    """Return names of attributes that a user has put on it, without Python's own."""
     return [name for name in vars(function) if not name.startswith("__")]
 
 

@@ -109,7 +109,7 @@ class FunctionalModule:
             cache.cache_clear()
 
     def attributes(self) -> dict[tuple[str, str], Any]:
-        """All attributes of the layer and those in it, by layer and name."""
+        """Return all attributes of the layer and those in it, by layer and name."""
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
@@ -119,13 +119,13 @@ class FunctionalModule:
         }
 
     def _parameters(self) -> Iterator[tuple[str, Any]]:
-        """Places of parameters by their names, and what stands there."""
+        """Yield names and values of all parameters."""
         for path, layer in self.layer.named_sublayers(include_self=True):
             for name, value in layer._parameters.items():
                 yield f"{path}.{name}" if path else name, value
 
     def made_parameters(self) -> list[str]:
-        """Names of trainable parameters that were not there at first."""
+        """Return names of trainable parameters that were not there at first."""
         return [
             name
             for name, value in self._parameters()
@@ -134,7 +134,7 @@ class FunctionalModule:
         ]
 
     def changed(self) -> set[Place]:
-        """Places that are not what they were: caches, counters, hidden states."""
+        """Return places that have changed: caches, counters, hidden states."""
         now, before = self.attributes(), self._start
         return {
             *(
@@ -174,7 +174,7 @@ _PADDLES = frozenset(vars(paddle.nn.Layer()))
 
 
 def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
-    """Methods that remember their results (``functools.lru_cache``)."""
+    """Yield methods that remember their results (``functools.lru_cache``)."""
     for kind in {kind for part in layer.sublayers(True) for kind in type(part).__mro__}:
         for value in vars(kind).values():
             if callable(getattr(value, "cache_clear", None)):
@@ -184,7 +184,7 @@ def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
 def copied(
     layer: paddle.nn.Layer, tensors: Mapping[str, Tensor], shared: bool = False
 ) -> paddle.nn.Layer:
-    """A deep copy that holds marks in place of the named tensors.
+    """Return a deep copy that holds marks in place of the named tensors.
 
     Every other tensor is copied, or shared. Functions that close over part of the layer
     close over its copy in the copy.
@@ -223,7 +223,7 @@ def derives(layer: paddle.nn.Layer) -> bool:
 
 
 def _own(value: Tensor) -> Tensor:
-    """A copy; of what was computed from parameters with its graph, which shows that."""
+    """Copy a value; one computed from parameters keeps its graph, which shows that."""
     return (value.detach() if value.is_leaf else value).clone()
 
 
@@ -234,7 +234,7 @@ def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
 
 
 def _rebind(root: Any, memo: dict[int, Any]) -> None:
-    """Functions that close over originals, replaced by some that close over copies."""
+    """Replace functions that close over originals with some that close over copies."""
     made: dict[int, Any] = {}
     for path, container, key, value in walk(root, type(root).__name__):
         if not isinstance(value, types.FunctionType | functools.partial):
@@ -252,7 +252,7 @@ def _rebind(root: Any, memo: dict[int, Any]) -> None:
 
 
 def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
-    """A function like it on copies, where it holds any of what was copied."""
+    """Return a function like it on copies, if it holds any of what was copied."""
 
     copies = set(map(id, memo.values()))
 
@@ -352,7 +352,7 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
 
 
 def globals_of(code: types.CodeType) -> set[str]:
-    """Names of the global variables that it reads."""
+    """Return names of the global variables that it reads."""
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
     return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
 
@@ -365,7 +365,7 @@ def keywords_of(function: Any) -> set[str]:
 
 
 def required_arguments(function: Any) -> int:
-    """The number of positional arguments without a default."""
+    """Return the number of positional arguments without a default."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # of an object that Paddle has made of the function

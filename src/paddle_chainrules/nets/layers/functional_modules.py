@@ -36,7 +36,7 @@ class FunctionalModules:
 
     @contextmanager
     def marked(self) -> Iterator[paddle.nn.Layer]:
-        """The layer with marks where its tensors belong, to be copied."""
+        """Give the layer with marks where its tensors belong, to be copied."""
         with self._lock:
             try:
                 self._first.mark()
@@ -45,7 +45,7 @@ class FunctionalModules:
                 self._first.release()
 
     def one(self) -> FunctionalModule:
-        """A functional module that no other call has."""
+        """Return a functional module that no other call has."""
         try:
             return self.free.pop()
         except IndexError:
@@ -96,7 +96,7 @@ class Bound:
         return self
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
-        """The layer's output, in containers of its own where some are put back."""
+        """Return the layer's output, in new containers if some are put back."""
         output = self._module.layer(*args, **kwargs)
         if isinstance(output, Tensor) or not (self._first or self._modules.changed):
             return output

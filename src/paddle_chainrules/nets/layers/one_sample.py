@@ -29,7 +29,7 @@ class OneSample:
     def call(
         self, run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Tree:
-        """``run(args, kwargs)``, or the same for a batch of one without its axis."""
+        """Return ``run(args, kwargs)``, or the same for a batch of one."""
         if (shapes := _vectors(args, kwargs)) is None:
             return run(args, kwargs)
         if shapes in self._known and (found := _tried(run, args, kwargs)):
@@ -48,10 +48,7 @@ class OneSample:
 
 
 def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The lengths of the tensors among the arguments, if all of them are vectors.
-
-    Keyword arguments are samples where none comes by position.
-    """
+    """Return the lengths of the tensors among the arguments, if all are vectors."""
     if args and isinstance(args[0], Tensor) and args[0].ndim != 1:
         return None
     leaves = _leaves(args)
@@ -62,7 +59,7 @@ def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] |
 
 
 def _leaves(tree: Tree) -> list[Any]:
-    """The leaves, among which are whole what holds indices beside values."""
+    """Return the leaves; objects with indices beside values stay whole."""
     return optree.tree_leaves(tree, is_indexed, none_is_leaf=True)
 
 
@@ -92,7 +89,7 @@ def _batched(x: Tensor) -> Tensor:
 
 
 def _alone(y: Tensor) -> Tensor:
-    """A result without the axis of samples, where it has any axis."""
+    """Return a result without the axis of samples, if it has any axis."""
     if y.ndim and y.shape[0] != 1:
         raise ValueError(
             f"a result of a batch of one has shape {list(y.shape)}; give a batch"

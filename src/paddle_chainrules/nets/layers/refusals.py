@@ -40,7 +40,7 @@ class Words:
         return dtype
 
     def size(self, size: Size) -> str:
-        """A shape, with words for what may be any number."""
+        """Return a shape, with words for what may be any number."""
         return f"[{', '.join(map(str, size))}]"
 
     def cast(self, dtype: str, is_complex: bool = False) -> str:
@@ -57,7 +57,7 @@ class Words:
     """Code that reverses the dimensions."""
 
     def what(self, x: Any) -> str:
-        """Any value."""
+        """Name any value in words."""
         if isinstance(x, Tensor):
             return self.tensor(x.shape)
         if x is None:
@@ -137,7 +137,7 @@ class Refusal(NamedTuple):
         return found.pop() if len(found) == 1 else ""
 
     def _size(self, shape: Sequence[int]) -> Size | None:
-        """The size of what it takes, for what has this one; None where unknown."""
+        """Return the size that it takes in place of this one; None if unknown."""
         layer: Any = self.layer
         if isinstance(layer, nn.Linear):
             weight = f"{self.name}.weight" if self.name else "weight"
@@ -208,7 +208,7 @@ def _is_paddles(error: BaseException, frame: FrameType) -> bool:
 
 
 def _held(frames: Sequence[FrameType]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes and dtypes of the parameters of the innermost net."""
+    """Return shapes and dtypes of the parameters of the innermost net."""
     for frame in reversed(frames):
         net = frame.f_locals.get("self")
         if isinstance(net, Net):
@@ -219,7 +219,7 @@ def _held(frames: Sequence[FrameType]) -> dict[str, tuple[tuple[int, ...], str]]
 
 
 def _of_channels(layer: Any, channels: int, rank: int) -> Size:
-    """The size of images, or of samples, with so many channels."""
+    """Return the size of images, or of samples, with so many channels."""
     axes = next((a for k, a in _IMAGES.items() if isinstance(layer, k)), rank - 2)
     if isinstance(layer, nn.BatchNorm1D | nn.InstanceNorm1D):
         axes = int(rank == 3)

@@ -51,7 +51,7 @@ class Contents:
 
 
 def contents_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, Contents]:
-    """All that the layer holds, by paths, but attributes of the layers in it."""
+    """Return all that the layer holds, by paths, but attributes of the layers in it."""
     apart = {
         id(held)
         for part in layer.sublayers(include_self=True)
@@ -72,7 +72,7 @@ _WITHOUT = (*ATOMS, paddle.Tensor, Mark)
 
 
 def _places(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
-    """A path, and what :class:`Contents` is made of."""
+    """Return a path, and the arguments of :class:`Contents`."""
     if isinstance(value, dict | set):
         yield "", value, value.copy, functools.partial(_refill, value)
     elif isinstance(value, list | deque):

@@ -50,7 +50,7 @@ are no hooks."""
 def describe(
     layer: nn.Layer, kept: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """A layer with marks for tensors and what its net keeps, and the tensors in these.
+    """Describe a layer with marks for tensors and what its net keeps; give the tensors.
 
     They are the net's buffers and other constants that the layer holds.
 
@@ -72,7 +72,7 @@ def describe(
 def construct(
     facts: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> tuple[nn.Layer, dict[str, Any]]:
-    """The layer and the rest, with these tensors.
+    """Return the layer and the rest, with these tensors.
 
     Raises:
         ValueError: it tells of none.

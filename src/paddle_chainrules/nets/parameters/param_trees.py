@@ -24,7 +24,7 @@ class ParamTree(tuple[str, ...]):
     def of(
         cls, params: Tree, names: Sequence[str]
     ) -> tuple[ParamTree, dict[str, Any]] | None:
-        """Its structure and its leaves by name; None where these are others."""
+        """Return its structure and its leaves by name; None if the names differ."""
         paths, leaves, structure = optree.tree_flatten_with_path(
             params, none_is_leaf=True
         )
@@ -38,11 +38,11 @@ class ParamTree(tuple[str, ...]):
         return tree, dict(zip(found, leaves, strict=True))
 
     def nested(self, values: Mapping[str, Any]) -> Tree:
-        """Values by name, nested as the tree."""
+        """Return values by name, nested as the tree."""
         return self.structure.unflatten([values[name] for name in self])
 
     def leaves(self, tree: Tree) -> dict[str, Any]:
-        """The leaves of a tree of the same structure by name, None among them.
+        """Return the leaves of a tree of the same structure by name, None among them.
 
         Raises:
             ValueError: it is nested otherwise.

@@ -9,7 +9,7 @@ from paddle import Tensor
 
 
 def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
-    """Names such as ``"2.weight"`` with the numbers replaced by their ranks.
+    """Return names such as ``"2.weight"`` with the numbers replaced by their ranks.
 
     None where there are others, or the numbers do not go up.
     """
@@ -26,7 +26,7 @@ def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
 def aliases(
     layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
 ) -> dict[str, str]:
-    """Every name in the layer's state dict, to the one name used here."""
+    """Return for every name in the layer's state dict the one name used here."""
     first = {id(value): name for name, value in {**params, **buffers}.items()}
     return {
         alias: first[id(value)]
@@ -60,7 +60,7 @@ def placed(
     target: Mapping[str, Tensor],
     names: Sequence[str] | None = None,
 ) -> dict[str, Tensor]:
-    """Copies under the names that they have in ``target``, a state dict to fill.
+    """Return copies under the names that they have in ``target``, a state dict to fill.
 
     Raises:
         ValueError: it has other names, or another shape.
