@@ -202,7 +202,7 @@ def _refuse_indexed(tree: Tree, axes: Sequence[Any]) -> None:
 
 
 def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
-    """The axis of a prefix for each leaf."""
+    """Return the axis of a prefix for each leaf."""
     if axis is None or isinstance(axis, int):
         return [axis] * len(flatten_tree(arg)[0])
     try:
@@ -220,7 +220,7 @@ def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
 
 
 def _checked(axis: Any, leaf: Tensor, what: str) -> int | None:
-    """The axis, from 0 on."""
+    """Check an axis, and return it counted from 0."""
     if axis is None:
         return None
     if isinstance(axis, bool) or not isinstance(axis, int):
@@ -262,7 +262,7 @@ def _in_chunks(
     chunk: int | None,
     randomness: str,
 ) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
-    """The leaves of the results, how they are nested, and which have samples."""
+    """Run in chunks; return result leaves, their nesting, and which have samples."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     many = [
         f for f, leaf in zip(flags, leaves, strict=True) if isinstance(leaf, Tensor)
@@ -313,10 +313,7 @@ def _in_chunks(
 
 
 def _with_draws_apart(program: Program) -> Program:
-    """The program with formulas for what draws and computes at once, as dropout does.
-
-    What they draw depends on no sample.
-    """
+    """Return the program with formulas for what draws and computes at once."""
     given = (*program.inputs, *program.constants)
     with not_listening():
         ops, more = by_formulas(program.ops, given, program.outputs, _draws_within)
@@ -341,7 +338,7 @@ def _placed(
     out_axes: Axes,
     size: int,
 ) -> Any:
-    """The results with their samples where they are to be."""
+    """Return the results with their samples along the asked axes."""
     axes = _spread(out_axes, structure.unflatten(outputs), "out_axes")
     found = []
     for y, axis, is_many in zip(outputs, axes, many, strict=True):

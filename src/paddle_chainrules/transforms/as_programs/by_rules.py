@@ -14,7 +14,7 @@ from ..tape.eager import eagerly
 def called_by_rules(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``fn(*args, **kwargs)``, of trees to a tree; see :func:`..tape.eager.eagerly`."""
+    """Run ``fn(*args, **kwargs)`` on trees by rules; see :mod:`..tape.eager`."""
     if listener() is not None:
         return fn(*args, **kwargs)
     need_tensors(sot.fallback(True))

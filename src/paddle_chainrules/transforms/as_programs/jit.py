@@ -151,7 +151,7 @@ def _one_or_more(given: Any) -> Iterable[Any]:
 
 
 def _static_positions(argnums: Any) -> tuple[int, ...]:
-    """Positions of arguments, of which one may stand alone.
+    """Return positions of arguments; a single one need not be in a sequence.
 
     Raises:
         TypeError: they are no integers.
@@ -168,7 +168,7 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
 
 
 def _static_names(argnames: Any) -> frozenset[str]:
-    """Names of arguments, of which one may stand alone.
+    """Return names of arguments; a single one need not be in a sequence.
 
     Raises:
         TypeError: they are no strings.
@@ -184,7 +184,7 @@ def _static_names(argnames: Any) -> frozenset[str]:
 
 
 def _by_position(fn: Any) -> list[str]:
-    """The names of the arguments that a function takes by position and by name."""
+    """Return the names of arguments that can be given by position and by name."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):  # of a function of C
@@ -198,7 +198,7 @@ def _static(value: Any) -> Any:
 
 
 def _orders(tree: Any) -> Any:
-    """The orders of the keys of all dicts in it, which its structure does not tell."""
+    """Return the orders of all dicts' keys, which its structure does not tell."""
     kind = type(tree)
     if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
         keys = [key if type(key) is str else exactly(key) for key in tree]
@@ -228,7 +228,7 @@ def _places(leaves: list[Any]) -> tuple[int, ...] | None:
 def run_strictly(
     program: Jitted, fn: Callable[..., Any], *args: Any, kept: bool = False
 ) -> Any:
-    """``fn(*args)`` as a program, with the errors of fn where there can be none.
+    """Run ``fn(*args)`` as a program, or raise the errors of fn if there can be none.
 
     Args:
         kept: whether the program will serve other calls.
@@ -318,7 +318,7 @@ class Jitted:
         return self.run(*args, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """A call by the program, whoever listens."""
+        """Run a call by the program, whoever listens."""
         if self._piles is not None:
             self._piles.called()
         try:
@@ -334,7 +334,7 @@ class Jitted:
         return self._piles.listed() if self._piles is not None else ""
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
-        """The program that runs at one call."""
+        """Return the program that runs at one call."""
         found: OfValue = self._served(found_value, args, kwargs)[0]
         return found.captured.program
 
@@ -386,7 +386,7 @@ class Jitted:
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], as_inputs: bool = True
     ) -> tuple[ProgramCache, list[Any], ChangingNumbers | None]:
-        """Those of the static arguments, all other leaves, and numbers among them.
+        """Return the programs, leaves that are not static, and numbers among them.
 
         Args:
             as_inputs: whether numbers that change are inputs.
@@ -461,5 +461,5 @@ class Jitted:
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
-    """A copy, which makes its programs anew."""
+    """Return a copy, which makes its programs anew."""
     return jit(fn, static, strict, static_argnames=names)

@@ -52,7 +52,7 @@ _NOTHING: Any = object()
 def kept(
     fn: Any, transformed: Callable[..., Any], *kind: Any, order: int = 1
 ) -> Callable[..., Any]:
-    """A transformed function that runs as a program after some calls.
+    """Return a transformed function that runs as a program after some calls.
 
     Its attribute ``__wrapped__`` is the one that it was made of.
 
@@ -76,7 +76,7 @@ def kept(
 def by_program(
     kind: str, fn: Any, transformed: Any, order: int, args: Any, kwargs: Any
 ) -> Any:
-    """``transformed(*args, **kwargs)``, by a program where there is one.
+    """Run ``transformed(*args, **kwargs)``, by a program if there is one.
 
     Without one, derivatives that are nested are taken by rules.
     """
@@ -93,7 +93,7 @@ def by_program(
 
 
 def why_not(fn: Any) -> str:
-    """Why calls of a transformed function run as ever, if they do and it is known."""
+    """Say why calls of a transformed function run natively, if that is known."""
     of = transform_of(fn)
     if of is None:
         return ""
@@ -117,7 +117,7 @@ class _Kept:
 
 
 def _calls_of(kind: str, fn: Any) -> _Calls | None:
-    """Those of a transform, kept with the function that it is of, if that can be."""
+    """Return a transform's calls, kept with its function if that can be."""
     while (of := transform_of(fn)) is not None:
         kind, fn = f"{kind}{of.kind}", of.fn
     is_ours = hasattr(type(fn), "depends_on")
@@ -158,7 +158,7 @@ class _Calls:
         )
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
-        """The function of the call that is being captured."""
+        """Return the function of the call that is being captured."""
         return self._here.transformed(*args, **kwargs)
 
     def result(

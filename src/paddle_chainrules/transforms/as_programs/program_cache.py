@@ -71,7 +71,7 @@ class OfValue(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Up to how many samples it serves, where it serves any number."""
+        """The most samples that it serves, if it serves any number."""
         samples = self.captured.program.samples
         return samples.most if samples is not None else 0
 
@@ -156,7 +156,7 @@ class ProgramCache:
         tensors: Sequence[Tensor],
         made: list[Tensor],
     ) -> ProgramRecording:
-        """The way back of a call whose program gave this."""
+        """Return the recording of a call whose program gave this."""
         count = way.there.count
         outputs, saved = way.captured.filled(made[:count]), made[count:]
         return ProgramRecording(self.plain, leaves, tensors, outputs, way, saved)
@@ -233,7 +233,7 @@ class ProgramCache:
         return found
 
     def _served(self, like: Any, firsts: Firsts) -> Any:
-        """A program for any number of samples, if there is one."""
+        """Return a program for any number of samples, if there is one."""
         varying, served = self._of_any.get(like, (None, None))
         if varying is None or served is None or served.is_stale():
             return None
@@ -264,13 +264,13 @@ class ProgramCache:
         return [*{id(found): found for found in self._made.values()}.values()]
 
     def plain(self, leaves: list[Any]) -> Sequence[Any]:
-        """The function without the structure of what it gives."""
+        """Run the function; return its results without their structure."""
         return self._fn(leaves)[0]
 
     def _captured(
         self, leaves: Sequence[Any], check: bool, begun: list[Begun] | None = None
     ) -> tuple[Captured, Any]:
-        """The function captured, and the structure of what it gives."""
+        """Capture the function; return that, and the structure of its results."""
         if not (self._empty or all(t.size for t in tensors_among(leaves))):
             raise CaptureError("a tensor has no elements; such calls make no program")
         structures: list[Any] = []
@@ -286,7 +286,7 @@ class ProgramCache:
     def value_of(
         self, leaves: Sequence[Any], begun: list[Begun] | None = None
     ) -> OfValue:
-        """The program of the value.
+        """Return the program of the value.
 
         Args:
             begun: where to leave its record, if fn is not called once more.
@@ -299,7 +299,7 @@ class ProgramCache:
     def seen_of(
         self, leaves: Sequence[Any], begun: list[Begun] | None = None
     ) -> OfValue:
-        """The same, not compared with the function.
+        """Return the program of the value, not compared with the function.
 
         Args:
             begun: where to leave its record.
@@ -313,7 +313,7 @@ class ProgramCache:
             self._note(leaves)
 
     def way_of(self, leaves: Sequence[Any]) -> Way:
-        """The programs of the value and of its gradients."""
+        """Return the programs of the value and of its gradients."""
         with grad_mode(True):
             first, structure = self._captured([*map(_required, leaves)], check=False)
         made = [i for i, part in enumerate(first.outputs) if part is PLACE]
@@ -342,7 +342,7 @@ class ProgramCache:
 
 
 def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Captured]:
-    """A program of values and gradients in two, and what is known of the values."""
+    """Cut a program of values and gradients in two; return it and the values' facts."""
     head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
     number = sum(part is PLACE for part in head)
     ends = iter(whole.program.outputs[number:])
@@ -357,7 +357,7 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
 
 
 def _required(leaf: Any) -> Any:
-    """On the memory of a leaf, one that requires gradients where there can be any."""
+    """Return a tensor on a leaf's memory that requires gradients if it can."""
     if not is_differentiable(leaf):
         return leaf
     found = leaf.detach()
@@ -366,7 +366,7 @@ def _required(leaf: Any) -> Any:
 
 
 def seed_like(value: Value) -> Tensor:
-    """A cotangent of a value's shape and dtype, of numbers that differ."""
+    """Return a cotangent of a value's shape and dtype, with distinct values."""
     with grad_mode(False):
         ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
         return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))

@@ -35,7 +35,7 @@ def call(
     key: Any = None,
     begun: list[Begun] | None = None,
 ) -> tuple[list[Any], Any]:
-    """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
+    """Run ``fn(leaves)``; return results, on the graph where fn's are, and structure.
 
     Args:
         begun: what :func:`seen_value` has left just before.
@@ -73,7 +73,7 @@ def call(
 def found_value(
     programs: ProgramCache, leaves: Sequence[Any]
 ) -> tuple[OfValue, tuple[bool, ...] | None]:
-    """The program of the value, and which leaves are off the graph, if there is one.
+    """Return the program of the value, and which leaves are off the caller's graph.
 
     Raises:
         CaptureError: there is no program.
@@ -88,17 +88,7 @@ def seen_value(
     key: Any,
     begun: list[Begun] | None = None,
 ) -> tuple[OfValue, tuple[bool, ...] | None]:
-    """The same; where results are on the graph, not yet compared with the function.
-
-    A program with gradients comes next, which is compared.
-
-    Args:
-        begun: where to leave the record, if it is made now, for that program to go on
-            with.
-
-    Raises:
-        CaptureError: there is no program.
-    """
+    """Return the program; if results are on the graph, not yet compared with fn."""
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
     if flags is not None and False in flags:
         found: OfValue = programs.found(
@@ -176,7 +166,7 @@ class Node(NamedTuple):
         return self.captured.is_stale()
 
     def for_any_size(self, size: int, other: Node, its_size: int, most: int) -> None:
-        """None: cotangents are made of the sizes that were captured."""
+        """Return None, since cotangents are made of the sizes that were captured."""
 
 
 class _Reverse(ProgramCache):
@@ -189,7 +179,7 @@ def node_of(
     captured: Captured,
     begun: list[Begun] | None = None,
 ) -> Node:
-    """Captured with gradients by all that requires them.
+    """Capture a function with gradients by all tensors that require them.
 
     Args:
         begun: the record of ``captured``, if it is there.
@@ -277,7 +267,7 @@ def _on_tape(
     wanted: list[int],
     free: list[Tensor],
 ) -> tuple[list[Any], list[Any]]:
-    """The same by the graph that Paddle records, to compare with."""
+    """Return the same by the graph that Paddle records, to compare with."""
     off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     values, recording = recorded(fn, off, Effects(reaches=False))
     tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]

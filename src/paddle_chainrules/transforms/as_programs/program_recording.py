@@ -47,14 +47,14 @@ class Way(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Up to how many samples it serves, where it serves any number."""
+        """The most samples that it serves, if it serves any number."""
         samples = self.there.forward.samples
         return samples.most if samples is not None else 0
 
     def for_any_size(
         self, size: int, other: Way, its_size: int, most: int
     ) -> Way | None:
-        """The same for any number of samples, where there is no other for another.
+        """Return programs for any number of samples, if two calls agree on them.
 
         Args:
             size: the number of samples that this one was captured for.
@@ -131,7 +131,7 @@ class ProgramRecording(Recording):
     def _seeds(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Any]]:
-        """One for each output that can have one, None for zero; none where all are."""
+        """Return a cotangent or None for each seed; nothing if all are None."""
         outputs = self._outputs
         for i, (output, leaf) in enumerate(zip(outputs, cotangents, strict=True)):
             if leaf is not None:
@@ -188,7 +188,7 @@ class ProgramRecording(Recording):
         return CALL_BYTES + TENSOR_BYTES * len(made) + elements
 
     def _read(self) -> list[Tensor]:
-        """All that the function reads."""
+        """Return all that the function reads."""
         constants = self.way.there.forward.constants.values()
         return [*self._tensors, *constants]
 

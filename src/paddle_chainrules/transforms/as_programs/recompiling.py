@@ -118,7 +118,7 @@ class Piles:
         return found if isinstance(found, types.CodeType) else Piles.note.__code__
 
     def _named(self) -> str:
-        """The function's name, and where it is."""
+        """Return the function's name, and where it is."""
         fn = inspect.unwrap(self._fn)
         name = getattr(fn, "__name__", type(fn).__name__)
         code = getattr(fn, "__code__", None)
@@ -151,7 +151,7 @@ def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def kinds_of(
     spec: optree.PyTreeSpec, leaves: Sequence[Any], rest: Mapping[str, Any]
 ) -> dict[str, str]:
-    """By argument what programs are told apart by.
+    """Return by argument the kinds that tell programs apart.
 
     Args:
         spec: of ``(args, kwargs)``.

@@ -104,7 +104,7 @@ class Seen:
 
     @property
     def most(self) -> int:
-        """Up to how many samples it does the same for any number: none, or all."""
+        """The samples up to which it does the same for any number: none, or all."""
         return 0 if self.asks_sizes else ANY
 
     def __eq__(self, other: object) -> bool:
@@ -113,7 +113,7 @@ class Seen:
     __hash__ = None  # type: ignore[assignment]
 
     def _same(self, kind: str, value: Any) -> tuple[Any, ...]:
-        """Something that is compared by identity, and held so that it stays its own."""
+        """Return a key by a value's identity, and hold it to keep the identity."""
         self._held.append(value)
         return kind, id(value)
 
@@ -163,13 +163,13 @@ class Seen:
         )
 
     def _of_part(self, part: Any) -> Any:
-        """A part of an object of this package: itself, or a function."""
+        """Return a part of an object of this package: itself, or a function."""
         if isinstance(part, types.FunctionType) or hasattr(type(part), "depends_on"):
             return self._of(part)
         return self._same("part", part)
 
     def _of_function(self, fn: types.FunctionType) -> tuple[Any, ...]:
-        """Its code, defaults, what it closes over, and the globals that it names."""
+        """Return a function's code, defaults, closed-over values, and named globals."""
         of = transform_of(fn)
         if of is not None:
             return "transform", of.kind, self._of(of.fn)
@@ -254,8 +254,7 @@ def transform_of(fn: Any) -> Transform | None:
 
 @cache
 def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
-    """The global variables that code names, attributes that may say more than a
-    value, and whether it names sizes.
+    """Return global variables and attributes that code names, and if it names sizes.
 
     Raises:
         NotSeen: it is a generator, or changes what is not its own.
@@ -284,7 +283,7 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
 
 
 def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function, and of the functions in it."""
+    """Yield the code of a function, and of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -300,7 +299,7 @@ MODULES = (
 
 @cache
 def known_names() -> frozenset[str]:
-    """Attributes that may be named: of tensors, containers and Paddle's modules."""
+    """Return attributes that may be named: of tensors, containers, Paddle's modules."""
     holders: list[Any] = [Tensor, dict, list, tuple, str, float, int, math]
     holders += [paddle, paddle.nn, paddle.nn.functional, paddle.linalg, paddle.fft]
     found = {name for holder in holders for name in dir(holder)}

@@ -33,7 +33,7 @@ class Varying(NamedTuple):
 
     @classmethod
     def between(cls, firsts: Firsts, before: Firsts) -> Varying:
-        """Those that two calls have not in common."""
+        """Return the sizes that two calls do not have in common."""
         places = tuple(map(operator.ne, firsts, before))
         return cls(places, cls._others(firsts, places))
 
@@ -42,14 +42,14 @@ class Varying(NamedTuple):
         return tuple(n for n, varies in zip(firsts, places, strict=True) if not varies)
 
     def size(self, firsts: Firsts) -> int:
-        """The number of samples of a call; zero where that is not one number."""
+        """Return the number of samples of a call; zero if that is not one number."""
         sizes = {*compress(firsts, self.places)}
         is_like = self._others(firsts, self.places) == self.others
         return sizes.pop() if is_like and len(sizes) == 1 else 0
 
 
 def apart(leaves: Sequence[Any]) -> tuple[Firsts, tuple[Any, ...]]:
-    """The first sizes of all tensors, and what else they and other leaves are."""
+    """Return the first sizes of all tensors, and a key of all else."""
     tensors = tensors_among(leaves)
     firsts = tuple(t.shape[0] if t.ndim else 0 for t in tensors)
     others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]

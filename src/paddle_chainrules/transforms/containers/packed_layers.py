@@ -15,7 +15,7 @@ __all__ = ["Packed"]
 
 
 def _of_each(*functions: Any) -> None:
-    """Functions that work on each element by itself."""
+    """Have functions that work on each element by itself take a Packed."""
 
     def of(function: Any) -> Any:
         def on_values(x: Any = None, *args: Any, **kwargs: Any) -> Packed:
@@ -125,7 +125,7 @@ def _attention(
 
 
 def _refuse_empty(x: Packed) -> None:
-    """Paddle's kernels end the process where there is nothing at all."""
+    """Refuse empty sequences, for which Paddle's kernels end the process."""
     if not len(x) or not x.max_length:
         raise ValueError(
             "recurrent layers and attention need an element at least, got "

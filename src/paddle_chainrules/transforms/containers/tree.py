@@ -17,14 +17,14 @@ ONE_LEAF = optree.treespec_leaf(none_is_leaf=True)
 
 
 def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
-    """Leaves and structure; None is a leaf, so that it keeps its place."""
+    """Return leaves and structure; None is a leaf, so that it keeps its place."""
     if isinstance(tree, Tensor):
         return [tree], ONE_LEAF
     return optree.tree_flatten(tree, none_is_leaf=True)
 
 
 def nesting(spec: optree.PyTreeSpec) -> str:
-    """A structure in words: ``(*, *)`` is a tuple of two tensors."""
+    """Return a structure in words: ``(*, *)`` is a tuple of two tensors."""
     inside = str(spec).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
     return "* (one tensor)" if spec.is_leaf() else inside
 
@@ -56,7 +56,7 @@ def is_indexed(part: Any) -> bool:
 
 
 def without_indices(tree: Tree) -> Tree:
-    """The tree, with None in the place of indices that stand beside values."""
+    """Return the tree, with None in the place of indices that stand beside values."""
     return optree.tree_map(
         lambda part: WITHOUT_INDICES[type(part)](part) if is_indexed(part) else part,
         tree,
@@ -66,7 +66,7 @@ def without_indices(tree: Tree) -> Tree:
 
 
 def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
-    """The leaves of a cotangent, which is nested as the output.
+    """Return the leaves of a cotangent, which is nested as the output.
 
     None may stand for a part of it, nested or not, that is zero.
 
@@ -94,7 +94,7 @@ def _is_index(leaf: Any) -> bool:
 def _spread(
     leaves: Iterator[Any], found: optree.PyTreeSpec, spec: optree.PyTreeSpec
 ) -> list[Any] | None:
-    """Leaves with None for each of what is None; None where the structures differ."""
+    """Return leaves with None for all parts of None; None if structures differ."""
     if found.is_leaf():
         leaf = next(leaves)
         if spec.is_leaf():

@@ -21,13 +21,15 @@ NUMBERS: tuple[type[Any], ...] = bool, int, float, complex, np.ndarray, np.gener
 
 
 def program_of(step: Callable[..., Any]) -> Jitted:
-    """A function as a program, for this loop alone where nobody has asked for one:
-    who has may know that nothing of Python's changes that it depends on."""
+    """Return a step as a program, for this loop alone unless it is ``jit(step)``.
+
+    Only the caller of jit knows that it depends on no object of Python that changes.
+    """
     return step if isinstance(step, Jitted) else Jitted(step)
 
 
 def tensor_of(leaf: Any) -> Any:
-    """A tensor of a number or an array, and anything else as it is."""
+    """Make a tensor from a number or an array; return anything else as it is."""
     return paddle.to_tensor(leaf) if isinstance(leaf, NUMBERS) else leaf
 
 
@@ -37,7 +39,7 @@ def copy(leaf: Any) -> Any:
 
 
 def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
-    """A step that is no program, which writes into nothing that it is given.
+    """Take a step that is no program; refuse one that writes into what it is given.
 
     Args:
         is_first: whether the carry is the caller's, who keeps it as it is.
@@ -81,7 +83,7 @@ class unchanged:
 
 
 def apart(leaves: Sequence[Any]) -> list[Any]:
-    """Each tensor once: copies of those that are there again."""
+    """Return each tensor once, and copies of those that are there again."""
     seen: set[int] = set()
     found = []
     for leaf in leaves:
@@ -140,7 +142,7 @@ def with_parts(x: Any) -> Tensor | None:
 
 
 def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
-    """The length, or the first axis of all tensors.
+    """Return the number of steps: the length, or the first axis of all tensors.
 
     Raises:
         ValueError: they are not one number.
@@ -162,7 +164,7 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
 
 
 def in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
-    """Tensors in the place of others, among what is no tensor and always the same."""
+    """Put tensors in the place of others, among constants that are no tensors."""
     own = iter(found)
     return [next(own) if isinstance(x, Tensor) else x for x in row]
 

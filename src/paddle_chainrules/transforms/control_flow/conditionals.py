@@ -174,7 +174,7 @@ class _Depending(HookedLayer):
 
 
 def _dependent_zeros(x: Tensor) -> Tensor:
-    """Zeros, of which the derivative with respect to x is zero and not missing."""
+    """Return zeros whose derivative with respect to x is zero and not missing."""
     zeros = paddle.zeros_like(x)
     if paddle.is_grad_enabled():
         zeros = paddle.where(paddle.zeros(x.shape, "bool"), x, zeros)

@@ -166,7 +166,7 @@ class Loop:
         self._of_step: optree.PyTreeSpec | None = None
 
     def walk(self) -> Iterator[int]:
-        """Steps, one after another; gives the number of each, once it is done."""
+        """Take one step after another; yield the number of each, once it is done."""
         if not self.count:
             return
         found = self._found()
@@ -180,7 +180,7 @@ class Loop:
             yield t
 
     def reported(self) -> tuple[Tree, Tree]:
-        """The carry now and what the last step gave, which nobody writes into."""
+        """Return the carry now and the last step's results, as unshared tensors."""
         if self._repeated is not None:
             return self._of_code(*self._repeated.copies())
         ys = self._nested_ys([*map(copy, self._given[-1])])
@@ -199,7 +199,7 @@ class Loop:
         return self._nested_ys(stacked(self._given[begin:end]))
 
     def result(self) -> tuple[Tree, Tree]:
-        """The last carry and what all steps gave, after all have been walked."""
+        """Return the last carry and all steps' results, after all have been walked."""
         if not self.count:
             return self._of_none()
         if self._repeated is not None:
@@ -208,8 +208,10 @@ class Loop:
         return self._nested(self._leaves), self._nested_ys(stacked(given))
 
     def as_operator(self) -> tuple[Tree, Tree] | None:
-        """All steps as one operator of a program; None where they are to go one by
-        one."""
+        """Return all steps as one operator of a program.
+
+        None if they are to go one by one.
+        """
         if not programs_are_on() or not self.count:
             return None
         if listener() is not None:
@@ -266,7 +268,7 @@ class Loop:
         return self._value
 
     def _inside(self) -> tuple[Tree, Tree]:
-        """All steps as one operator of whoever listens."""
+        """Return all steps as one operator of the listener."""
         rows: list[list[Any]] = []
         pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
 
@@ -284,7 +286,7 @@ class Loop:
         return self._nested(leaves), self._nested_ys(ys)
 
     def _one(self, t: int) -> None:
-        """A step, and what it gives."""
+        """Take a step, and keep its results."""
         x = self._x(t)
         if self._run is not None:
             found = self._run(self._nested(self._leaves), x)
@@ -294,7 +296,7 @@ class Loop:
         self._given.append(ys)
 
     def _checked(self, found: Any) -> tuple[list[Any], list[Any]]:
-        """The leaves of what a step gives."""
+        """Check a step's results, and return their leaves."""
         if type(found) is not tuple or len(found) != 2:
             raise ValueError(
                 f"a step of scan gives a {type(found).__name__}, and must give a pair "
@@ -320,7 +322,7 @@ class Loop:
         return leaves, ys
 
     def _as_code(self, found: OfValue) -> RepeatedStep | None:
-        """All steps as machine code of a step's program; None where they are not."""
+        """Return all steps as machine code of a step's program; None if impossible."""
         program = found.captured.program
         if not loops_are_on() or any(found.captured.requires):
             return None
@@ -345,7 +347,7 @@ class Loop:
         return own, self._nested_ys(in_place(self._given[0], ys))
 
     def _of_none(self) -> tuple[Tree, Tree]:
-        """No steps; what each would give tells a step on zeros."""
+        """Take no steps; a step on zeros tells what each would give."""
         zeros = [
             x if x is None else paddle.zeros(x.shape[1:], x.dtype) for x in self._xs
         ]
@@ -370,7 +372,7 @@ class Loop:
 
 
 def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
-    """So many steps, as a function of the carry and of what comes with them."""
+    """Return so many steps as a function of the carry and of their ``xs``."""
 
     def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
         loop = Loop(step, carry, xs, count, reverse=backwards)

@@ -60,11 +60,7 @@ def select(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Selection:
-    """``fn(*args, **kwargs)`` as a function of what :func:`positions_of` has found.
-
-    Raises:
-        ValueError: there is no such argument.
-    """
+    """Return ``fn(*args, **kwargs)`` as a function of the selected arguments."""
     single, given = asked
     for position in given:
         if not -len(args) <= position < len(args):

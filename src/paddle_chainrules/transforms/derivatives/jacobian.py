@@ -89,11 +89,7 @@ class Jacobian(KeptGraph):
         return f"Jacobian(shape={self.shape})"
 
     def __getitem__(self, index: Any) -> Tensor:
-        """The derivatives of some outputs by some inputs: only these are computed.
-
-        By an index of the output's dimensions and then, if it goes on, of the input's;
-        with batched of those of one sample, and what is given has all samples.
-        """
+        """Compute the derivatives of some outputs by some inputs, and only these."""
         by_output, by_input = self._split(index)
         found = self._stacked(self._rows[by_output])
         if not by_input:
@@ -113,7 +109,7 @@ class Jacobian(KeptGraph):
         return index[:first], index[first:]
 
     def tensor(self) -> Tensor:
-        """All of it, by forward mode where that is cheaper and Paddle can."""
+        """Return all of it, by forward mode if that is cheaper and Paddle can."""
         cheaper = 4 * int(np.prod(self._inputs)) < self._rows.size
         real = not self._x.is_complex()  # whose columns would be of the real part
         if real and cheaper and not self._known:
@@ -141,7 +137,7 @@ class Jacobian(KeptGraph):
         return self._known[i]
 
     def _forward(self) -> Tensor:
-        """A column per input, which is then turned."""
+        """Compute a column per input, and transpose the result."""
         _, pushforward = linearize(self._fn, self._x)
         width = int(np.prod(self._inputs))
         columns = []
@@ -302,7 +298,7 @@ def _real_arguments(leaves: Iterable[Any]) -> None:
 
 
 def _units(x: Any) -> Iterator[Tensor]:
-    """Tensors like x with a one at one element each; none where it has no gradient."""
+    """Yield tensors like x with a one at one element each; none without a gradient."""
     if not is_differentiable(x):
         return
     for i in range(x.size):
@@ -310,20 +306,14 @@ def _units(x: Any) -> Iterator[Tensor]:
 
 
 def _unit(like: Tensor, i: int, width: int) -> Tensor:
-    """Like a tensor of rows of that width, with a one at element i of each.
-
-    By operators, since every call of paddle.to_tensor leaves a list behind.
-    """
+    """Return a tensor like rows of that width, with a one at element i of each."""
     at = paddle.full([like.size // width], i, "int64")
     rows = one_hot(at, width).astype(like.dtype).reshape(like.shape)
     return rows if rows.place._equals(like.place) else rows.to(like.place)
 
 
 def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
-    """[*output.shape, *x.shape], of a part for each element along the axis.
-
-    Those are rows like x (0), of which None is zero, or columns like the output (-1).
-    """
+    """Return [*output.shape, *x.shape], from a part for each element along the axis."""
     if not (is_differentiable(output) and is_differentiable(x)):
         return None
     like = x if axis == 0 else output

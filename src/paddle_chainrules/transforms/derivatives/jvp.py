@@ -203,13 +203,13 @@ class Pushforward(KeptGraph, Generic[Y_co]):
                 self._grads = gradients(ends, self._inputs, self._seeds, True)
 
     def __call__(self, *tangents: Tree) -> Y_co:
-        """The derivative along tangents, nested as the primals, None for zero."""
+        """Return the derivative along tangents, nested as primals, None for zero."""
         need_tensors(sot.fallback(True))
         leaves = self._recording.leaves
         return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
 
     def along(self, tangents: Sequence[Any]) -> Y_co:
-        """The same of checked tangents in a row."""
+        """Return the derivative along checked tangents in a row."""
         recording = self._recording
         if (again := recording.elsewhere()) is not None:
             return Pushforward(again, self._in_spec, self._out_spec).along(tangents)

@@ -44,7 +44,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         self._out_spec = out_spec
 
     def __call__(self, cotangent: Tree, *, wrt: Sequence[int] | None = None) -> Y_co:
-        """Gradients, one per primal and nested as it is.
+        """Return gradients, one per primal and nested as it is.
 
         Args:
             cotangent: nested as the output; each tensor with the output's shape and
@@ -69,10 +69,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         return found
 
     def or_none(self, cotangent: Tree) -> Any:
-        """Gradients as from a call, None where the output does not depend on a leaf.
-
-        This serves Julia, which tells the two apart, and callers that need no zeros.
-        """
+        """Return gradients as a call does, with None if the output is independent."""
         return self._in_spec.unflatten(self._gradients(cotangent, None))
 
     def _gradients(self, cotangent: Tree, asked: set[int] | None) -> list[Any]:
@@ -81,7 +78,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         return self._recording.gradients(leaves, asked)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
-        """Positions of the leaves of some primals."""
+        """Return positions of the leaves of some primals."""
         stops = [*accumulate(child.num_leaves for child in self._in_spec.children())]
         asked: set[int] = set()
         if not isinstance(wrt, Sequence) or not {*wrt} <= {*range(len(stops))}:
@@ -180,7 +177,7 @@ class FlatFunction:
         self._count = 0
 
     def __call__(self, leaves: list[Any]) -> list[Any]:
-        """Leaves of the result, then those of aux."""
+        """Call the function; return the leaves of the result, then those of aux."""
         output: Any = self._fn(*self._in_spec.unflatten(leaves))
         if self._has_aux:
             if not isinstance(output, (tuple, list)) or len(output) != 2:
@@ -199,14 +196,14 @@ class FlatFunction:
     def recorded(
         self, leaves: list[Any], effects: Effects | None, nested: bool
     ) -> tuple[Tree, list[Any], Recording]:
-        """Value, aux in a list or none, and the recording."""
+        """Record a call; return value, aux in a list or none, and the recording."""
         values, recording = record(self, leaves, effects, nested)
         recording.keep(len(leaves), self._count)
         value, aux = self.nested(values)
         return value, aux, recording
 
     def nested(self, leaves: Sequence[Any]) -> tuple[Tree, list[Any]]:
-        """The value of leaves of a call, and aux in a list or none."""
+        """Return the value of leaves of a call, and aux in a list or none."""
         value = self.out_spec.unflatten(leaves[: self._count])
         rest = leaves[self._count :]
         return value, [self._aux_spec.unflatten(rest)] if self._has_aux else []

@@ -21,7 +21,7 @@ def record(
     effects: Effects | None = None,
     nested: bool = False,
 ) -> tuple[list[Any], Recording]:
-    """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
+    """Run ``fn(leaves)``; return a list of outputs, and a recording to differentiate.
 
     Plain first derivatives are those of Paddle's tape. What it refuses, and what may be
     differentiated once more, is taken by rules.

@@ -31,7 +31,7 @@ Flat = Callable[[list[Any]], Sequence[Any]]
 
 
 def eagerly(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
-    """``fn(leaves)``, within which derivatives are taken by rules.
+    """Run ``fn(leaves)``; derivatives within it are taken by rules.
 
     Results stay differentiable by whatever the caller differentiates by.
 
@@ -78,7 +78,7 @@ class Calls:
         self.free: list[Tensor] = []
 
     def call(self, fn: Flat, leaves: Sequence[Any]) -> list[Any]:
-        """``fn(leaves)``, on the caller's graph where it depends on that."""
+        """Run ``fn(leaves)``, on the caller's graph where it depends on that."""
         record, count = self._record, len(self._record.inputs)
         given = [*map(stand_in, leaves)]
         record.take(given)

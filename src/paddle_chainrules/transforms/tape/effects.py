@@ -65,7 +65,7 @@ class Effects:
             self.writes = any(map(differ, given, originals))
 
     def check(self, tensors: Iterable[Tensor], before: int) -> None:
-        """After a call without copies, whose arguments' versions were these.
+        """Check arguments after a call without copies; their versions were these.
 
         Raises:
             RuntimeError: it wrote into one.
@@ -81,17 +81,17 @@ class Effects:
 
 
 def tensors_among(given: Iterable[Any]) -> list[Tensor]:
-    """Those that are tensors."""
+    """Return those that are tensors."""
     return [leaf for leaf in given if isinstance(leaf, Tensor)]
 
 
 def versions(tensors: Iterable[Tensor]) -> int:
-    """A number that moves when an operation writes into one of the tensors."""
+    """Return a number that moves when an operation writes into one of the tensors."""
     return sum(map(_VERSION, tensors))
 
 
 def flags(tensors: Iterable[Tensor]) -> list[bool]:
-    """Which of the tensors require no gradients."""
+    """Return for each tensor whether it requires no gradients."""
     return [*map(_FLAG, tensors)]
 
 
@@ -105,7 +105,7 @@ def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
 
 
 def copied(leaf: Any) -> Any:
-    """A tensor on memory of its own, connected as the leaf is; anything else as is."""
+    """Copy a tensor, connected as the leaf is; return anything else as it is."""
     return paddle.assign(leaf) if isinstance(leaf, Tensor) else leaf
 
 

@@ -51,7 +51,7 @@ def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...
 
 
 def _packed(tensors: Sequence[Tensor]) -> Tensor:
-    """All of them in one, since only leaves may be left without (paddle-notes.md)."""
+    """Pack all in one, since only leaves may have no gradient (paddle-notes.md)."""
     if len(tensors) == 1:
         return tensors[0]
     if len({t.dtype for t in tensors}) > 1:

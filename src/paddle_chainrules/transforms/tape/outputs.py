@@ -13,7 +13,7 @@ from .effects import tensors_among
 
 
 def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs, cloned where they share memory with an input.
+    """Return the outputs, cloned where they share memory with an input.
 
     A function may hand back its input or a view of it; the caller's later changes to
     the one must not show in the other.
@@ -30,16 +30,13 @@ def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 
 
 def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs off the graph and in memory of their own."""
+    """Return the outputs off the graph and in memory of their own."""
     off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
     return unaliased(off, inputs)
 
 
 def apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """The outputs, none of which is an input itself, or a tensor of somebody else's.
-
-    Nor do two of them stand at one place of the graph, as a tensor and ``y[:]`` do.
-    """
+    """Return the outputs; none is an input itself, or a tensor of another owner."""
     inputs = set(map(id, given))
     found: list[Any] = []
     for leaf in outputs:

@@ -37,7 +37,7 @@ def note_reached(inputs: Iterable[Tensor], there: Iterable[bool]) -> None:
 def without_zeros(
     grads: Sequence[Tensor | None], given: Sequence[Tensor], found: dict[int, bool]
 ) -> Sequence[Tensor | None]:
-    """Gradients, with None in the place of zeros that stand for none.
+    """Return gradients, with None in the place of zeros that stand for none.
 
     Args:
         given: by what they are, in the hands of the function.

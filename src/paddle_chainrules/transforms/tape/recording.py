@@ -46,10 +46,7 @@ from .reached import reached, without_zeros
 
 
 def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
-    """Paddle's own rule: gradients are on and some tensor requires them.
-
-    That is one of the leaves, or ``reaches`` says that there is another.
-    """
+    """Tell by Paddle's rule: gradients are on and some tensor requires them."""
     return paddle.is_grad_enabled() and (
         reaches or False in flags(tensors_among(leaves))
     )
@@ -58,7 +55,7 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
 def recorded(
     fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording]:
-    """``fn(leaves)`` and its graph on Paddle's tape, or on the record that listens.
+    """Return ``fn(leaves)`` and its graph, on Paddle's tape or the listening record.
 
     A function that turns out to write into what it is given is called once more, on
     copies, and draws the same numbers.
@@ -76,7 +73,7 @@ def recorded(
 def _called(
     fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording] | None:
-    """One call for :func:`recorded`; None where it writes into what it is given."""
+    """Make one call for :func:`recorded`; None if it writes into what it is given."""
     enabled, who = paddle.is_grad_enabled(), listener()
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
@@ -241,7 +238,7 @@ class Recording(KeptGraph):
         asked: Collection[int] | None = None,
         sparse: Collection[int] = (),
     ) -> list[Any]:
-        """Gradients, one per leaf, None where nothing is differentiable.
+        """Return gradients, one per leaf, None where nothing is differentiable.
 
         Args:
             cotangents: one per output, of its shape and dtype, or None for zero.
@@ -270,7 +267,7 @@ class Recording(KeptGraph):
     def _gradients(
         self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
     ) -> list[Any]:
-        """The same as the record gives them, of a few rows or dense."""
+        """Return gradients as the record gives them, of a few rows or dense."""
         outputs, seeds = self._seeds(cotangents)
         wanted = self.differentiable
         if asked is not None:
@@ -293,7 +290,7 @@ class Recording(KeptGraph):
         return grads
 
     def _apart(self, found: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
-        """Gradients that are no cotangents themselves."""
+        """Return gradients that are no cotangents themselves."""
         return unaliased(found, seeds)
 
     def _divided(
@@ -311,7 +308,7 @@ class Recording(KeptGraph):
     def _by_paddle(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        """The wanted gradients alone, or picked from all of them."""
+        """Return the wanted gradients alone, or picked from all of them."""
         every = self.differentiable
         if len(wanted) < len(every) and self._surveyed().divisible:
             try:
@@ -326,7 +323,7 @@ class Recording(KeptGraph):
         return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
 
     def elsewhere(self) -> Recording | None:
-        """The recording that serves instead, if there is one.
+        """Return the recording that serves instead, if there is one.
 
         That is one on the record that listens now, and did not before; or one by rules,
         since the tape has refused.
@@ -342,7 +339,7 @@ class Recording(KeptGraph):
     def through(
         self, fn: Callable[[list[Any]], Sequence[Any]], tensors: Sequence[Any]
     ) -> list[Any]:
-        """``fn(tensors)``, of derivatives of what was recorded."""
+        """Run ``fn(tensors)`` for derivatives of what was recorded."""
         return [*fn([*tensors])]
 
     def _surveyed(self) -> Graph:
@@ -360,7 +357,7 @@ class Recording(KeptGraph):
     def _seeds(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Each output on the graph once, and the cotangents of these."""
+        """Return each output on the graph once, and the cotangents of these."""
         seeds: dict[int, Tensor] = {}
         outputs: list[Tensor] = []
         for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
