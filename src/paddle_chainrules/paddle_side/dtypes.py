@@ -86,7 +86,7 @@ _FACTS: dict[int, Facts] = {}
 
 
 def dtype_name(dtype: paddle.dtype) -> str:
-    """``paddle.float32`` as ``"float32"``."""
+    """Return a dtype's name: ``"float32"`` for ``paddle.float32``."""
     found = _NAMES.get(id(dtype))
     return str(dtype).removeprefix("paddle.") if found is None else found
 
@@ -121,7 +121,7 @@ def is_dtype_name(name: Any) -> bool:
 
 
 def dtype_named(name: Any) -> Any:
-    """The dtype of parameters that has this name.
+    """Return the dtype of parameters that has this name.
 
     Raises:
         ValueError: there is none.

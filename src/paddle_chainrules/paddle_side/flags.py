@@ -24,7 +24,7 @@ class Flags(NamedTuple):
 
 
 def flags_of(noted: Noted) -> Flags:
-    """Those that were noted; of leaves, since others may not be set back."""
+    """Return the noted flags of leaves; those of others may not be set back."""
     kept = [(tensor, flag) for tensor, flag in noted.values() if tensor.is_leaf]
     tensors = [tensor for tensor, _ in kept]
     return Flags(

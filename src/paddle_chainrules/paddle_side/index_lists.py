@@ -53,7 +53,7 @@ def _axes(part: Any, array: np.ndarray | None) -> int:
 
 
 def _array(part: Any) -> np.ndarray | None:
-    """A list of whole numbers or bools; None where it is something else, or none."""
+    """Return a list of whole numbers or bools as an array; None for anything else."""
     whole = int, np.integer
     if isinstance(part, _NESTED) and all(isinstance(x, whole) for x in _numbers(part)):
         array = np.array(part)

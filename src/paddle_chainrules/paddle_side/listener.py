@@ -15,12 +15,12 @@ class Listener(Protocol):
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An operator, or an attribute of tensors that computes."""
+        """Run an operator, or an attribute of tensors that computes."""
 
     def leaves(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An attribute of tensors by which a value leaves."""
+        """Run an attribute of tensors by which a value leaves."""
 
     def gradients(
         self,
@@ -35,18 +35,18 @@ class Listener(Protocol):
         """Tell whether they depend on tensors with gradients beside their own."""
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Leaves by which a recording differentiates, as long as it is there."""
+        """Note leaves by which a recording differentiates, as long as it exists."""
 
     def apply(
         self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """A call of a ``PyLayer``, of this class."""
+        """Run a call of a ``PyLayer``, of this class."""
 
     def missed(self, layer: Any) -> None:
-        """A call of a ``PyLayer`` that was not handed over, which may raise."""
+        """Note a call of a ``PyLayer`` that was not handed over, and perhaps raise."""
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """``paddle.grad``."""
+        """Run ``paddle.grad``."""
 
 
 local = threading.local()

@@ -26,7 +26,7 @@ columns."""
 
 
 def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    """``A @ dense``, of shape [n, h]; ``dense`` has shape [d, h]."""
+    """Return ``A @ dense``, of shape [n, h]; ``dense`` has shape [d, h]."""
     if _in_scipy(values):
         return _tensor(_matrix(values, crows, cols, d) @ _array(dense))
     if not len(cols):
@@ -37,7 +37,7 @@ def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) 
 
 
 def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    """``A.T @ dense``, of shape [d, h]; ``dense`` has shape [n, h]."""
+    """Return ``A.T @ dense``, of shape [d, h]; ``dense`` has shape [n, h]."""
     if _in_scipy(values):
         return _tensor(_matrix(values, crows, cols, d).T @ _array(dense))
     if not len(cols):
@@ -48,7 +48,7 @@ def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) 
 
 
 def sampled(x: Tensor, y: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    """``sum(x[i] * y[j])`` at each place (i, j) of the pattern, of shape [nnz].
+    """Return ``sum(x[i] * y[j])`` at each place (i, j) of the pattern, of shape [nnz].
 
     Some at a time, since rows of both are copied for each.
     """
@@ -67,7 +67,7 @@ _AT_A_TIME = 1 << 16
 
 
 def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
-    """Which row each entry is in, of shape [nnz] and the dtype of ``cols``."""
+    """Return the row of each entry, of shape [nnz] and the dtype of ``cols``."""
     places = paddle.arange(len(cols), dtype=crows.dtype)
     found = paddle.searchsorted(crows, places, right=True) - 1
     return found.astype(cols.dtype)
@@ -80,7 +80,7 @@ def _in_scipy(values: Tensor) -> bool:
 
 @cache
 def _csr_array() -> Any:
-    """SciPy's matrix, where it is installed."""
+    """Return SciPy's class of matrices, if SciPy is installed."""
     try:
         return importlib.import_module("scipy.sparse").csr_array
     except ModuleNotFoundError:
@@ -93,7 +93,7 @@ def _matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
 
 
 def _array(x: Tensor) -> Any:
-    """The same memory as an array, which is only read."""
+    """Return the same memory as an array, which is only read."""
     return np.from_dlpack(x.detach().contiguous())
 
 
@@ -131,7 +131,7 @@ PRODUCTS = {
 def on_graph(
     name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
 ) -> Tensor:
-    """One of :data:`PRODUCTS`, on the graph that Paddle records where there is one."""
+    """Run one of :data:`PRODUCTS`, on Paddle's graph if one is recorded."""
     call = _Call(name, first, second, (crows, cols, d))
     traced = [x for x in (first, second) if not x.stop_gradient]
     if not (traced and paddle.is_grad_enabled()):
@@ -165,7 +165,7 @@ class _Call:
         return found
 
     def gradients(self, cotangent: Tensor) -> list[Tensor]:
-        """Those that are asked for."""
+        """Return the gradients that are asked for."""
         kind, every = PRODUCTS[self.name], (self.first, self.second, cotangent)
         return [
             on_graph(name, every[i], every[j], *self.pattern)

@@ -66,7 +66,7 @@ class TracedNumber:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """For ``isinstance``: the type of the number that it stands for."""
+        """For ``isinstance``: the type of the represented number."""
         return int if self._is_whole else float
 
     @property
@@ -116,7 +116,7 @@ class TracedNumber:
         return self._tensor.astype(dtype)
 
     def _parts(self, other: Any) -> tuple[Any, frozenset[int], int]:
-        """Another number as a tensor, on which arguments both depend, and its bound."""
+        """Return another number as a tensor, the origins of both, and its bound."""
         if type(other) is TracedNumber:
             return other._tensor, self.origins | other.origins, other._bound
         if type(other) is float:
@@ -127,7 +127,7 @@ class TracedNumber:
 
 
 def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
-    """A method for an operator of two numbers."""
+    """Return a method for an operator of two numbers."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def method(self: TracedNumber, other: Any) -> Any:
@@ -150,7 +150,7 @@ def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
 
 
 def _comparing(name: str) -> Callable[[TracedNumber, Any], Any]:
-    """A method that compares with a tensor; of two numbers it would be Python's."""
+    """Return a method that compares with a tensor, or two numbers as Python does."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def method(self: TracedNumber, other: Any) -> Any:
@@ -162,7 +162,7 @@ def _comparing(name: str) -> Callable[[TracedNumber, Any], Any]:
 
 
 def _power(self: TracedNumber, other: Any) -> Any:
-    """A float to the power of an integer, which is real for every float."""
+    """Return a float to the power of an integer, which is real for every float."""
     if self._is_whole or type(other) is not int:
         self.refuse()
     found = self._tensor ** as_input(float(other))
@@ -170,7 +170,7 @@ def _power(self: TracedNumber, other: Any) -> Any:
 
 
 def _power_of(self: TracedNumber, base: Any) -> Any:
-    """A positive float to any power."""
+    """Return a positive float to any power."""
     if type(base) is not float or not 0.0 < base < math.inf:
         self.refuse()
     exponent = self._tensor.astype("float64")

@@ -69,7 +69,7 @@ class Watch:
         return id(tensor) in self.leaves or any(tensor is t for t in self.made)
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """``fn(*args)``, the operators of this thread watched.
+        """Return ``fn(*args)``, the operators of this thread watched.
 
         But for one that another listens to, who has rules of its own.
 
@@ -135,7 +135,7 @@ def watched() -> bool:
 
 
 def as_leaf(constant: Tensor) -> Tensor:
-    """A leaf on the memory of a constant, known to every recording under way."""
+    """Return a leaf on the memory of a constant, known to every recording under way."""
     made: Tensor = constant.detach()
     made.stop_gradient = False
     for watch in recordings():
@@ -160,7 +160,7 @@ def has_view(constant: Tensor) -> bool:
 
 
 def recordings() -> list[Watch]:
-    """Those under way on this thread, the innermost last."""
+    """Return the recordings under way on this thread, the innermost last."""
     try:
         found: list[Watch] = _watching.stack
     except AttributeError:
@@ -217,7 +217,7 @@ class Context:
 
     @property
     def same(self) -> dict[int, tuple[Any, Any]]:
-        """By address a node, and the one before a write that changed no derivative."""
+        """By address, a node and the one before a write that changed no derivative."""
         return self._stack[0].same
 
     def note_same(self, node: Any, before: Any) -> None:
@@ -244,7 +244,7 @@ class Context:
         parts.append(Part(ref(whole), ref(view), index))
 
     def parts_of(self, whole: Tensor) -> list[tuple[Tensor, Any]]:
-        """Views of parts of it that live, and by which indices."""
+        """Return living views of its parts, each with its index."""
         found = []
         for watch in self._stack:
             for part in watch.parts.get(id(whole), ()):
@@ -254,7 +254,7 @@ class Context:
         return found
 
     def note_sparse(self) -> None:
-        """A gradient of the innermost recording may have rows alone."""
+        """Note that a gradient of the innermost recording may have rows alone."""
         self._stack[-1].sparse = True
 
     def is_leaf(self, tensor: Tensor) -> bool:
@@ -272,7 +272,7 @@ def is_traced(value: Any) -> bool:
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Those among the values and in lists of them."""
+    """Return the tensors among the values and in lists of them."""
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):

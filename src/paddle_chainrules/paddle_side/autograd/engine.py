@@ -29,7 +29,7 @@ def gradients(
     cotangents: Sequence[Tensor],
     create_graph: bool,
 ) -> list[Tensor | None]:
-    """``paddle.grad``, None for an input that no output depends on.
+    """Return ``paddle.grad``, None for an input that no output depends on.
 
     Paddle's engine keeps one global state: two threads inside crash it, and so does a
     second entry from a hook or a PyLayer's backward. The turn is that of drawing, since
@@ -95,7 +95,7 @@ def asked_for() -> Callable[[Tensor], bool]:
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame, and those that it was called from."""
+    """Yield a frame, and those that it was called from."""
     while frame is not None:
         yield frame
         frame = frame.f_back

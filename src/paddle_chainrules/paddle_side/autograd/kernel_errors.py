@@ -126,7 +126,7 @@ class _Refusal(PyLayer):
 def refused_later(
     why: str, values: Sequence[Tensor | None], behind: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """The values, which raise when they are differentiated by what they depend on.
+    """Return values that raise when they are differentiated by what they depend on.
 
     That is a NotImplementedError where this package differentiates; Paddle's own
     ``backward`` makes an OSError with the same sentence of it.

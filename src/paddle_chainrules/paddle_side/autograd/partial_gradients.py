@@ -64,7 +64,7 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
 
 
 def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set[int]:
-    """Addresses of the leaves of the graph behind the tensors, but those to stop at."""
+    """Return addresses of the leaves behind the tensors, without those to stop at."""
     seen = {node_of(leaf).node_ptr() for leaf in stop}
     stack: list[Any] = [node_of(t) for t in tensors if not t.stop_gradient]
     leaves: set[int] = set()
@@ -84,7 +84,7 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
 def nodes(
     roots: Iterable[Any], is_end: Callable[[Any], bool] = lambda node: False
 ) -> Iterator[Any]:
-    """Each node once; nothing behind those that are ends."""
+    """Yield each node once, and nothing behind the nodes that are ends."""
     seen: set[int] = set()
     pending = [*roots]
     while pending:
@@ -101,7 +101,7 @@ _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythona
 
 
 def node_of(tensor: Tensor) -> Any:
-    """``tensor.grad_fn``, which keeps its graph no longer than it is used itself."""
+    """Return ``tensor.grad_fn``, which keeps its graph only as long as it is used."""
     leaks = _grad_fn_leaks()
     node = tensor.grad_fn
     if leaks and node is not None:

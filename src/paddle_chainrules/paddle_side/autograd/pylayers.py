@@ -75,7 +75,7 @@ def _is_own(module: str) -> bool:
 
 
 def _raised_in(error: BaseException) -> str:
-    """The module whose code has raised it."""
+    """Return the module whose code has raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -83,12 +83,12 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _copied(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
-    """Gradients in memory of their own."""
+    """Return gradients in memory of their own."""
     return [part.clone() if isinstance(part, Tensor) else part for part in parts]
 
 
 def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
-    """Gradients that are differentiable, or refuse to be."""
+    """Return gradients that are differentiable, or refuse to be."""
     lost = [part if _is_lost(part) else None for part in parts]
     traced = [*filter(is_traced, cotangents)] if paddle.is_grad_enabled() else []
     if not traced or all(part is None for part in lost):

@@ -60,7 +60,7 @@ class RowSparse:
 
     @classmethod
     def zeros(cls, shape: Sequence[int], dtype: str = "float32") -> RowSparse:
-        """One without rows, to accumulate into."""
+        """Make one without rows, to accumulate into."""
         rows = paddle.zeros([0], dtype="int64")
         sizes = tuple(checked_integer("each size of shape", n) for n in shape)
         if not is_dtype_name(dtype):
@@ -91,7 +91,7 @@ class RowSparse:
         return cls(rows, paddle.gather(grad, rows), shape)
 
     def to_dense(self) -> Tensor:
-        """The whole tensor."""
+        """Return the whole tensor."""
         whole = paddle.zeros([*self.shape], dtype=self.values.dtype)
         if not self.rows.shape[0]:
             return whole
@@ -101,7 +101,7 @@ class RowSparse:
         return dense
 
     def coalesce(self) -> RowSparse:
-        """The same with each row once, in order."""
+        """Return the same with each row once, in order."""
         if not self.rows.shape[0]:
             return self
         found: Any = paddle.unique(self.rows, return_inverse=True)
@@ -125,7 +125,7 @@ class RowSparse:
 
 
 def dense(grad: Tensor | None) -> Tensor | None:
-    """A gradient as a plain tensor."""
+    """Return a gradient as a plain tensor."""
     if grad is None or not grad.is_selected_rows():
         return grad
     return RowSparse.of(grad).to_dense()

@@ -80,7 +80,7 @@ def check(outputs: Any) -> None:
 
 @cache
 def _guard() -> None:
-    """From now on, have ``paddle.grad`` look first."""
+    """Have ``paddle.grad`` check first, from now on."""
     native = by_itself(paddle.grad)
 
     def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -23,7 +23,7 @@ _placed = [0]
 
 
 def taken_by(kind: type, *functions: Any) -> Callable[[Any], Any]:
-    """A decorator of what is called for a first argument of this kind.
+    """Decorate the function that is called for a first argument of this kind.
 
     It is given the arguments as the function is; for a class of layers the ``forward``
     that stood there, the layer, and its arguments.

@@ -175,7 +175,7 @@ def _passed_on(*args: Any, **kwargs: Any) -> Any:
 
 
 def code_calling(function: Any, call: Callable[..., Any]) -> CodeType:
-    """Code for a function that has something else called in its place."""
+    """Return code for a function that has something else called in its place."""
     code, own = _passed_on.__code__, function.__code__
     return code.replace(
         co_consts=tuple(call if part == "call" else part for part in code.co_consts),

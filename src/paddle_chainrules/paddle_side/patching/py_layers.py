@@ -27,7 +27,7 @@ class _Apply:
 
 
 def _init(context: Any, *_: Any) -> None:
-    """A context is made of a call that somebody who listens was not told of."""
+    """Tell the listener of a call that it was not handed."""
     who: Any = listener()
     if who is not None:
         who.missed(context._forward_cls)

@@ -20,7 +20,7 @@ _was_on = [False]
 
 @contextmanager
 def collector_waits() -> Iterator[None]:
-    """It would look for cycles through all that a capture keeps anyway."""
+    """Stop Python's collector, which would search through all that a capture keeps."""
     thread, begun = threading.get_ident(), False
     try:
         with _lock:

@@ -44,9 +44,9 @@ def silenced() -> Iterator[None]:
 
 @cache
 def _level() -> memoryview[int]:
-    """glog's own variable, or one that nobody reads where it is not to be found.
+    """Return glog's variable, or one that nobody reads if glog's is not found.
 
-    Nor where more than warnings is asked for.
+    Nobody reads it, either, if the environment asks for more than warnings.
     """
     found = ctypes.c_int(ERROR)
     if os.environ.get("GLOG_v", "0") == "0":  # noqa: SIM112  # as glog has it

@@ -21,7 +21,7 @@ from ..locks import in_child_of_fork
 
 @cache
 def openmp() -> Any:
-    """The library that they are of, as ctypes has it, if it is loaded."""
+    """Return the OpenMP library as ctypes has it, if it is loaded."""
     for file in sorted((Path(paddle.__file__).parent / "libs").glob("*iomp5*")):
         try:
             # Windows, which has no such mode, gives what was loaded from the same file.

@@ -65,23 +65,19 @@ def _turns() -> Places:
 
 @functools.cache
 def take_turns() -> None:
-    """From now on, have all threads take turns in drawing.
-
-    For good: an operator that another thread has entered without a turn would draw from
-    a seed that is not its own.
-    """
+    """Have all threads take turns in drawing, from now on."""
     _turns().put(1)
     if threading.active_count() > 1:
         time.sleep(1e-3)  # for those that are in one
 
 
 def in_turn() -> AbstractContextManager[Any]:
-    """The turn to draw, or for whatever else takes one thread at a time in Paddle."""
+    """Hold the turn to draw, or to do what one thread at a time may do in Paddle."""
     return _turn
 
 
 def random_state() -> Any:
-    """The state of the generators that a layer draws from."""
+    """Return the state of the generators that a layer draws from."""
     devices = ["cpu"]
     if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
@@ -159,7 +155,7 @@ def note_drawing() -> None:
 
 
 def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that draws, with :func:`note_drawing` before it."""
+    """Return a function that draws, with :func:`note_drawing` before it."""
 
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -231,7 +227,7 @@ def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
 
 
 def _seeds() -> list[Any]:
-    """The states before the seeds that this thread draws from."""
+    """Return the states before the seeds that this thread draws from."""
     found: list[Any] = _local.__dict__.setdefault("seeds", [])
     return found
 
@@ -262,7 +258,7 @@ def _leave_seeds_of_others() -> None:
 
 
 def checked_seed(seed: Any) -> int | Tensor | None:
-    """A seed as an int, or None; as a 0-d integer tensor while a program is captured.
+    """Return a seed as an int or None; in a capture as a 0-d integer tensor.
 
     Raises:
         TypeError: not an integer.

@@ -17,7 +17,7 @@ from ..watch import Context, is_traced, tensors_in
 def refused_where(
     name: str, reason: str, is_wrong: Callable[..., bool]
 ) -> Callable[..., Any]:
-    """A rule that refuses to be differentiated at some numbers.
+    """Return a rule that refuses to be differentiated at some numbers.
 
     Args:
         name: the operator's.

@@ -70,7 +70,7 @@ def dropout(
     seed: int,
     fixed: bool,
 ) -> Any:
-    """In evaluation it is the identity, or a multiple of it."""
+    """Run dropout; in evaluation it is the identity, or a multiple of it."""
     if seed_tensor is not None or not _may_nest(context, x):
         return operator(x, seed_tensor, p, is_test, mode, seed, fixed)
     if is_test and mode == "upscale_in_train":
@@ -103,7 +103,7 @@ def rrelu(
     upper: float,
     is_test: bool,
 ) -> Any:
-    """The slopes are those of the numbers' signs, drawn below zero."""
+    """Run rrelu; the slopes follow the values' signs, and are drawn below zero."""
     if not _may_nest(context, x):
         return operator(x, lower, upper, is_test)
     how = "lower", lower, "upper", upper, "is_test", is_test
@@ -123,7 +123,10 @@ def gumbel_softmax(
     hard: bool,
     axis: int,
 ) -> Tensor:
-    """Paddle forgets the temperature, and that a choice is differentiated as soft."""
+    """Run gumbel_softmax with the temperature, and soft gradients of hard choices.
+
+    Paddle's gradient forgets both.
+    """
     if not is_traced(x):
         found: Tensor = operator(x, temperature, hard, axis)
         return found

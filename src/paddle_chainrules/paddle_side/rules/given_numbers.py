@@ -21,7 +21,7 @@ def places(name: str) -> list[int]:
 
 
 def made(args: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
-    """Arguments, with numbers for constant tensors in these places."""
+    """Return arguments, with numbers for constant tensors in these places."""
 
     def number(arg: Any) -> Any:
         return arg.item() if isinstance(arg, Tensor) and arg.size == 1 else arg
@@ -34,7 +34,7 @@ def _is_traced(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """``full`` and ``full_like``."""
+    """Run ``full`` and ``full_like`` with a traced value."""
     if not _is_traced(args, kwargs):
         return operator(*args, **kwargs)
     given = inspect.signature(operator).bind(*args, **kwargs).arguments
@@ -63,7 +63,7 @@ def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
 
 
 def padded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """``nn.functional.pad``."""
+    """Run ``nn.functional.pad`` with a traced value."""
     if not _is_traced(args, kwargs):
         return operator(*args, **kwargs)
     given = inspect.signature(operator).bind(*args, **kwargs).arguments

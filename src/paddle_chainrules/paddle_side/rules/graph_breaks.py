@@ -66,7 +66,7 @@ def _lost(name: str) -> str:
 
 
 def a_number(function: Any, parameter: str) -> Any:
-    """The rule of a function that does not even look at such a number where it is 0."""
+    """Return the rule of a function that ignores such a number if it is 0."""
     place = list(inspect.signature(function).parameters).index(parameter)
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def a_number(function: Any, parameter: str) -> Any:
 def to_tensor(
     operator: Any, context: Context, data: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """``paddle.to_tensor``, which makes constants, of tensors too.
+    """Run ``paddle.to_tensor``, which makes constants, of tensors too.
 
     Within Paddle's functions it is given what is a number otherwise.
     """
@@ -143,7 +143,7 @@ def _is_between(frame: Any) -> bool:
 
 
 def _function(frame: Any) -> str:
-    """The name of Paddle's function that runs in a frame, or above it."""
+    """Return the name of Paddle's function that runs in a frame, or above it."""
     while _is_between(frame) and _is_ours(frame.f_back):
         frame = frame.f_back
     return str(frame.f_code.co_name).strip("_")

@@ -69,7 +69,7 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
 
 
 def view(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The rule of an operator whose results are views of its argument."""
+    """Run an operator whose results are views of its argument, and note these."""
     found = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
         for part in found if isinstance(found, list | tuple) else (found,):
@@ -105,7 +105,7 @@ _FILLS = ("full_", "assign_value_")
 
 
 def rule_of(name: str) -> Callable[..., Any]:
-    """The rule of the operator in place of this name in ``paddle._C_ops``.
+    """Return the rule of the operator in place of this name in ``paddle._C_ops``.
 
     Where its own gradient is wrong, or is to be differentiated, what the operator out
     of place gives is written, which has rules of its own.
@@ -150,7 +150,7 @@ def rule_of(name: str) -> Callable[..., Any]:
 
 
 def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
-    """A write that changes no derivative."""
+    """Make a write that changes no derivative, and note that."""
     before = node_of(x)
     found = write()
     context.note_same(node_of(x), before)
@@ -164,7 +164,7 @@ def _written(
     values: Sequence[Any],
     write: Callable[[], Any],
 ) -> Any:
-    """A write, of which is noted what must not be used otherwise."""
+    """Make a write, and note what must not be used otherwise."""
     if views:
         context.note_writes(_writes(views, context.same))
         return write()
@@ -186,7 +186,7 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
 
 
 def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
-    """``x[item]``, which may be a view of part of x."""
+    """Return ``x[item]``, which may be a view of part of x."""
     found = operator(x, item)
     if found is not x and found._is_shared_buffer_with(x):
         if is_traced(found):
@@ -197,10 +197,7 @@ def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
 
 
 def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
-    """The rule of a write, after which views of parts are what was written there.
-
-    Paddle's graph has them as what they were, without a word.
-    """
+    """Return the rule of a write, after which views of parts hold what was written."""
 
     def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         found = rule(operator, context, *args, **kwargs)
@@ -220,7 +217,7 @@ def _renew(context: Context, x: Tensor) -> None:
 
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
-    """``x[item] = value`` for indices that are tensors, lists, masks or new axes."""
+    """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
     if is_whole(x) and isinstance(value, Tensor):
         value = value.detach()
     parts = item if isinstance(item, tuple) else (item,)
@@ -258,7 +255,7 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
 
 
 def copy(operator: Any, context: Context, x: Tensor, value: Any, *rest: Any) -> Any:
-    """``x.copy_(value)``, of which Paddle's graph knows nothing."""
+    """Run ``x.copy_(value)``, which Paddle's graph does not know of."""
     if is_traced(x) or is_traced(value):
         raise NotImplementedError(
             "x.copy_(y) is not differentiated: x would keep its old gradients, and y "
@@ -268,7 +265,7 @@ def copy(operator: Any, context: Context, x: Tensor, value: Any, *rest: Any) -> 
 
 
 def set_value(operator: Any, context: Context, x: Tensor, value: Any) -> Any:
-    """``x.set_value(value)``, which sets what a leaf is, and no more."""
+    """Run ``x.set_value(value)``, which sets the value of a leaf, and no more."""
     if is_traced(x) and not x.is_leaf:
         raise NotImplementedError(
             "x.set_value(y) of a tensor that was computed: it would keep its old "
@@ -317,7 +314,7 @@ def _is_part(x: Tensor) -> bool:
 
 
 def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
-    """The node of a traced tensor and, where it is a view, those that it is one of."""
+    """Return the nodes of a traced tensor and of those that it is a view of."""
     found = [node_of(x)]
     while True:
         node = found[-1]

@@ -26,13 +26,13 @@ WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
 def _through(
     rule: Rule, operator: Any, always: bool = False, writes: bool = False
 ) -> Callable[..., Any]:
-    """The operator as it is called while a recording is under way somewhere.
+    """Return the operator as it is called while a recording is under way somewhere.
 
     Args:
         writes: whether it writes into an argument, which is counted outside of
             recordings.
-        always: whether it is the same for who captures functions, and where functions
-            are compared with their programs.
+        always: whether it is the same in captures, and where functions are compared
+            with their programs.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

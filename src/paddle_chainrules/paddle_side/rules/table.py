@@ -40,9 +40,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _whole(name: str, always: bool = True) -> Rule:
-    """All inputs are differentiated, constants too.
+    """Return a rule that differentiates all inputs, constants too.
 
-    Where it is not always needed, it is where second derivatives may come.
+    If that is not always needed, it is needed where second derivatives may come.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ def _embedding(
     padding_idx: int = -1,
     sparse: bool = False,
 ) -> Any:
-    """Sparse gradients only of what is differentiated by itself, and once."""
+    """Give sparse gradients only to a weight differentiated itself, and once."""
     create_graph = is_traced(weight) and context.create_graph([weight])
     if create_graph:
         return closed.embedding(x, weight, padding_idx)

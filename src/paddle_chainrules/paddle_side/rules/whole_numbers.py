@@ -16,7 +16,7 @@ from . import in_place
 
 
 def cut(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """The rule of an operator that may give numbers of another kind than it takes."""
+    """Run an operator; take its result off the graph if dtypes have no derivative."""
     found = operator(*args, **kwargs)
     if is_traced(found) and (is_whole(found) or any(map(is_whole, args[:1]))):
         return found.detach()
@@ -31,7 +31,7 @@ WITH_PLACES = (
 
 
 def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """The rule of these."""
+    """Run an operator that gives places, and take these off the graph."""
     found = operator(*args, **kwargs)
     for part in found:
         if is_traced(part) and is_whole(part):
@@ -40,7 +40,7 @@ def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> An
 
 
 def view_of_bits(operator: Any, context: Context, x: Tensor, dtype: Any) -> Tensor:
-    """The same bits as numbers of another kind."""
+    """Return the same bits as values of another dtype."""
     found: Tensor = in_place.view(operator, context, x, dtype)
     if not is_traced(found):
         return found

@@ -77,26 +77,26 @@ class _Scattered(HookedLayer):
 
 
 def gathered(x: Tensor, index: Tensor) -> Tensor:
-    """``x[:, index]`` of a matrix."""
+    """Return ``x[:, index]`` of a matrix."""
     found: Tensor = _Gathered.apply(lambda: index, x)
     return found
 
 
 def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
-    """A matrix of so many columns to which ``x`` is added at ``[:, index]``."""
+    """Return a matrix of so many columns to which ``x`` is added at ``[:, index]``."""
     found: Tensor = _Scattered.apply(lambda: index, count, x)
     return found
 
 
 def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
-    """Rows of a table; those of the padding are zero and have no gradient."""
+    """Return rows of a table; those of the padding are zero and have no gradient."""
     found = gathered(weight.T, index.reshape([-1])).T
     rows = found.reshape([*index.shape, weight.shape[1]])
     return without_padding(rows, index, padding)
 
 
 def without_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
-    """Rows of a table, those of the padding zero and without a gradient."""
+    """Return rows of a table, those of the padding zero and without a gradient."""
     if padding == -1:
         return rows
     there = index.unsqueeze(-1) != padding

@@ -30,7 +30,7 @@ def refused(
     argument: int | str | None = None,
     otherwise: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """A rule that refuses to be differentiated by an argument, or by all of them.
+    """Return a rule that refuses derivatives by an argument, or by all of them.
 
     ``otherwise`` is the rule elsewhere.
     """
@@ -58,7 +58,7 @@ def by_rules(
     of_complex: bool = False,
     where: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """A rule that leaves the derivative by some arguments to a record's rules.
+    """Return a rule that leaves the derivative by some arguments to a record's rules.
 
     Args:
         positions: of these arguments; all where there are none.
@@ -90,9 +90,9 @@ def _is_complex(given: Any) -> bool:
 def where_traced(
     formula: Callable[..., Any], *positions: int, checked: bool = False
 ) -> Callable[..., Any]:
-    """A rule that takes the formula where one of some arguments is differentiated.
+    """Return a rule that takes the formula if one of some arguments is differentiated.
 
-    ``checked`` where the formula takes arguments that Paddle refuses.
+    Set ``checked`` if the formula takes arguments that Paddle refuses.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +132,7 @@ def product(
     whole: bool = False,
     out: Any = None,
 ) -> Tensor | None:
-    """By pairs, so that a zero among the factors does no harm."""
+    """Multiply by pairs, so that a zero among the factors does no harm."""
     if out is not None or not x.ndim or isinstance(axis, Tensor):
         return None
     axes = [axis] if isinstance(axis, int) else [*(axis or [])]
@@ -178,7 +178,7 @@ def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
 def gammaincc(
     operator: Any, context: Context, x: Tensor, y: Tensor, name: Any = None
 ) -> Tensor:
-    """Its arguments are checked once, where a program is made of it."""
+    """Check the arguments once, when a program is made of it."""
     if listener() is None:
         return operator(x, y)
     with paddle.no_grad(), not_listening():
@@ -189,14 +189,14 @@ def gammaincc(
 def recompute(
     operator: Any, context: Context, function: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """The function, called once: on the way back its weights would be gone."""
+    """Call the function once: in the backward pass its weights would be gone."""
     for option in ("preserve_rng_state", "use_reentrant"):
         kwargs.pop(option, None)
     return function(*args, **kwargs)
 
 
 def silu(x: Tensor) -> Tensor | None:
-    """Paddle's gradient is no number where ``exp(-x)`` is infinite."""
+    """Compute silu; Paddle's gradient is NaN where ``exp(-x)`` is infinite."""
     return None if x.is_complex() else closed.silu(x)
 
 

@@ -36,7 +36,7 @@ def matmul(
 
 
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
-    """``beta c + alpha x y``, of factors that are numbers or tensors."""
+    """Return ``beta c + alpha x y``, of factors that are numbers or tensors."""
     return _times(ops.matmul(x, y, False, False), alpha) + _times(c, beta)
 
 
@@ -45,7 +45,7 @@ def _times(x: Tensor, factor: Any) -> Tensor:
 
 
 def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:
-    """Both factors depend on both, so that neither is left out of the gradient."""
+    """Return factors that depend on each other, so that no gradient leaves one out."""
     q, r = operator(x, mode)
     if not is_traced(x) or mode != "reduced":
         return q, r
@@ -81,7 +81,7 @@ def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) ->
 def householder_product(
     operator: Any, context: Context, x: Tensor, tau: Tensor, name: Any = None
 ) -> Tensor:
-    """The first columns of a product of reflections; Paddle's writes into ``x``.
+    """Return the first columns of a product of reflections; Paddle's writes into ``x``.
 
     Source: Schreiber and Van Loan, "A storage-efficient WY representation for products
     of Householder transformations", 1989.

@@ -18,7 +18,7 @@ ops: Any = paddle._C_ops
 
 
 def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
-    """The logarithm of what is greater than ``above``, and ``least`` elsewhere."""
+    """Return logarithms of values greater than ``above``, and ``least`` elsewhere."""
     inside = x > above
     logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
     found: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
@@ -63,7 +63,7 @@ def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
 def softmax_with_cross_entropy(
     operator: Any, context: Context, *args: Any, **kwargs: Any
 ) -> Any:
-    """The softmax beside the loss by itself: its gradient crashes Paddle's kernel."""
+    """Return the loss, and softmax anew: Paddle's gradient of its softmax crashes."""
     found = operator(*args, **kwargs)
     if not isinstance(found, tuple | list):
         return found

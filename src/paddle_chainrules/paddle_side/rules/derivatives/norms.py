@@ -28,7 +28,7 @@ def _affine(
 
 
 def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
-    """``(x - mean) / sqrt(variance + epsilon)`` over the axes, by primitives.
+    """Return ``(x - mean) / sqrt(variance + epsilon)`` over the axes, by primitives.
 
     Source: Ioffe and Szegedy, "Batch normalization", ICML 2015, algorithm 1.
     """
@@ -56,7 +56,7 @@ class Layout:
         self.shape = [self.channels if i == self.axis else 1 for i in range(x.ndim)]
 
     def grouped(self, x: Tensor, groups: int) -> tuple[Tensor, list[int]]:
-        """With groups of channels apart, and the axes that are normalized then."""
+        """Split channels into groups; return the tensor, and the axes to normalize."""
         inner = [groups, self.channels // groups]
         shape = [-1, *x.shape[1 : self.axis], *inner, *x.shape[self.axis + 1 :]]
         axes = [i for i in range(1, len(shape)) if i != self.axis]
@@ -71,7 +71,7 @@ class Layout:
         return scale, bias
 
     def scaled(self, y: Tensor, scale: Any, bias: Any = None) -> Tensor:
-        """Times the scale, and the shift added."""
+        """Multiply by the scale, and add the shift."""
         return _affine(y, scale, bias, self.shape)
 
 
@@ -82,7 +82,7 @@ def _norm(
     primitives: Callable[[], Any],
     size: Sequence[int],
 ) -> Any:
-    """A norm, whole by its own kernel or, where that is not enough, by primitives."""
+    """Return a norm, by its own kernel or, if that is not enough, by primitives."""
     x, scale, bias = inputs
     traced = [*map(is_traced, inputs)]
     if True not in traced:
@@ -131,7 +131,7 @@ def layer_norm_of_one(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """``nn.functional.layer_norm``, which refuses one sample, as a batch of one."""
+    """Run ``layer_norm`` on one sample, which it refuses, as a batch of one."""
     shape = normalized_shape
     shape = [*shape] if isinstance(shape, list | tuple) else [shape]
     if not isinstance(x, Tensor) or x.shape != shape:
@@ -232,7 +232,7 @@ MAX_NORM_EPSILON = 1e-12
 
 
 def p_norm(operator: Any, context: Context, *args: Any) -> Tensor:
-    """Paddle adds epsilon in the gradient, and not before."""
+    """Return a norm; Paddle adds epsilon in the gradient alone, so it is kept small."""
     x, order, axis, epsilon, *rest = args
     found: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
     return found

@@ -20,10 +20,7 @@ from .formulas import by_formula, spread_to
 
 
 def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for a function of Paddle's that is no operator: also while one listens.
-
-    Derivatives of a program are those of what was recorded.
-    """
+    """Return a rule for a function that is no operator: also while one listens."""
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         given = tensors_in([*args, *kwargs.values()])
@@ -45,7 +42,7 @@ def is_zero(x: Tensor) -> Tensor:
 
 
 def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:
-    """The same analytic function from either side of a tie."""
+    """Return the same analytic function from either side of a tie."""
     x, y = _alike(x, y)
     above = x > y
     most = paddle.where(above, x, y)
@@ -58,7 +55,7 @@ _NEAR, _TERMS = 0.5, 11
 
 
 def sinc(x: Tensor, name: Any = None) -> Tensor:
-    """``sin(pi x) / (pi x)``, near zero by its series."""
+    """Return ``sin(pi x) / (pi x)``, near zero by its series."""
     near = paddle.abs(x.detach()) < _NEAR
     far = paddle.where(near, paddle.ones_like(x), x) * math.pi
     small = paddle.where(near, x, paddle.zeros_like(x)) * math.pi
