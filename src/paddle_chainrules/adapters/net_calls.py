@@ -83,7 +83,7 @@ class NetCalls:
         self.params: list[Tensor] = []
 
     def called(self, args: tuple[Any, ...]) -> Ran:
-        """The call, by a program if there is one."""
+        """Return the output of the call, which a program computes if there is one."""
         if self._why:
             return self._as_ever(args, self._why)
         leaves, spec = flatten_tree(args)
@@ -166,7 +166,7 @@ class NetCalls:
         return found
 
     def _watched(self, args: tuple[Any, ...]) -> Any:
-        """The result, and whether the call changes the net's attributes."""
+        """Call the net, and note whether the call changes its attributes."""
         if self._state is not None:
             return self._native(self._layer, *args)
         try:
@@ -230,7 +230,7 @@ class _Kind:
             self.why = "it gives an argument as it is"
 
     def ran(self, output: Any, tensors: list[Tensor]) -> Ran:
-        """A call that ran as ever."""
+        """Run a call natively."""
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
         notes = Notes()
         notes.unknown = self.why
@@ -239,7 +239,7 @@ class _Kind:
         return Ran(output, made, False, self.why)
 
     def by_program(self, tensors: list[Tensor]) -> Ran:
-        """A call that gives the derivatives likely to be asked for, too.
+        """Run a call by a program that also gives derivatives likely to be asked for.
 
         Raises:
             NoProgram: there can be none, or it gives something else.
@@ -256,7 +256,7 @@ class _Kind:
         return Ran(output, made, True, "")
 
     def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
-        """Derivatives of a call that came without them.
+        """Return derivatives of a call that came without them.
 
         Raises:
             NoProgram: as of :meth:`by_program`.
@@ -267,7 +267,7 @@ class _Kind:
     def _computed(
         self, asked: Asked, tensors: list[Tensor]
     ) -> tuple[list[Tensor], dict[Entry, Tensor]]:
-        """Values and derivatives, by a program.
+        """Return values and derivatives, by a program.
 
         Raises:
             NoProgram: there can be none, or it gives something else.
@@ -301,7 +301,7 @@ class _Kind:
     def _partials(
         self, tensors: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
-        """Values of all outputs, then derivatives."""
+        """Return values of all outputs, then derivatives."""
         places = sorted({place for entry in entries for place, _ in entry.by})
         if not places:
             return flatten_tree(self._run(tensors))[0]

@@ -17,7 +17,7 @@ class Entry(NamedTuple):
     by: tuple[tuple[int, int], ...] = ()
 
     def derivative(self, place: tuple[int, int]) -> Entry:
-        """By a column of an input once more."""
+        """Return the derivative of the entry by one more column of an input."""
         return self._replace(by=tuple(sorted((*self.by, place))))
 
     def is_behind(self, other: Entry) -> bool:
@@ -54,7 +54,7 @@ class Call(NamedTuple):
     """True if a program has computed it."""
 
     def place(self, x: Tensor) -> int | None:
-        """Which of the inputs it is."""
+        """Return the position of ``x`` among the inputs, or None."""
         return next((i for i, given in enumerate(self.inputs) if given is x), None)
 
 
@@ -85,7 +85,7 @@ class Origins:
         self._known.clear()
 
     def calls(self) -> Iterator[Call]:
-        """The calls that are remembered."""
+        """Return the calls that are remembered."""
         return iter({id(o.call.notes): o.call for o in self._known.values()}.values())
 
     def behind(self, call: Call, entries: Sequence[Entry]) -> Iterator[Tensor]:
@@ -125,7 +125,7 @@ class Origins:
 
 
 def _columns_in(y: Tensor, whole: Tensor) -> slice | None:
-    """Which columns of the other tensor it is a view of."""
+    """Return which columns of the other tensor it is a view of, as a slice."""
     rows, width = whole.shape
     if y.shape[0] != rows or y.get_strides() != whole.get_strides():
         return None

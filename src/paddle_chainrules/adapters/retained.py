@@ -41,7 +41,7 @@ class Retained:
         self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
     def checked(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """Paddle's ``backward``, with an error where there would be a crash.
+        """Return Paddle's ``backward``, with an error where there would be a crash.
 
         Args:
             native: of a tensor, or of several; cotangents come second, and whether the
@@ -63,7 +63,7 @@ class Retained:
 
     @contextmanager
     def _as_native(self) -> Iterator[None]:
-        """No ``.grad`` where there is none natively, and a program gives zeros."""
+        """Leave ``.grad`` as native Paddle would if a program gives zeros."""
         before = [p for p in self._params() if p.grad is None]
         if not before:
             yield

@@ -101,7 +101,7 @@ class State:
             return False
 
     def _hold(self, root: Any) -> None:
-        """All that an object holds."""
+        """Return all that an object holds."""
         for _, container, key, value in walk(root, ""):
             if isinstance(key, str) and (id(container), key) in self._apart:
                 continue
@@ -142,7 +142,7 @@ class State:
             self._read_class(value if isinstance(value, type) else type(value))
 
     def _read_class(self, kind: type) -> None:
-        """Its methods, and what is the same for all of its instances."""
+        """Read its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
             if id(owner) in self._seen or _is_standard(owner.__module__):
                 continue
@@ -158,7 +158,7 @@ class State:
                     self._functions += functions
 
     def _read_globals(self, function: types.FunctionType) -> None:
-        """The global variables that a function names."""
+        """Return the global variables that a function names."""
         space = function.__globals__
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return
@@ -205,7 +205,7 @@ class Written:
         self._before = [(vars(part), dict(vars(part))) for part in parts]
 
     def places(self) -> set[Place]:
-        """Those that hold tensors alone by now, and were others."""
+        """Return the places that hold only tensors now, and held others before."""
         return {
             (id(held), name)
             for held, before in self._before
@@ -259,7 +259,7 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
 
 
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
-    """To be compared, where it may change."""
+    """Tell whether a value that may change is too large to be compared."""
     return (
         value.nbytes > MAX_STATE_BYTES
         and value.dtype != object
@@ -268,7 +268,7 @@ def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
 
 
 def _remembered(value: Any) -> Any:
-    """The value, or a copy where it may change in place."""
+    """Return the value, or a copy if it may change in place."""
     if isinstance(value, np.ndarray) and value.nbytes <= MAX_STATE_BYTES:
         return value.copy()
     return set(value) if type(value) is set else value

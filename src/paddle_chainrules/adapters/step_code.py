@@ -90,7 +90,7 @@ def setting_of(optimizer: Any) -> Setting | str:
 
 
 def code_of(setting: Setting, dtype: str) -> Code:
-    """The function that takes a step.
+    """Return the function that takes a step.
 
     Its block has, eight bytes each: the number of parameters, what stands at the places
     above, the settings as float64, then for each parameter its size, whether it has the

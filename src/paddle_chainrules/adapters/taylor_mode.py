@@ -158,7 +158,7 @@ class TaylorMode:
         return ran.output
 
     def _noting_hooks(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """Paddle's registration of hooks, with a note of the tensors that have one."""
+        """Wrap Paddle's registration of hooks, to note the tensors that have one."""
 
         @wraps(native)
         def register(tensor: Tensor, hook: Any) -> Any:
@@ -168,11 +168,7 @@ class TaylorMode:
         return register
 
     def _noting_gradients(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """``paddle.grad``, which notes the calls that it differentiates with a graph.
-
-        Paddle walks its own graph of a net faster than one with a program in it, but
-        for gradients by the parameters.
-        """
+        """Wrap ``paddle.grad`` to note calls that it differentiates with a graph."""
 
         @wraps(native)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -207,7 +203,7 @@ class TaylorMode:
             yield from net.params
 
     def _tell(self, why: str) -> None:
-        """Once."""
+        """Warn once."""
         if why not in self.reasons:
             self.reasons.append(why)
             warnings.warn(why, NativeWarning, stacklevel=4)
@@ -229,14 +225,14 @@ class TaylorMode:
         row: int,
         *columns: Sequence[int],
     ) -> Tensor:
-        """A derivative that was computed with the net's value, or is now by gradients.
+        """Return a derivative, computed with the net's value or now by gradients.
 
         Args:
             natively: computes it as the library does.
-            y, x: what is differentiated, shape [n, k], and by what, [n, d].
-            row: which column of y.
-            columns: which columns of x, for each differentiation; the result has one
-                for each of the last.
+            y, x: the output, of shape [n, k], and the input, [n, d].
+            row: the column of y.
+            columns: the columns of x, for each differentiation; the result has one for
+                each of the last.
         """
         return self.derivatives(lambda: [natively()], y, [x], row, *columns)[0]
 
@@ -248,7 +244,7 @@ class TaylorMode:
         row: int,
         *columns: Sequence[int],
     ) -> list[Tensor]:
-        """The same by several inputs at once."""
+        """Return derivatives by several inputs at once."""
         if self._busy or self._thread != threading.get_ident():
             return natively()
         asked = [self._asked(y, x, row, columns) for x in xs]
@@ -352,7 +348,7 @@ def _by_series(asked: Sequence[tuple[Call, list[Entry]] | None]) -> Any:
 
 
 def _known(call: Call, entries: Sequence[Entry]) -> Tensor | None:
-    """Derivatives that were computed with a call, side by side."""
+    """Return derivatives that were computed with a call, side by side."""
     found = [call.derivatives.get(entry) for entry in entries]
     known = [part for part in found if part is not None]
     if len(known) < len(found):

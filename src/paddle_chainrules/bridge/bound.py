@@ -86,7 +86,7 @@ class Recorded:
         row: list[Tensor],
         made: list[Tensor],
     ) -> Back:
-        """The way back of a known call of one output, which has made this."""
+        """Return the pullback for a known call of one output, which has made this."""
         behind_last.value = known.retained_bytes
         kept: list[Tensor] | None = made
 
@@ -129,7 +129,7 @@ class Recorded:
         return tuple(map(plain, grads))
 
     def _filled(self, grads: list[Tensor | None]) -> list[Tensor | None]:
-        """With zeros for parameters without a gradient, where others have one."""
+        """Fill in zeros for parameters without a gradient, if others have one."""
         values = [*self._params.values()]
         count = len(values)
         if all(grad is None for grad in grads[:count]):
@@ -148,7 +148,7 @@ class Recorded:
         )
 
     def _replay(self, state: Any, leaves: tuple[Any, ...]) -> RecordedPullback:
-        """The pullback once more, with the random numbers of the first time."""
+        """Run the pullback once more, with the random numbers of the first time."""
         args, kwargs = self._arguments(leaves)
         pullback: RecordedPullback
         with drawing_from(state):

@@ -25,7 +25,7 @@ class BoundCalls:
         self._ways: dict[Any, CachedWay] = {}
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The output, alone in a tuple; None for a call like none before."""
+        """Return the output, alone in a tuple; None for a call of a new kind."""
         key = cache_key(args)
         known = self._values.get(key)
         if known is not None:

@@ -28,7 +28,7 @@ from ..transforms.as_programs.program_recording import Way
 
 
 def patience() -> int:
-    """Calls of a kind before Julia asks for code; negative where there is none."""
+    """Return how many calls of a kind come before Julia asks for code; -1 for never."""
     return switch.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
 
 
@@ -49,7 +49,7 @@ class Code(NamedTuple):
 
 
 def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
-    """The code of a program.
+    """Return the code of a program.
 
     The text has, one after another, each a number or a word:
 
@@ -173,15 +173,7 @@ class WayCode:
     def back(
         self, params: bool | tuple[bool, ...], inputs: bool, given: tuple[bool, ...]
     ) -> tuple[str, str, Any] | None:
-        """Which of the gradients there are, by their places, the code, and its owner.
-
-        None where it is more or less than one function.
-
-        Args:
-            params: which parameters' gradients are wanted, one flag or one of each.
-            inputs: whether those of the inputs are.
-            given: of each cotangent whether it is more than zeros.
-        """
+        """Return the places of the gradients that exist, the code, and its owner."""
         flags = [*each(params, self._params)]
         asked = tuple(flags[i] if i < len(flags) else inputs for i in self._at)
         program, has = self._way.there.back(asked, given)
@@ -215,7 +207,7 @@ Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 def code(
     net: Net, back: bool, params: Any, row: tuple[Any, ...], arguments: Arguments
 ) -> Found:
-    """The code of calls of a net like this one.
+    """Return the code of calls of a net like this one.
 
     Args:
         back: whether the way back is wanted, too.
@@ -273,7 +265,7 @@ def _code(
 
 
 def _tensors(program: Program, places: Sequence[int]) -> list[int]:
-    """The places of a program's inputs, of those of all leaves."""
+    """Return the places of a program's inputs, of those of all leaves."""
     found = [place for place in places if place >= 0]
     if len(found) != len(program.inputs):
         raise NoCode("its arguments are no plain tensors; give it arrays alone")

@@ -12,7 +12,7 @@ from .handles import Handle, of_fcnet, of_layer
 
 
 def described(handle: Handle) -> tuple[str, tuple[Tensor, ...]]:
-    """A net as text, in which no code can be, and the tensors that it holds.
+    """Return a net as text, which cannot hold code, and the tensors that it holds.
 
     Raises:
         TypeError: what it is made of is not Paddle's alone.
@@ -37,7 +37,7 @@ def described(handle: Handle) -> tuple[str, tuple[Tensor, ...]]:
 
 
 def of_description(text: str, tensors: tuple[Tensor, ...]) -> Handle:
-    """The handle of a net that is described; the tensors are copied.
+    """Return the handle of a net that is described; the tensors are copied.
 
     Raises:
         ValueError: none is.

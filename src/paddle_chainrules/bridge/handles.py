@@ -70,7 +70,7 @@ class Handle:
         return isinstance(self.net, StatelessLayer) and self.net.needs_several
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
-        """The net at parameters: theta if flat, else one tensor each.
+        """Return the net at parameters: theta if flat, else one tensor each.
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
@@ -78,20 +78,20 @@ class Handle:
         return Recorded(self.net, params, self.meter, self.nesting, whole)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
-        """``(forward, pullback, result of the one named entry)`` in one crossing."""
+        """Return ``(forward, pullback, result of the one named entry)`` in one call."""
         count = 1 if flat else len(self.names)
         bound = self.bind(flat, tensors[:count])
         result = getattr(bound, entry)(*tensors[count:])
         return bound.forward, bound.pullback, result
 
     def code(self, kind: str, flat: bool, *tensors: Any) -> Found:
-        """The machine code of the ``"value"`` or ``"way"`` of calls like this one."""
+        """Return the code of the ``"value"`` or ``"way"`` of calls like this one."""
         count = 1 if flat else len(self.names)
         params, _ = self._in_parts(flat, tensors[:count])
         return code(self.net, kind == "way", params, tensors[count:], self.arguments)
 
     def traced(self, flat: bool, *row: Any) -> Any:
-        """The net's call as part of what is being recorded.
+        """Call the net as part of what is being recorded.
 
         Returns:
             A tensor, or the structure with None for each leaf, and all leaves.
@@ -105,41 +105,38 @@ class Handle:
         return spec.unflatten([None] * len(leaves)), leaves
 
     def init(self, seed: int) -> tuple[Tensor, ...] | None:
-        """Fresh parameters, for a net that draws its own."""
+        """Return fresh parameters, for a net that draws its own."""
         if isinstance(self.net, FCNet):
             return tuple(self.net.init(seed).values())
         return None
 
     def operator(self, what: What, names: tuple[str, ...] = ()) -> Handle:
-        """A handle of a derivative of this net by the input: :class:`Derivative`."""
+        """Return a handle of a derivative by the input: :class:`Derivative`."""
         net = Derivative(self.net, what, names)
         return Handle(net, f"{what} of {self.label}", self.features)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
-        """A handle of this net with nested arguments, whose leaves come in a row.
-
-        Both are nested as the arguments are, with the positions of their leaves.
-        """
+        """Return a handle of this net whose nested arguments come in a row."""
         return Called(self, Nesting(args, kwargs))
 
     def vjp(self, count: int, params: Flags, inputs: bool) -> Handle:
-        """A handle of the gradients of this net at so many leaves: :class:`VJP`."""
+        """Return a handle of the gradients at so many leaves: :class:`VJP`."""
         net = VJP(self.net, count, self.nesting, params, inputs)
         return Handle(net, f"vjp of {self.label}")
 
     def jvp(self, count: int, moved: tuple[bool, ...], theta: bool) -> Handle:
-        """A handle of the derivatives of this net along directions: :class:`JVP`."""
+        """Return a handle of derivatives along directions: :class:`JVP`."""
         net = JVP(self.net, count, self.nesting, moved, theta)
         return Handle(net, f"jvp of {self.label}")
 
     def per_sample(self, what: str, many: tuple[bool, ...]) -> Handle:
-        """A handle of the ``"vjp"`` or ``"jacobian"`` of each sample."""
+        """Return a handle of the ``"vjp"`` or ``"jacobian"`` of each sample."""
         kind = {"vjp": SampleVJP, "jacobian": SampleJacobian}[what]
         net = kind(self.net, len(many), self.nesting, many)
         return Handle(net, f"{what} of each sample of {self.label}")
 
     def in_mode(self, training: bool, whole: bool = False) -> Handle:
-        """A handle of this net in training or evaluation mode.
+        """Return a handle of this net in training or evaluation mode.
 
         One that is in that mode stays as it is, with layers of it that are in the other
         one, unless the whole net is asked for.
@@ -153,14 +150,14 @@ class Handle:
         return self if found is net else of_layer(found, self.label)
 
     def in_dtype(self, dtype: str) -> Handle:
-        """A handle of this net for parameters of another floating dtype."""
+        """Return a handle of this net for parameters of another floating dtype."""
         net = self.net.in_dtype(dtype)
         if isinstance(net, FCNet):
             return of_fcnet(net)
         return Handle(net, self.label, self.features)
 
     def buffers(self) -> tuple[str, tuple[Tensor, ...]]:
-        """Names of the buffers that Julia can hold, with U+001F between, and they."""
+        """Return names of Julia's buffers, with U+001F between, and the buffers."""
         found = buffers_for_julia(self.net)
         return "\x1f".join(found), tuple(found.values())
 
@@ -171,7 +168,7 @@ class Handle:
         self.net.share_buffers(dict(zip(names, tensors, strict=True)))
 
     def with_buffers(self, dtype: str | None, *tensors: Tensor) -> Handle:
-        """A handle of a net that reads these tensors, and is in this dtype."""
+        """Return a handle of a net that reads these tensors, and is in this dtype."""
         assert isinstance(self.net, StatelessLayer)
         names = buffers_for_julia(self.net)
         net = copy.deepcopy(self.net)
@@ -187,7 +184,7 @@ class Handle:
         return tuple(load_params(path, self.net).values())
 
     def lower(self, count: int, *row: Any) -> tuple[Any, ...]:
-        """The net's call at so many parameters and then arguments, in Julia.
+        """Return the net's call in Julia, at so many parameters and then arguments.
 
         Returns:
             Texts of the value, of the way there and back, the number of samples that
@@ -201,14 +198,11 @@ class Handle:
         return (*texts, found.samples, found.why, *constants)
 
     def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments and keyword arguments, of leaves in a row."""
+        """Return arguments and keyword arguments, of leaves in a row."""
         return (tuple(row), {}) if self.nesting is None else self.nesting.arguments(row)
 
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
-        """Names of the buffers, with U+001F between, copies of them, and the mode.
-
-        None for a net that is no layer.
-        """
+        """Return names of buffers, with U+001F between, copies, and the mode."""
         if not isinstance(self.net, StatelessLayer):
             return None
         held = self.net.buffers
@@ -220,7 +214,7 @@ class Handle:
         return tensors[0] if flat else self.net.spec.named(tensors)
 
     def _in_parts(self, flat: bool, tensors: tuple[Tensor, ...]) -> tuple[Params, bool]:
-        """The same with views within theta, and whether there are such.
+        """Return arguments with views within theta, and whether there are such views.
 
         One parameter alone would have another shape than theta's gradient.
         """
@@ -229,7 +223,7 @@ class Handle:
         return self.net.spec.named(self._views(tensors[0])), True
 
     def _views(self, theta: Tensor) -> list[Tensor]:
-        """The parameters within theta."""
+        """Return the parameters within theta."""
         views, start = [], 0
         for shape, size in zip(self.shapes, self.net.spec.sizes, strict=True):
             views.append(theta[start : start + size].reshape(shape))
@@ -257,26 +251,26 @@ def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
 
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
-    """Which names are meant by names and patterns."""
+    """Return the names that names and patterns select."""
     found = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
     return tuple(name in found for name in names)
 
 
 def activations() -> str:
-    """Names of the built-in activations, with commas between."""
+    """Return names of the built-in activations, with commas between."""
     return ",".join(sorted(ACTIVATIONS))
 
 
 def fcnet(
     sizes: tuple[int, ...], activation: str | Activation, dtype: str, seed: int
 ) -> tuple[Handle, tuple[Tensor, ...]]:
-    """A handle of an :class:`FCNet`, and its initial parameters."""
+    """Return a handle of an :class:`FCNet`, and its initial parameters."""
     net = FCNet(sizes, activation, dtype)
     return of_fcnet(net), tuple(net.init(seed).values())
 
 
 def of_fcnet(net: FCNet) -> Handle:
-    """A handle of a fully connected net."""
+    """Return a handle of a fully connected net."""
     known = isinstance(net.activation, str)
     name = net.activation if known else "custom activation"
     widths = " => ".join(str(n) for n in net.sizes)
@@ -286,13 +280,13 @@ def of_fcnet(net: FCNet) -> Handle:
 def layer(
     module: paddle.nn.Layer, frozen: tuple[str, ...] = (), jit: bool | None = None
 ) -> tuple[Handle, tuple[Tensor, ...]]:
-    """A handle of any layer, and copies of its parameters but the frozen ones."""
+    """Return a handle of any layer, and copies of its parameters but the frozen."""
     net, params, _ = stateless(module, frozen, jit)
     return of_layer(net, type(module).__name__), tuple(params.values())
 
 
 def of_layer(net: StatelessLayer, label: str) -> Handle:
-    """A handle of a stateless layer, of whose buffers Julia's docs have told."""
+    """Return a handle of a stateless layer; Julia's docs have told of its buffers."""
     net.expects_moving()
     features = 0 if net.chain is None else net.spec.shapes[0][0]
     return Handle(net, label, features)
@@ -306,6 +300,6 @@ JULIAS = frozenset(
 
 
 def buffers_for_julia(net: Net) -> dict[str, Tensor]:
-    """A layer's buffers that arrays of Julia can stand for."""
+    """Return a layer's buffers that arrays of Julia can stand for."""
     held = net.buffers if isinstance(net, StatelessLayer) else {}
     return {n: b for n, b in held.items() if dtype_name(b.dtype) in JULIAS}

@@ -30,7 +30,7 @@ def pack(output: Any) -> Packed:
 
 
 def plain(tensor: Tensor | None) -> Tensor | None:
-    """Off the graph and contiguous, as Julia reads it."""
+    """Take a tensor off the graph and make it contiguous, as Julia reads it."""
     if tensor is None:
         return None
     if not tensor.stop_gradient:

@@ -25,7 +25,7 @@ class _Julias(Words):
         return bits.get(dtype, f"UInt{dtype[4:]}" if unsigned else dtype.capitalize())
 
     def size(self, size: Size) -> str:
-        """In Julia's order."""
+        """Return a size in Julia's order."""
         inside = ", ".join(map(str, reversed(size)))
         return f"({inside},)" if len(size) == 1 else f"({inside})"
 
@@ -39,9 +39,6 @@ class _Julias(Words):
 
 
 def refusal(error: BaseException) -> tuple[str, str, BaseException] | None:
-    """The name of the layer in which Paddle has raised, a sentence, and its error.
-
-    None where it was no layer of a net.
-    """
+    """Return the name of the layer in which Paddle raised, a sentence and its error."""
     found = _refusal(error, _Julias())
     return found and (found.name, found.sentence, found.error)

@@ -18,7 +18,7 @@ class HasNodes(Protocol):
 
     @property
     def nodes(self) -> int:
-        """Operators on it."""
+        """The number of operators on it."""
 
 
 class Meter:
@@ -28,14 +28,14 @@ class Meter:
         self._overhead: int | None = None
 
     def of(self, kept: HasNodes, elements: int) -> int:
-        """The bytes of elements, and of all else."""
+        """Return the bytes of elements, and of all else."""
         if self._overhead is None:
             self._overhead = NODE_BYTES * kept.nodes
         return self._overhead + elements
 
 
 def allocated() -> int:
-    """Bytes of the elements of all tensors alive."""
+    """Return bytes of the elements of all tensors alive."""
     alive: int = paddle.base.core.host_memory_stat_current_value("Allocated", 0)
     for device in range(_gpus()):
         alive += paddle.device.cuda.memory_allocated(device)

@@ -70,7 +70,7 @@ class Training:
         return done
 
     def now(self, done: int, before: int) -> tuple[tuple[Tensor, ...], ...]:
-        """Parameters, the state, and the losses of the steps since ``before``."""
+        """Return parameters, state, and the losses of the steps since ``before``."""
         (params, state), _ = self._loop.reported()
         return (*_contiguous(params), *_contiguous(state)), (
             self._loop.given(before, done).contiguous(),
@@ -78,12 +78,12 @@ class Training:
 
 
 def facts(tensor: Tensor) -> str:
-    """Its dtype and its sizes, with spaces between."""
+    """Return its dtype and its sizes, with spaces between."""
     return " ".join((dtype_name(tensor.dtype), *map(str, tensor.shape)))
 
 
 def own(tensor: Tensor) -> Tensor:
-    """A copy, which is a constant wherever it is used."""
+    """Return a copy, which is a constant wherever it is used."""
     with not_listening():
         return tensor.clone()
 
