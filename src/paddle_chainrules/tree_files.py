@@ -182,7 +182,7 @@ STATE = "state"
 
 
 def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A tree as JSON has it: containers as pairs of kind and content."""
+    """Return a tree as JSON has it: containers as pairs of kind and content."""
     if isinstance(node, Tensor):
         is_complex = dtype_name(node.dtype) in COMPLEX
         kept = paddle.as_real(node.detach()) if is_complex else node
@@ -334,7 +334,7 @@ OWN = "paddle_chainrules.optimizers."
 
 
 def _named(name: str) -> Callable[..., Any]:
-    """The class of a named tuple, or what stands for one until its like is seen."""
+    """Return the class of a named tuple, or a placeholder until its like is seen."""
     module, _, kind = name.partition(":")
     if module.startswith(OWN) and all(map(str.isidentifier, module.split("."))):
         with suppress(ImportError):

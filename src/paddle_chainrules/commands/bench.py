@@ -91,7 +91,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def figure_type() -> Any:
-    """matplotlib's, to draw.
+    """Return matplotlib's class of figures.
 
     Raises:
         ModuleNotFoundError: matplotlib is missing.
@@ -107,7 +107,7 @@ def figure_type() -> Any:
 
 
 def draw(found: dict[str, Any], path: str) -> None:
-    """A picture of the ratios, a bar a side; see :func:`figure_type`."""
+    """Draw the ratios as bars, one a side; see :func:`figure_type`."""
     figure = figure_type()(figsize=(8, 3.6), layout="constrained")
     panels = figure.subplots(1, len(found["us"]), sharey=True)
     for axes, (task, sides) in zip(panels, found["us"].items(), strict=True):

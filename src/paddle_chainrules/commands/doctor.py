@@ -146,7 +146,7 @@ def products(cpuinfo: str, kernels: str | None) -> Line | None:
 
 
 def products_of_machine_code() -> Line:
-    """Which libraries multiply matrices in machine code, and why."""
+    """Say which libraries multiply matrices in machine code, and why."""
     subject = "Products in machine code"
     try:
         found = library()
@@ -186,7 +186,7 @@ def _threads() -> Iterator[Line]:
 
 
 def _julia() -> Iterator[Line]:
-    """Each language starts the other, in processes of their own."""
+    """Check that each language starts the other, in processes of their own."""
     try:
         found = julia.environment()
     except FileNotFoundError as why:

@@ -17,7 +17,7 @@ from ..transforms.as_programs.jit import make_program
 def explain_layer(
     layer: paddle.nn.Layer, inputs: tuple[Any, ...], whole: bool = False
 ) -> tuple[str, bool]:
-    """A text for people, and whether the layer runs as a program.
+    """Return a text for people, and whether the layer runs as a program.
 
     Args:
         layer: in the mode in which it is to run.

@@ -22,7 +22,7 @@ class UsageError(Exception):
 def layer_and_inputs(
     name: str, inputs: list[str]
 ) -> tuple[paddle.nn.Layer, tuple[Tensor, ...]]:
-    """The layer that a factory gives, and inputs for it.
+    """Return the layer that a factory gives, and inputs for it.
 
     Args:
         name: ``module:factory``, the factory a layer, a class of layers, or a function
@@ -91,13 +91,13 @@ def check_call(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> None:
 
 
 def in_short(error: Exception) -> str:
-    """The first line of an error, with its kind."""
+    """Return the first line of an error, with its kind."""
     first = next((line for line in str(error).split("\n") if line.strip()), "")
     return f"{type(error).__name__}: {first.strip()[:300]}"
 
 
 def tensor_like(text: str) -> Tensor:
-    """A random tensor of a shape, as ``64x3``, ``64x3:float64`` or ``64x5:int64:100``.
+    """Make a random tensor: ``64x3``, ``64x3:float64`` or ``64x5:int64:100``.
 
     Floating tensors are normal; integers lie below the last number.
     """

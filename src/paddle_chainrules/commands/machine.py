@@ -34,7 +34,7 @@ def machine() -> str:
 
 
 def processor_name() -> str:
-    """The processor's name, as it tells the system."""
+    """Return the processor's name, as it tells the system."""
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     names = [line.split(":")[1] for line in lines if line.startswith("model name")]

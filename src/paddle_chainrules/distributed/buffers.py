@@ -40,7 +40,7 @@ def describe(name: str, leaf: Any, samples: bool = False) -> str:
 
 
 def summed(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The sums over all ranks of floating-point or complex tensors, a round a dtype."""
+    """Sum floating-point or complex tensors over all ranks, in a round a dtype."""
     if size() == 1:
         return [t.detach() for t in tensors]
     found: list[Any] = [None] * len(tensors)
@@ -76,13 +76,13 @@ def _like(part: Tensor, tensor: Tensor) -> Tensor:
 
 
 def as_bytes(tensors: Sequence[Tensor]) -> Tensor:
-    """The elements of tensors of any dtypes, one after another, uint8."""
+    """Return the elements of tensors of any dtypes, one after another, uint8."""
     parts = [_bytes_of(t) for t in tensors if t.size]
     return paddle.concat(parts) if parts else paddle.zeros([0], dtype="uint8")
 
 
 def from_bytes(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors of :func:`as_bytes`, in the shapes and dtypes of these."""
+    """Return the tensors of :func:`as_bytes`, in the shapes and dtypes of these."""
     found, start = [], 0
     for tensor in like:
         stop = start + math.prod(tensor.shape) * tensor.element_size()

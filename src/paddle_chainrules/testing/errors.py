@@ -68,7 +68,7 @@ def _differences(
     found: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> Iterator[Row]:
-    """Each gradient along a random direction against the slope of the output."""
+    """Compare each gradient along a random direction with the output's slope."""
     names = list(side.params)
     arg_leaves, structure = flatten_tree((side.args, side.kwargs))
     leaves = [*side.params.values(), *arg_leaves]
@@ -109,7 +109,7 @@ def _differences(
 
 
 def _pair(tensor: str, found: Any, expected: Any) -> tuple[Array, Array] | None:
-    """Both as arrays, None being zero; nothing where neither is a tensor."""
+    """Return both as arrays, None as zero; nothing if neither is a tensor."""
     if not isinstance(found, Tensor) and not isinstance(expected, Tensor):
         return None
     if found is None or expected is None:

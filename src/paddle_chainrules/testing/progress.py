@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
-    """The same items, with a bar of tqdm's from the second second on.
+    """Return the same items, with a bar of tqdm after one second.
 
     Without tqdm, and where standard error is no terminal, there is none.
     """

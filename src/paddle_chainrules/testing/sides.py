@@ -33,7 +33,7 @@ def move_to(value: Any, device: str, dtype: str | None = None) -> Any:
 
 
 def _as_dtype(layer: paddle.nn.Layer, device: str, dtype: str) -> paddle.nn.Layer:
-    """A copy of another dtype, its integers and Booleans as they are."""
+    """Return a copy of another dtype, its integers and Booleans as they are."""
     moved: Any = copy.deepcopy(layer)
     moved.to(device, dtype)
     pairs = zip(layer.sublayers(True), moved.sublayers(True), strict=True)
@@ -77,13 +77,13 @@ class Side:
                 named[name].set_value(value)
 
     def outputs(self, params: Mapping[str, Tensor], inputs: Tree) -> list[Any]:
-        """Leaves of what the net returns."""
+        """Return leaves of what the net returns."""
         args, kwargs = inputs
         with drawing_from(0):
             return flatten_tree(self.net.forward(params, *args, **kwargs))[0]
 
     def gradients(self, cotangents: Sequence[Any]) -> dict[str, Any]:
-        """Outputs and gradients by our pullback, by what to call them."""
+        """Return outputs and gradients by our pullback, by their labels."""
         with drawing_from(0):
             y, pullback = self.net.pullback(self.params, *self.args, **self.kwargs)
         leaves, structure = flatten_tree(y)
@@ -93,7 +93,7 @@ class Side:
         return named(leaves, by_name or {}, flatten_tree(by_input)[0])
 
     def native(self, cotangents: Sequence[Any]) -> dict[str, Any]:
-        """The same by the layer itself, and paddle.grad."""
+        """Return outputs and gradients by the layer itself, and paddle.grad."""
         given, structure = flatten_tree((self.args, self.kwargs))
         leaves = [leaf.detach() if is_differentiable(leaf) else leaf for leaf in given]
         inputs: Any = structure.unflatten(leaves)
@@ -126,7 +126,7 @@ def native(
     wanted: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
 ) -> tuple[list[Any], Sequence[Tensor | None]]:
-    """Output leaves of a layer itself, and gradients by the wanted tensors.
+    """Return output leaves of a layer itself, and gradients by the wanted tensors.
 
     By ``paddle.grad`` alone, with the same random numbers every time; what a kernel
     needs beside, such as the frozen scale of a LayerNorm, is differentiated too. The

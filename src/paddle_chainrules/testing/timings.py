@@ -16,7 +16,7 @@ WARM = CALLS_BEFORE_CODE + 2
 
 
 def timer(call: Callable[[], object]) -> Timer:
-    """A timer of a Python callable, the loop in Python."""
+    """Return a timer of a Python callable, the loop in Python."""
 
     def seconds(calls: int) -> float:
         start = time.perf_counter()
@@ -30,7 +30,7 @@ def timer(call: Callable[[], object]) -> Timer:
 def interleave(
     timers: Mapping[str, Timer], rounds: int, calls: int, what: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Microseconds a call, side by side in turns; ``what`` names a progress bar.
+    """Time all sides in turns, in microseconds a call; ``what`` names a progress bar.
 
     Returns:
         Per side the minimum and the mean over the rounds; a first one is not counted.

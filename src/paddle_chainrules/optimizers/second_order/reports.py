@@ -13,10 +13,7 @@ OnStep = Callable[..., Any]
 
 
 def in_callers_mode(on_step: OnStep | None) -> OnStep | None:
-    """The same, with gradients recorded where they are when this is called.
-
-    Searches themselves run without.
-    """
+    """Return the same function, with gradients on or off as they are now."""
     if on_step is None:
         return None
     enabled = paddle.is_grad_enabled()

@@ -49,7 +49,7 @@ class VectorFunction:
         self._columns, self._rows = jit(self._forward), jit(self._reverse)
 
     def of(self, at: Tensor) -> Tensor:
-        """Return its value there, part of any program that asks."""
+        """Return its value there, part of any asking program."""
         leaves, spec = flatten_tree(self._fn(self.params.tree(at)))
         for leaf in leaves:
             _check_dtype(self._name, leaf, at)
@@ -78,16 +78,16 @@ class VectorFunction:
         return np.concatenate(parts)[:height]
 
     def pushforward(self, at: Tensor, along: Tensor) -> Tensor:
-        """Return the Jacobian times a vector, part of any program that asks."""
+        """Return the Jacobian times a vector, part of any asking program."""
         return jvp(self.of, (at,), (along,))[1]
 
     def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
-        """Return its transpose times a vector, part of any program that asks."""
+        """Return its transpose times a vector, part of any asking program."""
         (found,) = vjp(self.of, at)[1](cotangent)
         return found
 
     def bend(self, at: Tensor, along: Tensor) -> Tensor:
-        """Return the second derivative along a vector, part of any program that asks."""
+        """Return the second derivative along a vector, part of any asking program."""
         here = paddle.zeros_like(at.sum())
         zero = here.expand([sum(self.outputs.sizes)])
 
