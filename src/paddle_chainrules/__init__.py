@@ -143,7 +143,7 @@ _NAMES = {
 """The names imported above for type checkers, listed by their home module."""
 
 _importing = _new_lock(held_at_fork=True)
-"""No fork amid an import, of which a child could not make the rest."""
+"""A lock that prevents a fork during an import, since a child could not finish it."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

@@ -26,7 +26,7 @@ from .whole_files import replacing
 BRANCHES = (Tensor, dict, list, tuple)
 PLAIN = (bool, int, float, str, type(None))
 COMPLEX = ("complex64", "complex128")
-"""Kept as pairs of real numbers."""
+"""Complex dtypes, which are kept as pairs of real numbers."""
 
 PathLike = str | os.PathLike[str]
 

@@ -47,7 +47,7 @@ FAULTS = RuntimeError, SystemError
 
 
 class NoProgram(Exception):
-    """Why calls run as ever."""
+    """The reason why calls run natively."""
 
 
 class Ran(NamedTuple):

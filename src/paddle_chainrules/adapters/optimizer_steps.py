@@ -35,7 +35,7 @@ MAX_PLANS = 64
 
 
 class OptimizerSteps:
-    """Takes the steps of optimizers that are exactly Paddle's own.
+    """A stepper of optimizers that are exactly Paddle's own.
 
     Args:
         serves: whether this is a call to be taken.
@@ -50,7 +50,8 @@ class OptimizerSteps:
         self.programs = self.natively = 0
         self._serves, self._tell = serves, tell
         self._plans: dict[Any, _Plan | Params] = {}
-        """By optimizer and parameters; these alone after their first step."""
+        """Plans by optimizer and parameters; the parameters alone after their first
+        step."""
 
     def taken(self, native: Native) -> Native:
         """Wrap the method that steps with clipped and decayed gradients."""

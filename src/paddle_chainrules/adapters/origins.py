@@ -1,4 +1,4 @@
-"""Which tensors are columns of a net's output, or derivatives of such: provenance."""
+"""Provenance of tensors: columns of a net's output, or derivatives of such."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Call(NamedTuple):
     derivatives: dict[Entry, Tensor]
     notes: Notes
     more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
-    """From the inputs and others, those."""
+    """Function from the inputs and other entries to the derivatives of these
+    entries."""
     by_program: bool
     """True if a program has computed it."""
 
@@ -72,7 +73,7 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Those of the tensors that calls have given, until they are cleared."""
+    """The origins of tensors that calls have given, until they are cleared."""
 
     MOST = 4_096
 

@@ -22,7 +22,7 @@ RULE = "which Paddle's graphs with a net's program serve but once"
 
 
 class Retained:
-    """Sees to calls of ``backward`` within a context.
+    """A guard of calls of ``backward`` within a context.
 
     Args:
         tell: is called, with the reason, when a graph is to be retained.

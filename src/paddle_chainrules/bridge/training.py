@@ -18,11 +18,11 @@ from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
-"""From parameters to a number."""
+"""Function from parameters to a number."""
 
 Rule = Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]]
-"""From parameters, the state of an optimizer and gradients, of which some may be None,
-to the next parameters and the next state."""
+"""Function from parameters, the state of an optimizer and gradients to the next
+parameters and the next state. Some gradients may be None."""
 
 
 class Training:

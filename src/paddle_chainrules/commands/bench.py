@@ -19,7 +19,7 @@ from .layers import in_short
 
 FORWARD, GRADIENTS = "forward", "forward and gradients"
 SECONDS = 0.05
-"""That the calls of a side take in one of its turns."""
+"""Seconds that the calls of a side take in one of its turns."""
 
 Calls = dict[str, Callable[[], Any]]
 

@@ -14,7 +14,8 @@ from .processes import size
 from .rounds import add_up
 
 HALF = (paddle.float16, paddle.bfloat16)
-"""Summed in float32: gloo's sum of float16 is infinite, and both lose digits."""
+"""Dtypes that are summed in float32: gloo's sum of float16 is infinite, and both lose
+digits."""
 
 PARTS = {paddle.complex64: paddle.float32, paddle.complex128: paddle.float64}
 """Complex dtypes, and those of their parts, as which they are summed."""

@@ -36,8 +36,8 @@ OF_NUMPY = {str(kind): name for name, kind in NUMPY_DTYPES.items()}
 NPZ_DTYPES = (*tensor_files.DTYPES, "complex128")
 
 HEADER_BYTES = 1_000
-"""More than the header of an array in ``.npz`` takes, or of one in ``.safetensors``,
-its name apart."""
+"""Bytes above those of an array's header in ``.npz``, or of one in ``.safetensors``
+without its name."""
 
 
 class Wanted(NamedTuple):

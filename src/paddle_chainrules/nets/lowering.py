@@ -54,7 +54,7 @@ class Lowered(NamedTuple):
 
 
 Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-"""From leaves in a row to arguments and keyword arguments."""
+"""Function from leaves in a row to arguments and keyword arguments."""
 
 
 def lowered(

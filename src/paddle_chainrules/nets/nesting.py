@@ -12,10 +12,10 @@ from .layers.stateless import RESERVED
 
 
 class Nesting:
-    """From leaves in a row to arguments and keyword arguments, and back.
+    """A map from leaves in a row to arguments and keyword arguments, and back.
 
     Attributes:
-        seed: where in the row the seed of random numbers is, None where it is not.
+        seed: the place in the row of the seed of random numbers, or None.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

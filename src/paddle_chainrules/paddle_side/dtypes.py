@@ -82,7 +82,7 @@ def facts_of(tensor: Tensor) -> Facts:
 
 
 _FACTS: dict[int, Facts] = {}
-"""By identity, of dtypes that live as long as Paddle."""
+"""Facts by the identity of dtypes, which live as long as Paddle."""
 
 
 def dtype_name(dtype: paddle.dtype) -> str:
@@ -92,7 +92,7 @@ def dtype_name(dtype: paddle.dtype) -> str:
 
 
 _NAMES = {id(dtype): name for name, dtype in DTYPES.items()}
-"""By identity, since the hash of a dtype is slow."""
+"""Names by identity, since the hash of a dtype is slow."""
 
 
 def is_complex(tensor: Tensor) -> bool:

@@ -64,7 +64,7 @@ def is_plain() -> bool:
 
 
 class plain:
-    """Have functions called, and not their programs."""
+    """A context in which functions are called, and not their programs."""
 
     def __enter__(self) -> None:
         self._before = getattr(local, "plain", False)

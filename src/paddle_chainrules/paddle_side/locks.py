@@ -18,7 +18,7 @@ from weakref import WeakSet
 _renewed: WeakSet[Any] = WeakSet()
 _held: list[Any] = []
 _awaited: list[Any] = []
-"""In the order of acquiring them."""
+"""Awaited locks in the order of acquiring them."""
 
 SECONDS = 1.0
 """The longest wait of a fork for a lock that may be held for long."""

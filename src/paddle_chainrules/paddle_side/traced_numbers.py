@@ -12,21 +12,17 @@ import paddle
 from paddle import Tensor
 
 MAX_INTEGER = 1 << 31
-"""Below this an integer that is an input of a program may be computed with."""
+"""Bound below which an integer that is an input of a program may be computed with."""
 
 MAX_SEED = 1 << 63
-"""Below this it may be a seed."""
+"""Bound below which it may be a seed."""
 
 _REAL = (paddle.float32, paddle.float64, paddle.complex64, paddle.complex128)
 _WHOLE = (paddle.int32, paddle.int64)
 
 
 class ValueNeeded(Exception):
-    """Something asked for the value of a number that each call may give anew.
-
-    Attributes:
-        origins: the places of the arguments on which the number depends.
-    """
+    """An error: code asked for the value of a number that each call may give anew."""
 
     def __init__(self, origins: frozenset[int], message: str) -> None:
         super().__init__(message)

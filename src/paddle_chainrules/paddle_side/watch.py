@@ -39,11 +39,12 @@ class Watch:
         self._leaves = leaves
         self.by_caller = by_caller
         self.asked: dict[int, Tensor] = {}
-        """To be differentiated by too, for the sake of the other gradients."""
+        """Tensors to differentiate with respect to as well, for the other gradients'
+        sake."""
         self.made: list[Tensor] = []
         """Leaves made of constants."""
         self.refusal = ""
-        """Why what was recorded is not differentiated; empty where it is."""
+        """Reason why the recording is not differentiated; empty if it is."""
         self.sparse = False
         """True if a gradient may have rows alone."""
         self.overwrites = False
@@ -51,9 +52,9 @@ class Watch:
         self.writes: list[Any] = []
         """Nodes of written tensors that must not be used otherwise."""
         self.same: dict[int, tuple[Any, Any]] = {}
-        """By address a node, and the one before a write that changed no derivative."""
+        """By address, a node and the one before a write that changed no derivative."""
         self.constants: dict[int, Any] = {}
-        """By address, leaves that Paddle has made of constants written into."""
+        """Leaves by address that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
         """By a constant's identity, all tensors that share its memory by views."""
         self.parts: dict[int, list[Part]] = {}
@@ -110,7 +111,7 @@ def watch_alone(stack: list[Watch]) -> None:
 
 
 class set_aside:
-    """Have no recording under way on this thread, since a record of ours notes it all.
+    """A context without recordings on this thread, since a record of ours notes it all.
 
     Writes within are that record's.
     """

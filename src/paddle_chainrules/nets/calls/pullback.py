@@ -1,4 +1,4 @@
-"""From the cotangent of a net's output to gradients of its parameters and arguments."""
+"""Pullbacks from the cotangent of a net's output to its parameters and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gradients are asked for: all of a kind, or by name, position or predicate."""
+"""Selection of gradients: all of a kind, or by name, position or predicate."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
 
 
 Flags = bool | tuple[bool, ...]
-"""For all parameters, or for each."""
+"""One flag for all parameters, or one for each."""
 
 
 def each(flags: Flags, count: int) -> tuple[bool, ...]:

@@ -29,7 +29,7 @@ ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType
 
 
 class Mark:
-    """Stands where a tensor of this name belongs."""
+    """A mark in the place of a tensor of this name."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -80,7 +80,7 @@ class Refusal(NamedTuple):
     """A layer that was called, and failed."""
 
     name: str
-    """Within its net; empty for the whole."""
+    """Name of the layer within its net; empty for the whole net."""
     layer: nn.Layer
     given: tuple[Any, ...]
     held: dict[str, tuple[tuple[int, ...], str]]

@@ -78,7 +78,7 @@ class Near(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When a search ends."""
+    """The limits at which a search ends."""
 
     steps: int
     grad: float
@@ -87,7 +87,7 @@ class Limits(NamedTuple):
 
 
 class DampedSearch:
-    """Goes down by steps with damping, more of it after one that does not go down."""
+    """A search by damped steps; a step that does not go down adds damping."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class InverseHessian(Protocol):
 
 
 class LimitedMemory:
-    """By the last steps, of which there are ``memory`` at most."""
+    """An estimate from the last steps, at most ``memory`` of them."""
 
     def __init__(self, memory: int) -> None:
         self._memory: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=memory)

@@ -94,7 +94,7 @@ OVERWRITTEN = "modified by an inplace operation"
 """Words of Paddle's error about a tensor that was written into."""
 
 INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
-"""In the error that Paddle makes of an interrupt of a ``PyLayer``."""
+"""Words in the error that Paddle makes of an interrupt of a ``PyLayer``."""
 
 _here = threading.local()
 

@@ -13,13 +13,14 @@ from typing import Any
 from .places import Places, by_itself, lock
 
 _HANDLERS: dict[Any, dict[type, Callable[..., Any]]] = {}
-"""By Paddle's function or class of layers, by the kind of its first argument."""
+"""Handlers by Paddle's function or class of layers, and by the kind of its first
+argument."""
 
 _INSTEAD: dict[str, str] = {}
-"""By the name of a kind, what to do with one that a function does not take."""
+"""Remedies by the name of a kind that a function does not take."""
 
 _placed = [0]
-"""For how many there are stand-ins in their places."""
+"""Number of functions whose replacements are in their places."""
 
 
 def taken_by(kind: type, *functions: Any) -> Callable[[Any], Any]:

@@ -50,7 +50,7 @@ class Taken:
 
 
 taken: dict[tuple[int, str], Taken] = {}
-"""By its owner and name, each with a listener in it; see :mod:`..interception`."""
+"""Places by owner and name, each with a listener in it; see :mod:`..interception`."""
 
 
 def stand(owner: Any, name: str, value: Any) -> None:

@@ -12,7 +12,7 @@ from ..listener import listener
 
 
 class _Apply:
-    """Stands for ``PyLayer.apply``."""
+    """A replacement for ``PyLayer.apply``."""
 
     def __get__(self, layer: Any, kind: Any) -> Any:
         passing = vars(core.eager.PyLayer)["apply"].__get__(None, kind)

@@ -12,7 +12,7 @@ from ..locks import in_child_of_fork, new_lock
 
 _lock = new_lock(held_at_fork=True)
 _waiting: Counter[int] = Counter()
-"""For how many captures it waits, by thread."""
+"""Number of captures that the collector waits for, by thread."""
 
 _was_on = [False]
 """True if the collector was on before the first capture."""

@@ -32,8 +32,8 @@ DRAWING = (
 """Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
 
 _turn = new_lock(awaited=True)
-"""Whose turn it is to draw: the generators are the whole process's, and so is Paddle's
-engine of gradients, in whose middle a fork would leave the child with half a graph."""
+"""The turn to draw. The generators are the whole process's, and so is Paddle's engine
+of gradients. A fork amid it would leave the child with half a graph."""
 
 
 def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +94,7 @@ def put_back(state: Any) -> None:
 
 
 class sketched:
-    """Have dropout draw by a seed of its own, where sizes alone are looked at.
+    """A context in which dropout draws by a seed of its own: only sizes matter there.
 
     The generators are left alone, and nobody waits for their turn.
     """

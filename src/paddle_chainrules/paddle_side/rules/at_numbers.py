@@ -76,4 +76,4 @@ RULES = {
         _has_zeros,
     ),
 }
-"""By the names of ``paddle._C_ops``."""
+"""Rules by the names of ``paddle._C_ops``."""

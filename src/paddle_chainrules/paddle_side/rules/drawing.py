@@ -154,4 +154,4 @@ DRAWN: dict[str, Callable[..., Any]] = {
     "gumbel_softmax": gumbel_softmax,
     "rrelu": rrelu,
 }
-"""By the names of ``paddle._C_ops``."""
+"""Rules by the names of ``paddle._C_ops``."""

@@ -20,7 +20,8 @@ class ConstantWarning(UserWarning):
 
 
 _CONVERSIONS = ("__float__", "__int__", "__index__", "__complex__")
-"""By which Paddle's functions make numbers of tensors that they are given."""
+"""Attributes by which Paddle's functions make numbers of tensors that they are
+given."""
 
 BREAKS = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
 """Attributes of tensors that give their numbers."""

@@ -78,17 +78,17 @@ def view(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> 
 
 
 _SHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
-"""They write no element."""
+"""Operators that write no element."""
 
 _SUMS = ("add_", "subtract_", "increment_")
-"""They keep nothing, and are differentiated as often as one likes."""
+"""Operators that keep nothing, and can be differentiated any number of times."""
 
 _ALONE = (
     *("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inplace_"),
     "where_",
 )
-"""Their like out of place draws other numbers, has other results, or is not needed:
-a choice is differentiated as often as one likes."""
+"""Operators without a twin to use: it draws other numbers, has other results, or is not
+needed, as a choice can be differentiated any number of times."""
 
 _MISSING = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
@@ -101,7 +101,8 @@ _WRONG = ("gammaincc_",)
 
 
 _FILLS = ("full_", "assign_value_")
-"""They write constants, of which Paddle's graph knows nothing, into leaves too."""
+"""Operators that write constants, into leaves too; Paddle's graph does not know of
+them."""
 
 
 def rule_of(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Which operators of Paddle's go through which rules while a graph is recorded.
+"""The table of rules that Paddle's operators go through while a graph is recorded.
 
 Some kernels give wrong gradients, none, or crash where one of their inputs is constant
 or is not asked for, and some can't be differentiated twice (docs/paddle-notes.md).
@@ -216,7 +216,7 @@ RULES: dict[str, Rule] = {
     "roi_align": refused("roi_align", 1),
     **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
 }
-"""By the names of ``paddle._C_ops``."""
+"""Rules by the names of ``paddle._C_ops``."""
 
 IN_PLACE = {
     name: in_place.rule_of(name)
@@ -262,4 +262,5 @@ METHODS: dict[str, Rule] = {
     "set_value": in_place.set_value,
     **dict.fromkeys(BREAKS, taking_out),
 }
-"""By the names of ``paddle.Tensor``, whose operators do not go through the others."""
+"""Rules by the names of ``paddle.Tensor``, whose operators do not go through the
+others."""

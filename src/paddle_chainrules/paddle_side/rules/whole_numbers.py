@@ -27,7 +27,7 @@ WITH_PLACES = (
     *("argsort", "topk", "kthvalue", "mode", "cummax", "cummin"),
     *("max_pool2d_with_index", "max_pool3d_with_index"),
 )
-"""They give the places of elements, beside their values or alone."""
+"""Operators that give the places of elements, beside their values or alone."""
 
 
 def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:

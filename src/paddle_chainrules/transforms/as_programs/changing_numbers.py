@@ -59,7 +59,7 @@ class Inputs(NamedTuple):
 
 
 class ChangingNumbers:
-    """Which of a function's leaves are numbers that its programs have as inputs.
+    """The leaves of a function that are numbers, and inputs of its programs.
 
     A number is part of the program at first. With its second value it becomes an input,
     and stays part of programs where the function needs its value.
@@ -132,11 +132,7 @@ def with_results(outputs: list[Any], spec: Any, needed: set[int]) -> tuple[Any, 
 
 
 class AnyNumber:
-    """Stands for a number that is an input, where programs are listed.
-
-    Args:
-        tensor: what the program takes in its place.
-    """
+    """A placeholder for a number that is an input, where programs are listed."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._kind = "int" if tensor.dtype == paddle.int64 else "float"

@@ -1,4 +1,4 @@
-"""Why functions run as programs, or why they can't."""
+"""Reasons why functions run as programs, or why they can't."""
 
 from __future__ import annotations
 

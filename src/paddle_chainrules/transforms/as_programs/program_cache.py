@@ -45,11 +45,11 @@ THESE_SIZES = "value of these sizes"
 """A kind of program that serves no other number of samples."""
 
 Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
-"""From leaves to leaves, and how these are nested."""
+"""Function from leaves to leaves, and to the nesting of these."""
 
 
 class Refusal(NamedTuple):
-    """Why there is no program."""
+    """The reason why there is no program."""
 
     why: str
     passes: bool = False

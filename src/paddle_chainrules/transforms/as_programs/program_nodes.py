@@ -121,14 +121,14 @@ class Node(NamedTuple):
 
     there: There
     places: list[int]
-    """Which of the outputs are on the graph."""
+    """Places of the outputs that are on the graph."""
     wanted: list[int]
-    """Which of the leaves require gradients."""
+    """Places of the leaves that require gradients."""
     free: list[Tensor]
-    """Which tensors that are no leaves do."""
+    """Tensors that require gradients and are no leaves."""
     captured: Captured
     reverse: ProgramCache
-    """From leaves and cotangents to gradients."""
+    """Programs from leaves and cotangents to gradients."""
     once: bool
     """True if it serves one call alone."""
     values: list[Value | None]

@@ -39,7 +39,7 @@ class Way(NamedTuple):
     seeds: list[int]
     """Places of the outputs that have cotangents."""
     places: list[int]
-    """Those of the leaves that have gradients."""
+    """Places of the leaves that have gradients."""
 
     def is_stale(self) -> bool:
         """Tell whether it was captured with tensors that have been replaced since."""

@@ -25,9 +25,8 @@ MAX_LISTED = 64
 _made: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
     weakref.WeakKeyDictionary()
 )
-"""By code, a reference to each ``Piles`` with a program, and its list of one count of
-calls; those gone after several calls are left out, and None stands after the warning.
-"""
+"""References by code to each ``Piles`` with a program, and its list of one count of
+calls. Those gone after several calls are left out. None stands after the warning."""
 
 
 class RecompileWarning(UserWarning):

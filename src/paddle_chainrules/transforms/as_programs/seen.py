@@ -64,7 +64,7 @@ SIZES = frozenset(
         *("get_strides", "element_size", "nelement", "data_ptr", "itemsize"),
     }
 )
-"""By which code may ask how large something is."""
+"""Names by which code may ask how large something is."""
 
 RESUMED = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
 WRITES = frozenset(
@@ -79,7 +79,7 @@ REST = "put the transform into jit where that is no matter"
 
 
 class NotSeen(Exception):
-    """It can't be known what a function depends on, or does."""
+    """An error: it can't be known what a function depends on, or does."""
 
 
 class Seen:

@@ -1,4 +1,4 @@
-"""Which sizes of a function's arguments go along with the number of samples.
+"""Sizes of a function's arguments that change with the number of samples.
 
 Two calls tell: what has another first size in the second is taken for samples, all else
 is as large in later calls.
@@ -21,7 +21,7 @@ Firsts = tuple[int, ...]
 
 
 class Varying(NamedTuple):
-    """Which first sizes go along with the number of samples.
+    """The first sizes that change with the number of samples.
 
     Attributes:
         places: of each tensor whether its first size does.

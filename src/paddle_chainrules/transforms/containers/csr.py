@@ -60,7 +60,7 @@ class CSR:
     """
 
     __array_ufunc__ = None
-    """So that NumPy leaves operations with its numbers to this class."""
+    """Not supported, so that NumPy leaves operations with its numbers to this class."""
 
     __slots__ = ("cols", "crows", "features", "values")
 

@@ -51,7 +51,7 @@ class Packed:
     """
 
     __array_ufunc__ = None
-    """So that NumPy leaves operations with its numbers to this class."""
+    """Not supported, so that NumPy leaves operations with its numbers to this class."""
 
     __slots__ = ("max_length", "offsets", "values")
 

@@ -52,7 +52,7 @@ LONG = 100
 it to differentiate it once or to see that a program is right."""
 
 Report = Callable[[int, Tree, Tree], Any]
-"""Is given how many steps there were, the carry, and what the last step gave."""
+"""Function of the number of steps, the carry, and the last step's results."""
 
 
 def scan(

@@ -1,4 +1,4 @@
-"""Which arguments a transform differentiates by."""
+"""Selection of the arguments that a transform differentiates with respect to."""
 
 from __future__ import annotations
 

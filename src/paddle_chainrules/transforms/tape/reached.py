@@ -1,4 +1,4 @@
-"""Which gradients there are by way of programs, where Paddle's tape gives zeros."""
+"""Gradients that exist by way of programs, where Paddle's tape gives zeros."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...paddle_side.listener import local
 
 
 class reached:
-    """Notes what backward passes within it give gradients by way of programs.
+    """A context that notes which gradients backward passes give by way of programs.
 
     A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
     whether there was one.

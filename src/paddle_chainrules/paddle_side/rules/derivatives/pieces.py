@@ -51,7 +51,8 @@ def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:
 
 
 _NEAR, _TERMS = 0.5, 11
-"""Within this of zero so many terms of the series; 1e-16 of it to the fourth order."""
+"""Distance from zero within which the series counts, and its number of terms; its error
+is 1e-16 up to the fourth order."""
 
 
 def sinc(x: Tensor, name: Any = None) -> Tensor:
