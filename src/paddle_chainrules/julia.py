@@ -104,8 +104,9 @@ def start(
 def _let_collect(main: Any) -> None:
     """Count this thread, in Python, among those a collection need not wait for.
 
-    Calls of Julia count it out and in again; the one who starts Julia is out at first,
-    and another thread that collected while this one waited for it would never end.
+    Calls of Julia count the thread out and in again. The thread that starts Julia is
+    out at first. If another thread collected while this one waited for it, the two
+    would wait forever.
     """
 
     def function(name: str, *types: Any) -> Any:

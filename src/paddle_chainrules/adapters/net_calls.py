@@ -1,4 +1,4 @@
-"""Calls of one net: the first of each kind as ever, later ones by programs."""
+"""Calls of one net: the first of each kind run natively, later ones by programs."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ class _Kind:
     """Calls of one net with arguments of one kind.
 
     Attributes:
-        history: what was asked of the last calls.
-        why: why they run as ever, if they do.
+        history: the derivatives asked of the last calls.
+        why: the reason why they run natively, if they do.
     """
 
     def __init__(self, run: Callable[[Sequence[Tensor]], Any]) -> None:

@@ -38,12 +38,12 @@ class OptimizerSteps:
     """A stepper of optimizers that are exactly Paddle's own.
 
     Args:
-        serves: whether this is a call to be taken.
-        tell: is called with the reason where one runs as ever.
+        serves: tells whether to take the present call.
+        tell: called with the reason if a step runs natively.
 
     Attributes:
         programs: how many steps ran as programs.
-        natively: how many ran as ever.
+        natively: how many steps ran natively.
     """
 
     def __init__(self, serves: Callable[[], bool], tell: Callable[[str], None]) -> None:

@@ -184,7 +184,7 @@ class TaylorMode:
         return grad
 
     def _note_calls(self, tensors: Iterable[Any], why: str) -> bool:
-        """Have calls of nets run as ever where they are behind these tensors."""
+        """Have calls of nets run natively if they are behind these tensors."""
         found = False
         for y in tensors:
             for call in self._origins.calls():

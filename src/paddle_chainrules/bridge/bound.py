@@ -23,11 +23,11 @@ from .retained_bytes import Meter, allocated, behind_last
 class Recorded:
     """A net at parameters that Julia shares.
 
-    ``forward(*leaves)`` is the value, ``pullback(*leaves)`` the value and the way back,
-    by the net's programs, or else by the graph that Paddle records.
+    ``forward(*leaves)`` gives the value, ``pullback(*leaves)`` the value and the
+    pullback. They use the net's programs, or else the graph that Paddle records.
 
     Args:
-        whole: whether Julia has all parameters in one array, of which none is without
+        whole: whether Julia has all parameters in one array. Then none is without
             gradients while others have some.
     """
 

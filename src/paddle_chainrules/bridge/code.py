@@ -147,15 +147,15 @@ def _samples(program: Program, given: dict[int, Value]) -> str:
 
 
 class WayCode:
-    """The way there and back of a kind of calls, as Julia calls it.
+    """The forward and backward pass of a kind of calls, as Julia calls them.
 
     Args:
         way: its programs.
-        places: at which place among a call's arguments each leaf is.
+        places: the place of each leaf among a call's arguments.
         params: how many of the arguments are parameters.
 
     Raises:
-        NoCode: the way there is more or less than one function.
+        NoCode: the forward pass is more or less than one function.
     """
 
     def __init__(self, way: Way, places: Sequence[int], params: int) -> None:
@@ -210,7 +210,7 @@ def code(
     """Return the code of calls of a net like this one.
 
     Args:
-        back: whether the way back is wanted, too.
+        back: whether the backward pass is wanted, too.
         row: the arguments, nested by ``arguments``.
     """
     try:

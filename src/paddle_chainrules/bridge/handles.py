@@ -187,8 +187,9 @@ class Handle:
         """Return the net's call in Julia, at so many parameters and then arguments.
 
         Returns:
-            Texts of the value, of the way there and back, the number of samples that
-            there must be, a reason, and the constants of each: :class:`Lowered`.
+            Texts of the value, of the forward and the backward pass, the number of
+            samples that there must be, a reason, and the constants of each:
+            :class:`Lowered`.
         """
         params = self.net.spec.named(row[:count])
         found = lowered(self.net, params, row[count:], self.arguments)

@@ -15,10 +15,13 @@ the structure has None for each leaf, and leaves may be no tensors."""
 
 
 Back = Callable[..., tuple[Any, ...]]
-"""``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
-gradients of the parameters in order (one for theta) and of the inputs, None where there
-is none or where the flags ``params`` and the Boolean ``args`` do not ask for it. With
-``last`` what is kept for the way back is let go of; a later call makes it anew."""
+"""Function ``back(params, args, last, cotangent or None, ...)``, one cotangent per
+output leaf.
+
+It gives gradients of the parameters in order (one for theta) and of the inputs. None
+stands where there is no gradient, or where the flags ``params`` and the Boolean
+``args`` do not ask for it. With ``last`` it releases what the backward pass needs; a
+later call makes that anew."""
 
 
 def pack(output: Any) -> Packed:

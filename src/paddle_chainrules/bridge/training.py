@@ -29,10 +29,10 @@ class Training:
     """Many steps, some at a time.
 
     Args:
-        loss: of the parameters.
+        loss: a function of the parameters.
         rule: the optimizer.
         params: tensors, which stay as they are.
-        state: likewise.
+        state: tensors, which stay as they are.
         steps: how many there will be.
     """
 

@@ -32,13 +32,14 @@ def agree(
     weight: float = 1.0,
     failure: Exception | None = None,
 ) -> list[float]:
-    """Begin a round: the weights of all ranks, who all have the same lines.
+    """Begin a round: return the weights of all ranks, which all have the same lines.
 
     Args:
         what: the call, as errors name it.
-        lines: with what it is made; not read in a single process.
-        weight: of this rank's share.
-        failure: what keeps this rank from it, raised here after the others are told.
+        lines: the settings of the call; not read in a single process.
+        weight: the weight of this rank's share.
+        failure: the error that keeps this rank from it; raised here after the others
+            are told.
 
     Raises:
         RankError: other ranks have other lines, failed, or are gone.

@@ -36,14 +36,15 @@ class Lowered(NamedTuple):
     """A call as functions of Julia's.
 
     Attributes:
-        value: of ``(inputs, ps, constants)``, three tuples; gives the output.
-        there: of the same; gives the output, its tensors that have gradients in a row,
-            and those that the way back needs. None where an operator's gradient has no
-            expression.
-        back: of ``(saved, cotangents, constants)``; gives the gradients of inputs and
-            parameters in a row, ``nothing`` where there is none.
-        samples: how many there must be; 0 where any number will do.
-        why: why there is no way back.
+        value: a function of ``(inputs, ps, constants)``, three tuples; gives the
+            output.
+        there: a function of the same; gives the output, its tensors that have gradients
+            in a row, and those that the backward pass needs. None if an operator's
+            gradient has no expression.
+        back: a function of ``(saved, cotangents, constants)``; gives the gradients of
+            inputs and parameters in a row, ``nothing`` where there is none.
+        samples: how many there must be; 0 if any number will do.
+        why: the reason why there is no backward pass.
     """
 
     value: Function

@@ -1,8 +1,8 @@
-"""Every operator of Paddle's in the hands of whoever listens, for the time of a call.
+"""Interception of Paddle's operators: a listener gets every call for a while.
 
-While somebody listens, what Paddle finds in its operators' places, and some attributes
-of ``paddle.Tensor``, are functions that hand the calls of the listener's thread to it;
-those of other threads pass on. Nothing stays after the last one has gone.
+While an object listens, functions take the places of Paddle's operators, and of some
+attributes of ``paddle.Tensor``. They hand the calls of the listener's thread to it, and
+pass on those of other threads. Nothing stays after the last listener has gone.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ class Watch:
         return id(tensor) in self.leaves or any(tensor is t for t in self.made)
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Return ``fn(*args)``, the operators of this thread watched.
+        """Run ``fn(*args)`` while the operators of this thread are watched.
 
-        But for one that another listens to, who has rules of its own.
+        A thread with a listener is left alone, since the listener has rules of its own.
 
         Raises:
             NotImplementedError: an operator was met that is not differentiated.

@@ -137,7 +137,7 @@ def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
-    """Note what serves a kind of calls, of which there is a bound."""
+    """Note the programs that serve a kind of calls, up to a bound."""
     if len(known) >= BOUND:
         known.clear()
     known[key] = found
@@ -171,11 +171,11 @@ class CachedWay:
     """The programs of a kind of calls.
 
     Attributes:
-        draws: whether it draws random numbers.
-        count: of the outputs.
-        retained_bytes: what a call leaves for the way back.
-        back: to the gradients of all parameters and arguments, where there is one
-            output, a tensor, of this ``shape`` and ``dtype``; None elsewhere.
+        draws: whether a call draws random numbers.
+        count: the number of outputs.
+        retained_bytes: the bytes that a call keeps for the backward pass.
+        back: the program of the gradients of all parameters and arguments, if the
+            output is one tensor, of this ``shape`` and ``dtype``; otherwise None.
     """
 
     back: Program | None = None

@@ -161,7 +161,7 @@ class VJP(InARow):
     ) -> tuple[list[Any], list[list[Any]]]:
         """Return the gradients, and their derivatives along so many directions.
 
-        Of <y, c> along (x', c') these are the gradients of <y', c> + <y, c'>, which
+        Those of <y, c> along (x', c') are the gradients of <y', c> + <y, c'>. That
         takes reverse mode twice: second derivatives are symmetric.
         """
         primals = [*params.values(), *row[1 : 1 + self._count]]

@@ -1,7 +1,7 @@
-"""Steps of least squares with damping, whoever solves for them.
+"""Damped steps of least squares, for any solver.
 
 Nielsen, "Damping parameter in Marquardt's method", report IMM-REP-1999-05, Technical
-University of Denmark, 1999, for what the damping becomes.
+University of Denmark, 1999, has the rule for the damping.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ class Overwritten(NotImplementedError):
 
 
 class kernels_named:
-    """A context for Paddle's engine, whose errors about kernels it turns into one.
+    """Raise one error in place of those that Paddle's engine raises about kernels.
 
-    That is a ``NotImplementedError`` that says what to do. What this package has raised
-    on the way back comes out as it is, interrupts too. Paddle's log is silent.
+    That is a ``NotImplementedError`` that says what to do. Errors that this package has
+    raised in the backward pass come out unchanged, interrupts too. Paddle's log is
+    silent.
     """
 
     def __init__(self) -> None:

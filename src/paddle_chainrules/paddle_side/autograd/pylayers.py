@@ -1,11 +1,11 @@
-"""Layers of a program's own, and what Paddle makes of what their backward gives.
+"""Layers of a program's own, and the repair of what Paddle makes of their gradients.
 
 Gradients of a backward that leaves Paddle, by numpy or by ``detach``, are right and
-have no graph, so that a derivative of a derivative would lose them without a word: they
-refuse to be differentiated. A tensor that a backward gives and somebody keeps would be
-written into where other gradients are added to it: copies are given. And it may fail,
-of which Paddle makes a text: what this package says there is noted, to come out as it
-is.
+have no graph. A derivative of a derivative would lose them without a word, so they
+refuse to be differentiated. If somebody keeps a tensor that a backward gives, Paddle
+would write into it when it adds other gradients, so copies are given. If the backward
+fails, Paddle makes a text of the error. An error of this package is noted, to come out
+as it is.
 """
 
 from __future__ import annotations

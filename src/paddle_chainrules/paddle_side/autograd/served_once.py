@@ -1,9 +1,9 @@
 """Programs on graphs of the caller's, which serve one ``backward``.
 
-Paddle lets go of what a node of Python needs when ``backward`` has been there, with
-``retain_graph=True`` too, and ends the process when it comes again, or when
-``paddle.grad`` does. Here hooks of the node's outputs, which run before it, raise an
-error instead, and ``paddle.grad`` looks for such nodes first.
+Paddle frees what a node of Python needs after a ``backward``, with
+``retain_graph=True`` too. A second ``backward``, or a ``paddle.grad``, then ends the
+process. Here hooks of the node's outputs, which run before it, raise an error instead,
+and ``paddle.grad`` looks for such nodes first.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Functions of Paddle's, replaced for whoever calls them."""
+"""Functions of Paddle's, replaced for all callers."""

@@ -1,8 +1,9 @@
-"""Functions of Paddle's, replaced for whoever calls them.
+"""Functions of Paddle's, replaced for all callers.
 
-Operators, written in C, are replaced wherever Paddle finds them, by their names. What
-is written in Python gets other code, so that it is replaced for those too who hold it
-themselves: by another name, in a class, a closure, or a ``functools.partial``.
+Operators, written in C, are replaced wherever Paddle finds them, by their names.
+Functions written in Python get other code. So they are replaced, too, for callers that
+hold the function itself: by another name, in a class, a closure, or a
+``functools.partial``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any, NamedTuple
 from ..locks import new_lock
 
 Pair = tuple[Any, Any]
-"""A function of Paddle's, and what stands in for it."""
+"""A function of Paddle's, and its replacement."""
 
 lock = new_lock(held_at_fork=True)
-"""Held by who changes what stands somewhere."""
+"""A lock to hold while the function in a place changes."""
 
 
 class Taken:

@@ -1,4 +1,4 @@
-"""Calls of a ``PyLayer`` in the hands of whoever listens."""
+"""Calls of a ``PyLayer``, handed to the listener."""
 
 from __future__ import annotations
 

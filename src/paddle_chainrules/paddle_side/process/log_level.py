@@ -1,7 +1,7 @@
-"""Paddle's log on the terminal, which says of an error once more that it came.
+"""Paddle's log on the terminal, which repeats every error.
 
-A derivative that Paddle has not is known by such an error and taken in another way, so
-that the lines would be of what nobody has to know.
+If Paddle lacks a derivative, such an error shows that, and the derivative is taken in
+another way. Nobody needs to see those lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def silenced() -> Iterator[None]:
 def _level() -> memoryview[int]:
     """Return glog's variable, or one that nobody reads if glog's is not found.
 
-    Nobody reads it, either, if the environment asks for more than warnings.
+    It is also the unread one if the environment asks for more than warnings.
     """
     found = ctypes.c_int(ERROR)
     if os.environ.get("GLOG_v", "0") == "0":  # noqa: SIM112  # as glog has it

@@ -218,7 +218,7 @@ def end_seed() -> None:
 
 
 def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
-    """Take a step, or hand it to whoever records this thread."""
+    """Take a step, or hand it to the recorder of this thread."""
     who = listener()
     if who is None:
         step(*args)

@@ -1,4 +1,4 @@
-"""Tensors where Paddle takes a number, of which it forgets the gradient."""
+"""Tensors in place of numbers: Paddle forgets their gradient."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..watch import Context, is_traced
 
 
 class ConstantWarning(UserWarning):
-    """Numbers were taken out of what is differentiated: constants from there on."""
+    """A warning that numbers leave what is differentiated, and become constants."""
 
 
 _CONVERSIONS = ("__float__", "__int__", "__index__", "__complex__")

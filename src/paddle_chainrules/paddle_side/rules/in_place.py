@@ -60,8 +60,9 @@ class Write(NamedTuple):
 def overwrite(x: Tensor, value: Tensor) -> Tensor:
     """Put a value into a tensor, which forgets what it depended on.
 
-    By a choice, of which the gradient is zero by what was there, also where cotangents
-    are infinite or no numbers, and which is differentiated as often as one likes.
+    It does so by a choice. Its gradient with respect to the old value is zero, also
+    where cotangents are infinite or NaN, and it can be differentiated any number of
+    times.
     """
     none = paddle.zeros(x.shape, "bool")
     ops.where_(none, x, spread_to(x.shape, value))
@@ -94,10 +95,10 @@ _MISSING = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
     "scale_",
 )
-"""Paddle's gradients by their further arguments are wrong, or there are none."""
+"""Operators whose gradients by further arguments Paddle has wrong, or not at all."""
 
 _WRONG = ("gammaincc_",)
-"""Paddle's gradient by what is written into is none."""
+"""Operators for which Paddle's gradient by the written tensor is none."""
 
 
 _FILLS = ("full_", "assign_value_")

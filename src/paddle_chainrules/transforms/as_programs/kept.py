@@ -1,9 +1,9 @@
-"""Transformed functions that have been called before run as programs, unasked.
+"""Transformed functions that run as programs after some calls, without ``jit``.
 
 After some calls ``vmap(grad(loss))(params, x, y)`` is a program as it is in
-:func:`.jit.jit`, where it can be known that nothing is lost by that: all that ``loss``
-depends on beside its arguments is as it was, and it does nothing but give a value
-(:mod:`.seen`). What can't be known runs as ever.
+:func:`.jit.jit`, if it is known that nothing is lost by that. That is so if all that
+``loss`` depends on beside its arguments is unchanged, and if it does nothing but give a
+value (:mod:`.seen`). If that can't be known, the function runs natively.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Calls:
     """Calls of one transformed function.
 
     Attributes:
-        why: why they run as ever, if they do.
+        why: the reason why they run natively, if they do.
     """
 
     def __init__(self, fn: Any) -> None:

@@ -1,4 +1,4 @@
-"""Programs on a graph that Paddle records, for whoever differentiates from outside."""
+"""Programs on a graph that Paddle records, to be differentiated from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back of one call that ran as a program."""
+"""The backward pass of one call that ran as a program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ core: Any = _core
 
 
 class Way(NamedTuple):
-    """The programs of a function's value and of the way back."""
+    """The programs of a function's value and of the backward pass."""
 
     there: There
     captured: Captured
@@ -93,7 +93,7 @@ class Way(NamedTuple):
 
 
 class ProgramRecording(Recording):
-    """The way back of one call, by a program.
+    """The backward pass of one call, by a program.
 
     Attributes:
         way: the programs.
@@ -124,7 +124,7 @@ class ProgramRecording(Recording):
         return len(self.way.there.forward.ops)
 
     def keep(self, leaves: int, outputs: int) -> None:
-        """Count so many leaves and outputs alone, the first ones."""
+        """Keep only this number of leaves and outputs, the first ones."""
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.way.places if i < leaves]
 

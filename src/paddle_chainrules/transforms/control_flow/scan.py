@@ -117,7 +117,7 @@ def scan(
 
 
 class _TooLong(Exception):
-    """A loop is not run natively, where another way there is to see what it gives."""
+    """The refusal to run a long loop natively, if another way shows its results."""
 
 
 class Loop:
@@ -126,13 +126,13 @@ class Loop:
     Args:
         step: the function.
         carry: as :func:`scan` takes it.
-        xs: likewise.
-        length: likewise.
-        reverse: likewise.
+        xs: as :func:`scan` takes it.
+        length: as :func:`scan` takes it.
+        reverse: as :func:`scan` takes it.
         reports: whether :meth:`reported` will be called.
 
     Attributes:
-        count: of steps.
+        count: the number of steps.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The graph that Paddle records of a function, and the way back through it."""
+"""The graph that Paddle records of a function, and the backward pass through it."""

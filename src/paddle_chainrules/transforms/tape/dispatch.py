@@ -1,4 +1,4 @@
-"""A function's outputs and its derivative, by whatever can take it."""
+"""A function's outputs and its derivative, by the tape or by rules."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Again:
 
         Raises:
             CaptureError: the function gives something else than before.
-            NotImplementedError: likewise, where it was the tape that refused.
+            NotImplementedError: the same, if it was the tape that refused.
         """
         inside = listener() is not None
         if self._made is not None and not inside:

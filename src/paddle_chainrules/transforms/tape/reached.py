@@ -27,7 +27,7 @@ class reached:
 
 
 def note_reached(inputs: Iterable[Tensor], there: Iterable[bool]) -> None:
-    """Tell whoever asks of which inputs of a program there is a gradient."""
+    """Note for which inputs of a program there is a gradient, for all that ask."""
     found: dict[int, bool] | None = getattr(local, "reached", None)
     if found is not None:
         for x, flag in zip(inputs, there, strict=True):

@@ -216,7 +216,7 @@ class Recording(KeptGraph):
         return own or not isinstance(refusal, Overwritten)
 
     def keep(self, leaves: int, outputs: int) -> None:
-        """Count so many leaves and outputs alone, the first ones."""
+        """Keep only this number of leaves and outputs, the first ones."""
         self._kept = leaves, outputs
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.differentiable if i < leaves]
@@ -229,7 +229,7 @@ class Recording(KeptGraph):
         return found
 
     def forget(self) -> None:
-        """Let go of what only :meth:`free_variables` needs."""
+        """Release what only :meth:`free_variables` needs."""
         self._made, self._constants = [], {}
 
     def gradients(
