@@ -101,7 +101,7 @@ class State:
             return False
 
     def _hold(self, root: Any) -> None:
-        """Return all that an object holds."""
+        """Note all that an object holds."""
         for _, container, key, value in walk(root, ""):
             if isinstance(key, str) and (id(container), key) in self._apart:
                 continue
@@ -158,7 +158,7 @@ class State:
                     self._functions += functions
 
     def _read_globals(self, function: types.FunctionType) -> None:
-        """Return the global variables that a function names."""
+        """Note the global variables that a function names."""
         space = function.__globals__
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return

@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """The part of the setting that fixes machine code, and places in memory."""
+        """The part of the setting that machine code and places in memory depend on."""
         return self.formula, self.decays, len(self.numbers), self.moments, self.powers
 
     def marks(self, params: Sequence[Tensor]) -> list[bool]:

@@ -15,13 +15,12 @@ the structure has None for each leaf, and leaves may be no tensors."""
 
 
 Back = Callable[..., tuple[Any, ...]]
-"""Function ``back(params, args, last, cotangent or None, ...)``, one cotangent per
-output leaf.
+"""Function ``back(params, args, last, cotangent or None, ...)``.
 
-It gives gradients of the parameters in order (one for theta) and of the inputs. None
-stands where there is no gradient, or where the flags ``params`` and the Boolean
-``args`` do not ask for it. With ``last`` it releases what the backward pass needs; a
-later call makes that anew."""
+It takes one cotangent per output leaf, and gives gradients of the parameters in order
+(one for theta) and of the inputs. None stands where there is no gradient, or where the
+flags ``params`` and the Boolean ``args`` do not ask for it. With ``last`` it releases
+what the backward pass needs; a later call makes that anew."""
 
 
 def pack(output: Any) -> Packed:

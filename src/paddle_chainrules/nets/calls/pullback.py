@@ -285,7 +285,7 @@ class RecordedPullback(NetPullback[Any]):
         flags: Sequence[bool] | None,
         sparse: Sequence[int] = (),
     ) -> list[Any]:
-        """Return one flag for each gradient, or of the parameters and arguments."""
+        """Return a gradient for each flag, or for all parameters and arguments."""
         form, recording = self._form, self._recording
         count = form.param_leaves + form.args.num_leaves
         if flags is None and len(recording.leaves) == count:

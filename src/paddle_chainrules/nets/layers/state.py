@@ -72,7 +72,7 @@ _WITHOUT = (*ATOMS, paddle.Tensor, Mark)
 
 
 def _places(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
-    """Return a path, and the arguments of :class:`Contents`."""
+    """Yield paths with the arguments of :class:`Contents`."""
     if isinstance(value, dict | set):
         yield "", value, value.copy, functools.partial(_refill, value)
     elif isinstance(value, list | deque):

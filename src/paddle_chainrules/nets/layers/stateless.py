@@ -50,9 +50,10 @@ class StatelessLayer(Net):
     - ``buffers``: the buffers come in explicitly and their new values (BatchNorm's
       running statistics in training mode) are returned. Without ``buffers`` the net
       uses those of :func:`stateless`, and drops updates.
-    - ``seed``: the seed of the random numbers that the layer draws, from 0 to 2**64 -
-      1. The same seed gives the same dropout, and Paddle's own generator goes on as if
-      nothing had been drawn. Without ``seed`` the numbers come from that generator.
+    - ``seed``: the seed of the random numbers that the layer draws, from 0 to
+      2**64 - 1. The same seed gives the same dropout, and Paddle's own generator goes
+      on as if nothing had been drawn. Without ``seed`` the numbers come from that
+      generator.
 
     Each calling thread has a copy of the layer's structure, and so has a call within a
     call. The layer's first call shows what a call changes in the layer (a hidden state,

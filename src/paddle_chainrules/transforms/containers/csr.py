@@ -139,7 +139,7 @@ class CSR:
 
     @property
     def dtype(self) -> paddle.dtype | None:
-        """The dtype of the values; None for a bare pattern, which takes any dtype."""
+        """The dtype of the values; None for a bare pattern, which takes the other's."""
         return None if self.values is None else self.values.dtype
 
     @property
