@@ -1,6 +1,7 @@
 """PaddlePaddle nets as pure, differentiable functions.
 
-Names are loaded at their first use, so that the import takes as long as Paddle's.
+Names are loaded at their first use, so that the import takes no longer than that of
+Paddle.
 """
 
 from importlib import import_module as _import_module

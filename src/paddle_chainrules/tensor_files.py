@@ -63,8 +63,8 @@ class Part(NamedTuple):
     """A tensor in a file.
 
     Attributes:
-        start: where its bytes begin, counted from the end of the header.
-        size: in bytes.
+        start: the place where its bytes begin, counted from the end of the header.
+        size: the size in bytes.
     """
 
     dtype: str
@@ -77,7 +77,7 @@ class Header(NamedTuple):
     """The header of a file.
 
     Attributes:
-        begin: where the tensors' bytes begin in the file.
+        begin: the place where the tensors' bytes begin in the file.
     """
 
     parts: Mapping[str, Part]

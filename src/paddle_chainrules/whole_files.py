@@ -34,7 +34,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     old file as it was.
 
     Args:
-        mode: of a file that was not there, less the umask.
+        mode: the mode of a file that was not there, less the umask.
 
     Raises:
         FileNotFoundError: the folder is not there.

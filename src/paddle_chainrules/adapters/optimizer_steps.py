@@ -1,8 +1,8 @@
 """Steps of Paddle's optimizers within a context: one call for all parameters.
 
-What comes before stays Paddle's own: which parameters have gradients, clipping, decay,
-the schedule of the learning rate. So does the first step, which makes what an optimizer
-keeps. Later ones write into the same tensors.
+All that comes before stays Paddle's: the choice of parameters with gradients, clipping,
+decay, the schedule of the learning rate. So does the first step, which makes the
+tensors that an optimizer keeps. Later steps write into these tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps of training whose loss and whose rule are functions of Julia.
 
 Julia's functions call Paddle's operators on the tensors that they are given, so that a
-step is captured as one of Python's is.
+step is captured like a step written in Python.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Training:
         rule: the optimizer.
         params: tensors, which stay as they are.
         state: tensors, which stay as they are.
-        steps: how many there will be.
+        steps: the number of steps that there will be.
     """
 
     def __init__(

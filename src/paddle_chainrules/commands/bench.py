@@ -30,7 +30,7 @@ def bench_layer(
     """Compare first, then time the sides in turn, on one thread where that was asked.
 
     Args:
-        layer: in the mode in which it is to run.
+        layer: the layer, in the mode in which it is to run.
         inputs: its positional arguments.
         rounds: turns of each side.
 

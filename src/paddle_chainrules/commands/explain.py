@@ -20,7 +20,7 @@ def explain_layer(
     """Return a text for people, and whether the layer runs as a program.
 
     Args:
-        layer: in the mode in which it is to run.
+        layer: the layer, in the mode in which it is to run.
         inputs: its positional arguments.
         whole: whether the program is printed, a line an operator.
     """

@@ -25,7 +25,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
     of all. An error, or a process that is killed, leaves the file that was there.
 
     Args:
-        path: where to.
+        path: the file.
         state: dicts, lists and tuples of tensors, numbers, strings and None:
             parameters, an optimizer's state, the step, the seed.
 

@@ -63,9 +63,10 @@ def value_and_grad(
 
     Raises:
         ValueError: another reduction, fewer than one micro-batch, or aux of several;
-            from the returned function, where samples don't tell the weight.
-        TypeError: an argument is of another kind; from that, as of a single process.
-        RankError: from that: ranks disagree, or one failed or is gone.
+            from the returned function, if samples don't tell the weight.
+        TypeError: an argument is of another kind; from the returned function, as in a
+            single process.
+        RankError: from the returned function: ranks disagree, or one failed or is gone.
 
     Examples:
         >>> import paddle

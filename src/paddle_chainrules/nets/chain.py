@@ -1,7 +1,7 @@
 """Chains of affine maps with one activation between.
 
-What :class:`FCNet` is, and what a ``paddle.nn.Sequential`` of Linear layers often is:
-nets whose derivatives by the input have formulas, and which Julia can compute itself.
+:class:`FCNet` is one, and a ``paddle.nn.Sequential`` of Linear layers often is. Their
+derivatives by the input have formulas, and Julia can compute these nets itself.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ class FCNet(Net):
     def init(self, seed: int) -> dict[str, Tensor]:
         """Return fresh parameters: Xavier-uniform weights, zero biases.
 
-        The same seed gives the same numbers everywhere; no global random state is
-        read or changed. On Paddle's current device.
+        The same seed gives the same values everywhere; no global random state is read
+        or changed. On Paddle's current device.
 
         Source: Glorot and Bengio, "Understanding the difficulty of training deep
         feedforward neural networks", AISTATS 2010, eq. 16.

@@ -1,4 +1,4 @@
-"""Calls of nets as functions of Julia's."""
+"""Calls of nets as functions for Julia."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Adam(NamedTuple):
         step: the steps so far, int64.
         beta1_pow: ``beta1 ** (step + 1)``, and so on, as Paddle has them.
         first: averages of the gradients.
-        second: of their squares, or of their largest entries.
+        second: averages of their squares, or their largest entries.
         largest: the largest of ``second`` so far, None where it is not used.
     """
 
@@ -266,7 +266,7 @@ class NAdam(NamedTuple):
     Attributes:
         decay_pow: ``0.96 ** step``.
         beta2_pow: ``beta2 ** step``.
-        product: of all factors of the averages so far.
+        product: the product of all factors of the averages so far.
     """
 
     step: Tensor

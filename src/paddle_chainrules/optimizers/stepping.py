@@ -62,7 +62,7 @@ def by_rate(
     """Return a formula, and its numbers from the learning rate and the settings.
 
     Args:
-        powers: how many the state has.
+        powers: the number of powers in the state.
     """
 
     def numbers(state: Any) -> Sequence[Any]:

@@ -97,7 +97,7 @@ class listening:
     After an error the flags of tensors are as before.
 
     Attributes:
-        flags: of tensors whose flag was set meanwhile.
+        flags: the flags of tensors whose flag was set meanwhile.
     """
 
     def __init__(self, who: Listener) -> None:

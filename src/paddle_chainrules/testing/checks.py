@@ -39,19 +39,19 @@ def check_vjp(
     - ``differences``: central differences in float64, along a random direction of each
       tensor.
 
-    Random layers (dropout) draw the same numbers every time. The layer, its gradients
-    and Paddle's random state are left as they were.
+    Random layers (dropout) draw the same random numbers every time. The layer, its
+    gradients and Paddle's random state are left as they were.
 
     Args:
-        net: an FCNet, what ``stateless(layer)`` gave, or a layer itself.
+        net: an FCNet, a net from ``stateless(layer)``, or a layer itself.
         params: dict or theta of the net; None for the layer's own.
         args: the positional arguments; floating tensors are converted to each dtype.
         kwargs: keyword arguments, which are differentiated too.
         layer: the layer that a net is of; needed for any net but an FCNet.
-        dtypes: to run in.
-        devices: such as ``"cpu"`` and ``"gpu:0"``; the CPU, and a GPU where Paddle has
-            one, when None.
-        seed: of the cotangents and directions.
+        dtypes: the dtypes to run in.
+        devices: names such as ``"cpu"`` and ``"gpu:0"``; if None, the CPU, and a GPU if
+            Paddle has one.
+        seed: the seed of the cotangents and directions.
 
     Returns:
         One row for each tensor and oracle.
@@ -105,12 +105,13 @@ def compare(
     Args:
         a: function or layer.
         b: another one, the reference.
-        args: what both are called with; tensors are moved to each device.
-        tolerance: of errors relative to the largest entry; by dtype when None.
+        args: the arguments of both; tensors are moved to each device.
+        tolerance: the largest allowed error relative to the largest entry; by dtype if
+            None.
         devices: as for :func:`check_vjp`.
 
     Returns:
-        One row for each tensor that is returned.
+        One row for each returned tensor.
 
     Raises:
         AssertionError: they differ, in structure, shape, dtype or value.

@@ -56,22 +56,22 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     ) -> tuple[Tree, ...]:
         """Return ``(grad_params, grad_args)``, nested as the inputs.
 
-        A third, ``grad_kwargs``, comes where it is asked for.
+        A third, ``grad_kwargs``, comes if it is asked for. Further calls are allowed.
 
         Args:
             cotangent: nested as the output, with its shapes and dtypes.
-            wrt: what to differentiate by: ``"params"``, ``"args"``, names of
-                parameters or patterns of them such as ``"encoder.*"``, positions of
+            wrt: what to differentiate with respect to: ``"params"``, ``"args"``, names
+                of parameters or patterns of them such as ``"encoder.*"``, positions of
                 arguments, predicates of names, ``"kwargs"`` or names of keyword
-                arguments, or several of these. What is not asked for is not computed
-                and comes back as None.
-            into: the same pair, or the three, of the caller's own tensors, None where
-                a gradient is not wanted; it is written there, and not computed where
-                it is not. Instead of ``wrt``.
-            accumulate: add to what is there instead.
+                arguments, or several of these. Gradients that are not asked for are not
+                computed, and come back as None.
+            into: in place of ``wrt``, the same pair, or the three, of the caller's own
+                tensors, to write the gradients into. None stands for a gradient that is
+                not wanted, which is not computed.
+            accumulate: add to the values in ``into`` instead of replacing them.
             sparse: parameters whose gradients to give as :class:`RowSparse`: names,
-                patterns or predicates, or True for all. Where the layer computes them
-                so (``Embedding(sparse=True)``) no dense one is made. A RowSparse in
+                patterns or predicates, or True for all. If the layer computes them so
+                (``Embedding(sparse=True)``) no dense one is made. A RowSparse in
                 ``into`` asks for the same.
 
         Returns:
@@ -84,7 +84,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
             TypeError: a cotangent or a buffer of another dtype; a cotangent of an
                 output that has no derivative.
 
-        Nothing is written where something is raised.
+        If an error is raised, nothing is written.
         """
         need_tensors(sot.fallback(True))
         if into is not None:

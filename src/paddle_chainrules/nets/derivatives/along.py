@@ -33,7 +33,7 @@ class InARow(Derived):
 
     Args:
         count: how many arguments the other takes in a row.
-        nesting: how it takes them; by position where None.
+        nesting: how it takes them; by position if None.
     """
 
     _sources: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class VJP(InARow):
     the second order, and so on.
 
     Args:
-        params: which of the parameters to differentiate by.
+        params: the parameters to differentiate with respect to.
         inputs: whether to differentiate by the leaves.
     """
 
@@ -211,7 +211,7 @@ class JVP(InARow):
     derivatives, which are nested as the value, with None where there is none.
 
     Args:
-        moved: which of the parameters and leaves have a tangent.
+        moved: the parameters and leaves that have a tangent.
         theta: whether the parameters have one together, as one vector.
     """
 

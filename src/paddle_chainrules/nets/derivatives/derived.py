@@ -53,7 +53,7 @@ class Derivative(Derived):
     """A derivative by the input: ``forward`` takes what the net takes.
 
     Args:
-        what: which derivative.
+        what: the derivative.
         names: the keyword arguments that are coordinates; where there are none the
             positional arguments are, or the one alone.
     """

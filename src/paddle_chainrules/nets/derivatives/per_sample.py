@@ -75,9 +75,9 @@ class SampleVJP(PerSample):
 
 
 class SampleJacobian(PerSample):
-    """``forward(params, x, ...)``: of each sample the Jacobian of one array by another.
+    """``forward(params, x, ...)``: the Jacobian of one array by another, by sample.
 
-    Of shape [n, inputs, outputs], where samples of several dimensions count as one.
+    Its shape is [n, inputs, outputs], where samples of several dimensions count as one.
     """
 
     def _of_row(

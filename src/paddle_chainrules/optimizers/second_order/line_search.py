@@ -39,8 +39,8 @@ def strong_wolfe(
 
     Args:
         evaluate: gives the points.
-        start: of length zero.
-        length: which is tried first.
+        start: the point of length zero.
+        length: the length to try first.
         most: points that may be evaluated.
     """
     before, last = start, most

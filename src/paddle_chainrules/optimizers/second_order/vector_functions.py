@@ -27,10 +27,10 @@ class VectorFunction:
     """A function of a tree as one from a vector to a vector, as programs.
 
     Attributes:
-        params: how what it is a function of is nested.
-        outputs: how its value is.
-        evaluations: how often it was called.
-        derivatives: how often something was asked of its Jacobian.
+        params: the nesting of its argument.
+        outputs: the nesting of its value.
+        evaluations: the number of calls.
+        derivatives: the number of requests to its Jacobian.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def refused_where(
 
     Args:
         name: the operator's.
-        reason: which numbers these are.
+        reason: words that say which numbers these are.
         is_wrong: tells that, from the operator's result and its arguments.
     """
 

@@ -280,10 +280,10 @@ def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list
     """Refuse to write into a leaf or a view of a part, before anything is written.
 
     Returns:
-        What :func:`_views_of` gives; nothing for a constant.
+        The result of :func:`_views_of`; nothing for a constant.
 
     Raises:
-        ValueError: a leaf; Paddle raises the same, but when it has written.
+        ValueError: a leaf; Paddle raises the same, but only after it has written.
         NotImplementedError: a view of a part, or of a constant.
     """
     if is_traced(x) and x.is_leaf:

@@ -19,7 +19,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
     Returns:
         A sentence, with file and line of the code in question where there is one; and
-        of a transformed function, why its calls without jit run as ever, if they do.
+        for a transformed function, why its calls without jit run natively, if they do.
 
     Examples:
         >>> import paddle

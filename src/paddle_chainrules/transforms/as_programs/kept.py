@@ -57,10 +57,10 @@ def kept(
     Its attribute ``__wrapped__`` is the one that it was made of.
 
     Args:
-        fn: what was transformed.
-        transformed: to what.
+        fn: the function that was transformed.
+        transformed: the result of the transform.
         kind: the transform's name and options.
-        order: of the derivatives that it takes.
+        order: the order of the derivatives that it takes.
     """
     name = repr(kind)
     checked_function("fn", fn)

@@ -102,13 +102,13 @@ class ProgramCache:
         fixed: how many of the leaves, the first ones, are always of one kind.
         patience: how many calls of a kind come before there is a program.
         most: up to how many samples a program may serve calls with more or fewer than
-            those it was captured for, since fn does the same for these numbers.
+            those it was captured for, since fn does the same for all of these.
         tries: how many errors of fn itself do not count, since they may pass.
         empty: whether it makes programs for tensors without elements, too, which gain
             nothing by one but derivatives.
         note: is called with leaves of a new kind, for which fn is captured.
         once: whether fn is called once for each program, and not compared with it on
-            other numbers.
+            other values.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class Piles:
     def listed(self) -> str:
         """List the programs, and what they were made for; nothing where none is.
 
-        What is the same for all is said once.
+        Facts that all programs share are said once.
         """
         if not any(self._all):
             return ""
@@ -71,7 +71,7 @@ class Piles:
         """Note that a program is made.
 
         Args:
-            kinds: by argument, what it is made for.
+            kinds: the kinds that it is made for, by argument.
         """
         before, self._last = self._last, kinds
         self._all.append(kinds)
@@ -153,8 +153,8 @@ def kinds_of(
     """Return by argument the kinds that tell programs apart.
 
     Args:
-        spec: of ``(args, kwargs)``.
-        rest: others, by what to call them.
+        spec: the structure of ``(args, kwargs)``.
+        rest: others, by their labels.
     """
     found = {}
     for path, leaf in zip(spec.paths(), leaves, strict=True):

@@ -24,7 +24,7 @@ class Varying(NamedTuple):
     """The first sizes that change with the number of samples.
 
     Attributes:
-        places: of each tensor whether its first size does.
+        places: for each tensor, whether its first size does.
         others: the first sizes of the others.
     """
 

@@ -25,8 +25,8 @@ class CSR:
     """A sparse matrix by its compressed rows: an argument like a tensor of its shape.
 
     ``x @ weight``, ``paddle.matmul``, ``F.linear`` and ``F.embedding`` take it, and so
-    do the layers made of them (``Linear``, ``Embedding``): the first layer of a net,
-    for which it is never made dense. An embedding sums the rows of its table, as
+    do the layers made of them (``Linear``, ``Embedding``). It serves the first layer of
+    a net, and is never made dense for it. An embedding sums the rows of its table, as
     ``torch.nn.EmbeddingBag`` does. All else refuses it.
 
     In a tree of arguments ``values`` is the leaf with a gradient: that of a CSR is a
@@ -34,12 +34,12 @@ class CSR:
     ``cols``.
 
     Args:
-        crows: where each row begins among the entries, and where the last ends; int32
-            or int64, of shape [n + 1].
+        crows: the places where each row begins among the entries, and where the last
+            ends; int32 or int64, of shape [n + 1].
         cols: the column of each entry, of shape [nnz]; the same dtype. Entries of one
             place add up.
-        values: of shape [nnz]. None for a bare pattern, whose entries are all one and
-            have no gradient.
+        values: the values of the entries, of shape [nnz]. None for a bare pattern,
+            whose entries are all one and have no gradient.
         shape: [n, d].
 
     Raises:

@@ -31,8 +31,8 @@ class Packed:
 
     Args:
         values: the elements of all sequences, of shape [total, ...].
-        offsets: where each sequence begins, and where the last ends, int64, of shape
-            [n + 1].
+        offsets: the places where each sequence begins, and where the last ends, int64,
+            of shape [n + 1].
         max_length: the length of the longest sequence; counted if None.
 
     Raises:

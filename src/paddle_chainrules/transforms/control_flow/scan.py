@@ -83,7 +83,7 @@ def scan(
         on_step: called after each ``every`` steps, and after the last, with the number
             of steps so far, the carry, and the last step's result, all of them the
             caller's. An error or an interrupt ends the loop; reported values stay.
-        every: how many steps there are between two reports.
+        every: the number of steps between two reports.
 
     Returns:
         The last carry; and the steps' results, tensors with an axis of steps first.

@@ -83,7 +83,7 @@ def hessian(
     gradient and then one pullback of it per element of the arguments.
 
     Args:
-        fn: function whose (first) result is a tensor of one element.
+        fn: a function whose (first) result is a tensor of one element.
         argnums: position or positions of the arguments to differentiate.
         has_aux: fn returns ``(loss, aux)``; the result is then ``(hessian, aux)``.
         chunk_size: as of :func:`.jacobian.jacrev`.
@@ -94,10 +94,10 @@ def hessian(
         not depend on an argument.
 
     Raises:
-        TypeError: argnums is no int or sequence of ints; from the returned function,
-            where the loss is no floating tensor, or an argument is complex or holds
-            something else than floating tensors.
-        ValueError: from that, where the loss has more than one element.
+        TypeError: argnums is no int or sequence of ints; from the returned function, if
+            the loss is no floating tensor, or an argument is complex or holds something
+            else than floating tensors.
+        ValueError: from the returned function, if the loss has more than one element.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
     Examples:

@@ -55,8 +55,8 @@ class Jacobian(KeptGraph):
     """First derivatives of ``fn`` at ``x``; see :func:`jacobian`.
 
     Attributes:
-        shape: of the output, then of the input; with batched the samples come first,
-            and once.
+        shape: the shape of the output, then of the input; with batched the samples come
+            first, and once.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ def jacrev(
         fn: function of tensors or trees; it may return a tensor or a tree of them.
         argnums: position or positions of the arguments to differentiate.
         has_aux: fn returns ``(output, aux)``; the result is then ``(jacobian, aux)``.
-        chunk_size: how many rows may be computed at a time, as in torch.func. They are
-            computed one after another in any case, in the memory of one.
+        chunk_size: the number of rows that may be computed at a time, as in torch.func.
+            They are computed one after another in any case, in the memory of one.
 
     Returns:
         ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
@@ -173,7 +173,7 @@ def jacrev(
         as a gradient is.
 
     Raises:
-        TypeError: from the returned function, of complex outputs.
+        TypeError: from the returned function, for complex outputs.
 
     Examples:
         >>> import paddle
@@ -234,7 +234,7 @@ def jacfwd(
     :func:`jacrev`.
 
     Raises:
-        TypeError: from the returned function, of complex arguments.
+        TypeError: from the returned function, for complex arguments.
 
     Examples:
         >>> import paddle

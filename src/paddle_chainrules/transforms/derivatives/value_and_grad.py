@@ -59,12 +59,12 @@ def value_and_grad(
         int, a tuple of trees if it is a sequence.
 
     Raises:
-        TypeError: argnums is no int or sequence of ints; from the returned function,
-            where the loss is no floating tensor, or a leaf of the differentiated
-            arguments is neither a floating or complex tensor nor None. Indices of a
-            :class:`.CSR` or :class:`.Packed` are allowed, and have the gradient None.
-        ValueError: from that, where the loss has more than one element, or argnums is
-            out of range.
+        TypeError: argnums is no int or sequence of ints; from the returned function, if
+            the loss is no floating tensor, or a leaf of the differentiated arguments is
+            neither a floating or complex tensor nor None. Indices of a :class:`.CSR` or
+            :class:`.Packed` are allowed, and have the gradient None.
+        ValueError: from the returned function, if the loss has more than one element,
+            or argnums is out of range.
 
     Examples:
         >>> import paddle

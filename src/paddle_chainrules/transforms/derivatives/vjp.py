@@ -165,7 +165,7 @@ class FlatFunction:
     """A function of trees as one of leaves.
 
     Attributes:
-        out_spec: how the result of the last call was nested.
+        out_spec: the nesting of the last call's result.
     """
 
     def __init__(

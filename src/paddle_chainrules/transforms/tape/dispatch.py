@@ -23,14 +23,15 @@ def record(
 ) -> tuple[list[Any], Recording]:
     """Run ``fn(leaves)``; return a list of outputs, and a recording to differentiate.
 
-    Plain first derivatives are those of Paddle's tape. What it refuses, and what may be
-    differentiated once more, is taken by rules.
+    Plain first derivatives are those of Paddle's tape. Rules take the derivatives that
+    the tape refuses, and those that may be differentiated once more.
 
     The outputs are cut off from the caller's graph unless gradients are on and they
     depend on a tensor that requires them, a leaf or one that fn closes over; then
     outputs and gradients stay differentiable by it.
 
-    Where fn has to be called twice, it draws the same numbers; where it fails, none.
+    Where fn has to be called twice, it draws the same random numbers; if it fails,
+    none.
 
     Args:
         fn: function of a list of leaves.

@@ -133,7 +133,7 @@ def check_unwritten(tensors: Iterable[Tensor], since: int) -> None:
 
     Args:
         tensors: what the call was given.
-        since: how many writes there had been.
+        since: the number of writes before.
 
     Raises:
         RuntimeError: one was set to other values, which Paddle does not count.

@@ -58,7 +58,7 @@ def recorded(
     """Return ``fn(leaves)`` and its graph, on Paddle's tape or the listening record.
 
     A function that turns out to write into what it is given is called once more, on
-    copies, and draws the same numbers.
+    copies, and draws the same random numbers.
     """
     with undrawn() as drawing:
         found = _called(fn, leaves, effects)

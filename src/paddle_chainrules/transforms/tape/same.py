@@ -15,7 +15,7 @@ SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
 
 
 def check_same(seen: Sequence[Any], found: Sequence[Any], error: Exception) -> None:
-    """Refuse what has changed since, or draws other numbers at every call.
+    """Refuse results that have changed since, or that are drawn anew at every call.
 
     Raises:
         Exception: the error that is given.
