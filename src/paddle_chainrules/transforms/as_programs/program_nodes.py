@@ -46,9 +46,9 @@ def call(
     begun = [] if begun is None else begun
     found, flags = seen_value(programs, leaves, key, begun)
     captured = found.captured
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if flags is None or True not in captured.requires:
         begun.clear()
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         made = run(captured.program, tensors, trusts=True)  # its key has all kinds
         return captured.filled(made), found.structure
     node: Node = programs.found(
@@ -59,7 +59,9 @@ def call(
     )
     begun.clear()
     inputs = [leaves[i] for i in node.wanted] + node.free
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    if not inputs:  # what requires gradients was made within, and is gone
+        made = run(captured.program, tensors, trusts=True)
+        return captured.filled(made), found.structure
     there = node.there
     made = run(there.forward, tensors)
     outputs: list[Any] = made[: there.count]
