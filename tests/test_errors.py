@@ -25,6 +25,7 @@ BY_OTHERS = {
     "ctx.why": "as refused where the operator was called",
     "why": "likewise",
     "self.refusal": "likewise, where it was met",
+    "self._why": "why a context does not serve a call, as found before",
     "self.why": "why a net's calls run as ever, as found before",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",
