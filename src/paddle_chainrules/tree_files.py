@@ -19,7 +19,7 @@ import paddle
 from paddle import Tensor
 
 from . import tensor_files
-from .paddle_side.dtypes import dtype_name
+from .paddle_side.dtypes import dtype_name, tensor_kind
 from .tensor_files import Corrupt
 from .whole_files import replacing
 
@@ -131,7 +131,7 @@ def _as(like: Any, found: Any, name: str) -> Any:
     if isinstance(like, Tensor):
         is_same = isinstance(found, Tensor) and found.shape == like.shape
         if not is_same or found.dtype != like.dtype:
-            wanted = f"a {dtype_name(like.dtype)} tensor of shape {list(like.shape)}"
+            wanted = tensor_kind(like)
             raise _unlike(name, wanted, found)
     elif (like is None) != (found is None) or isinstance(
         found, Tensor | dict | list | tuple
@@ -151,7 +151,7 @@ def _class_of(node: Any) -> str:
 def _unlike(name: str, wanted: str, found: Any) -> ValueError:
     kind = f"a {type(found).__name__}"
     if isinstance(found, Tensor):
-        kind = f"a {dtype_name(found.dtype)} tensor of shape {list(found.shape)}"
+        kind = tensor_kind(found)
     if isinstance(found, dict):
         kind = f"a dict of {sorted(map(str, found))}"
     if isinstance(found, Unknown):

@@ -129,3 +129,8 @@ def dtype_named(name: Any) -> Any:
     if not isinstance(name, str) or name not in DTYPES:
         raise ValueError(f"unsupported dtype {name!r}; use one of {list(DTYPES)}")
     return DTYPES[name]
+
+
+def tensor_kind(tensor: Tensor) -> str:
+    """Return the dtype and shape of a tensor in words, for messages."""
+    return f"a {dtype_name(tensor.dtype)} tensor of shape {list(tensor.shape)}"

@@ -105,11 +105,8 @@ class TracedNumber:
         dtype = tensor.dtype
         fits = dtype == paddle.int64 or self._bound <= MAX_INTEGER
         if dtype in _REAL or (self._is_whole and dtype in _WHOLE and fits):
-            return self._tensor if self._tensor.dtype == dtype else self._cast(dtype)
+            return self._tensor.astype(dtype)
         self.refuse()
-
-    def _cast(self, dtype: Any) -> Tensor:
-        return self._tensor.astype(dtype)
 
     def _parts(self, other: Any) -> tuple[Any, frozenset[int], int]:
         """Return another number as a tensor, the origins of both, and its bound."""

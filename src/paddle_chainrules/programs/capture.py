@@ -31,7 +31,7 @@ from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, Captured, kinds_of
-from .comparison import ROUGH, RTOL, TIMES, Numbers, other_numbers, shaken
+from .comparison import ROUGH, RTOL, TIMES, Numbers, other_inputs, shaken
 from .compiling.collapsing import collapsed
 from .compiling.passes import least, program_of
 from .compiling.program import Program
@@ -119,9 +119,10 @@ def capture(
             captured, how, given = _first(fn, leaves, state, begun, further, once)
             draws, flags = how.draws, how.flags.before
             try:
-                if once and not how.has_orphans and (check or how.must_check):
+                must_check = check or how.must_check
+                if must_check and once and not how.has_orphans:
                     _replay(captured.program, leaves, given)
-                elif check or how.must_check:
+                elif must_check:
                     # Two threads in paddle.grad crash.
                     with in_turn() if how.takes_gradients else nullcontext():
                         del given  # and the memory
@@ -357,9 +358,7 @@ def _compare(
         CaptureError: they differ.
     """
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    kept = {v for op in program.ops for v in op.structure}
-    pairs = zip(program.inputs, tensors, strict=True)
-    moved = [x.detach() if v in kept else other_numbers(x) for v, x in pairs]
+    moved = other_inputs(program, tensors)
     others = iter(moved)
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     state = random_state() if program.draws else None

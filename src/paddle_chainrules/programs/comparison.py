@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import dtype_name
+from .compiling.program import Program
 
 RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
 ROUGH = dict.fromkeys(RTOL, 2e-3)
@@ -68,6 +69,13 @@ def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @cache
 def _steps(dtype: str) -> np.ndarray[Any, Any]:
     return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.11).astype(dtype)
+
+
+def other_inputs(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return other numbers for a program, except those that say where things begin."""
+    kept = {v for op in program.ops for v in op.structure}
+    pairs = zip(program.inputs, tensors, strict=True)
+    return [x.detach() if v in kept else other_numbers(x) for v, x in pairs]
 
 
 TIMES = 8

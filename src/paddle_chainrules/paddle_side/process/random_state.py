@@ -13,7 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..dtypes import dtype_name
+from ..dtypes import tensor_kind
 from ..listener import listener
 from ..locks import in_child_of_fork, new_lock
 from ..patching.places import Places, by_itself, standing
@@ -280,7 +280,7 @@ def checked_seed(seed: Any) -> int | Tensor | None:
 
 def _kind(seed: Any) -> str:
     if isinstance(seed, Tensor):
-        return f"a {dtype_name(seed.dtype)} tensor of shape {list(seed.shape)}"
+        return tensor_kind(seed)
     return type(seed).__name__
 
 

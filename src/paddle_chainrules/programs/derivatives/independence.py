@@ -19,7 +19,7 @@ from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
-from ..comparison import other_numbers
+from ..comparison import other_inputs
 from ..compiling.program import Program
 from ..compiling.source import compiled
 from ..tracing.operations import Value
@@ -46,7 +46,7 @@ def is_by_rows(
         function = compiled(program.as_run)
         points = [[record.tensor(x) for x in given]]
         if record.is_reused:
-            points.append(_others(program, points[0]))
+            points.append(other_inputs(program, points[0]))
         state = random_state() if program.draws else None
 
         def run(given: Sequence[Tensor]) -> list[Tensor]:
@@ -55,13 +55,6 @@ def is_by_rows(
             return found
 
         return all(_is_by_rows(run, point, at) for point in points for at in moved)
-
-
-def _others(program: Program, point: Sequence[Tensor]) -> list[Tensor]:
-    """Return other values for a program, except where they say where things begin."""
-    kept = {v for op in program.ops for v in op.structure}
-    pairs = zip(program.inputs, point, strict=True)
-    return [x if v in kept else other_numbers(x) for v, x in pairs]
 
 
 def _recorded(

@@ -19,6 +19,7 @@ from ...paddle_side.listener import local, not_listening
 from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
 from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall
+from ..operators.random import SEEDS
 from ..operators.table import TABLE
 from .arguments import in_values
 from .in_place import begin, end, is_write, write
@@ -33,7 +34,7 @@ from .within import within
 
 core: Any = _core
 
-_DRAWING = frozenset((*DRAWING, "seed", "begin_seed", "end_seed"))
+_DRAWING = SEEDS.union(DRAWING)
 
 
 class Record(Values):

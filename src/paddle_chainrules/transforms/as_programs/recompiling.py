@@ -13,7 +13,7 @@ from typing import Any
 import optree
 from paddle import Tensor
 
-from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.dtypes import tensor_kind
 
 MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
@@ -166,6 +166,6 @@ def kinds_of(
 
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"a {dtype_name(value.dtype)} tensor of shape {list(value.shape)}"
+        return tensor_kind(value)
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
