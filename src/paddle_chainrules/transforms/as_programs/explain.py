@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,10 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jitted):
+        of_instance = fn.__func__.of_instance(fn.__self__)
+        if of_instance is not None:
+            fn = of_instance
     if isinstance(fn, Jitted) and not (args or kwargs) and (listed := fn.listed()):
         return listed
     jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)

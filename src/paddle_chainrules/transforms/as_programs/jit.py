@@ -27,6 +27,8 @@ from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
 from .changing_numbers import NUMBERS, ChangingNumbers, Inputs, with_results
 from .keys import exactly, may_change
+from .methods import Instances, WeakMethod
+from .outer_state import OuterState
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .recompiling import STATIC, Piles, kinds_of
@@ -49,9 +51,13 @@ def jit(
     to them. Later calls run the program, without Python's and Paddle's layers in
     between. If two calls differ in the number of samples alone, and the function names
     no size, the program serves any number of samples. Values computed from shapes and
-    objects of Python are part of the program. So the function must depend on no object
-    of Python that changes, and must change none. Tensors that it closes over are read
-    at every call.
+    from Python objects are part of the program. If an attribute, a closed-over variable
+    or a global that the code names gets another value, the call gets another program.
+    Tensors that the function closes over are read at every call. What the function does
+    to Python objects happens once for each program.
+
+    ``@jit`` on a method keeps programs for each instance. A method that sets its own
+    attributes at each call runs as it is.
 
     A number among the arguments is part of the program at first. With its second value
     it becomes an input, unless the function needs the value: for a shape or a branch.
@@ -289,6 +295,8 @@ class Jitted:
                 self._static | named,
                 self._static_names | numbered,
             )
+        self._is_method, self._instances = False, Instances()
+        self._state = OuterState() if asked else None
         self._made: dict[Any, ProgramCache] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
         self.within: dict[Any, Any] = {}
@@ -308,10 +316,42 @@ class Jitted:
         names = sorted(self._static_names)
         return _again, (self._fn, sorted(self._static), self._strict, names)
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._is_method = True
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+    def of_instance(self, instance: Any) -> Jitted | None:
+        """Return the programs of one instance of the class in which this is a method.
+
+        Args:
+            instance: the instance, or the class itself.
+
+        Returns:
+            None if the instance is an argument like others: a tree, or something that
+            is compared by its value.
+        """
+        has_no_value = may_change(instance) or type(instance).__hash__ is None
+        if not (has_no_value or isinstance(instance, type)):
+            return None
+        if not flatten_tree(instance)[1].is_leaf():
+            return None
+        return self._instances.of(instance, lambda: self._bound(instance))
+
+    def _bound(self, instance: Any) -> Jitted:
+        method = WeakMethod(self._fn, instance)
+        static = [at - 1 for at in self._static if at]
+        names = [*self._static_names]
+        options = {"most": lambda: 0, "static_names": names, "asked": True}
+        made = Jitted(method, static, self._strict, **options)
+        return functools.update_wrapper(made, self._fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if args and (self._is_method or isinstance(args[0], type)):
+            bound = self.of_instance(args[0])
+            if bound is not None:
+                return bound(*args[1:], **kwargs)
         need_tensors(sot.fallback(True))
         if is_plain() or not (self._strict or programs_are_on()):
             return self._fn(*args, **kwargs)  # as part of another program, too
@@ -366,6 +406,7 @@ class Jitted:
         try:
             return serve(programs, leaves)
         except CaptureError as error:
+            self._leave_out_changed(programs)
             if numbers is None or not numbers.inputs.places:
                 raise
             cause = error.__cause__
@@ -382,6 +423,14 @@ class Jitted:
             raise
         numbers.keep(numbers.inputs.places)
         return found
+
+    def _leave_out_changed(self, programs: ProgramCache) -> None:
+        """Keep programs whatever becomes of the state that the function changes."""
+        if self._state is not None and self._state.leave_out_changed():
+            number = self._state.number(self._fn)
+            same = [key for key, made in self._made.items() if made is programs]
+            for key in same:
+                self._made[(key[0], number, *key[2:])] = programs
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], as_inputs: bool = True
@@ -404,17 +453,18 @@ class Jitted:
         orders = _orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
-        key: Any = statics, spec, orders, places
+        state = self._state.number(self._fn) if self._state is not None else 0
+        key: Any = (statics, spec, orders, places), state
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         numbers, inputs = None, Inputs(frozenset(), frozenset())
         try:
             if self._piles and not NUMBERS.isdisjoint(map(type, leaves)):
-                numbers = self._numbers.setdefault(key, ChangingNumbers())
+                numbers = self._numbers.setdefault(key[0], ChangingNumbers())
                 numbers.note(leaves)
                 inputs = numbers.inputs if as_inputs else inputs
                 if inputs.places:
-                    key, leaves = (key, inputs), inputs.in_tensors(leaves)
+                    key, leaves = (*key, inputs), inputs.in_tensors(leaves)
             programs = self._made.get(key)
         except TypeError as error:
             raise CaptureError(
@@ -439,7 +489,10 @@ class Jitted:
                 every = leaves if places is None else [leaves[k] for k in places]
                 rest = {f"{STATIC} {at!r}": value for at, value in given}
                 assert self._piles is not None
+                assert self._state is not None
+                rest |= self._state.shown()
                 self._piles.note(kinds_of(spec, every, rest))
+                self._leave_out_changed(programs)
 
             programs = ProgramCache(
                 flat,

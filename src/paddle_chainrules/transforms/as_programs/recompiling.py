@@ -60,7 +60,11 @@ class Piles:
         }
         count = len(self._all)
         lines = [f"{self._named()} has {count} program{'s' if count > 1 else ''}."]
-        lines += [f"  {label}: {kind}, in each" for label, kind in same.items()]
+        lines += [
+            f"  {label}: {kind}, in each"
+            for label, kind in same.items()
+            if _is_argument(label)
+        ]
         if count > 1:
             for i, kinds in enumerate(self._all, 1):
                 own = [f"{n}: {k}" for n, k in kinds.items() if n not in same]
@@ -81,9 +85,9 @@ class Piles:
         if self._count == MAX_PROGRAMS:
             warnings.warn(
                 f"{self._named()} has been captured {self._count} times. "
-                f"{_change(before, kinds)}. Give a number that changes as a tensor "
-                "(paddle.to_tensor), pad what comes in many shapes, or call the "
-                "function without jit; explain shows its programs",
+                f"{_change(before, kinds)}. Give what changes as an argument, a number "
+                "as a tensor (paddle.to_tensor); pad what comes in many shapes; or "
+                "call the function without jit. explain shows its programs",
                 RecompileWarning,
                 stacklevel=2,
             )
@@ -113,7 +117,7 @@ class Piles:
     @property
     def _code(self) -> types.CodeType:
         """The function's code, or that of this class for what has none."""
-        found = getattr(self._fn, "__code__", None)
+        found = getattr(inspect.unwrap(self._fn), "__code__", None)
         return found if isinstance(found, types.CodeType) else Piles.note.__code__
 
     def _named(self) -> str:
@@ -130,6 +134,11 @@ STATIC = "static argument"
 """First words of the label of an argument whose values make programs by choice."""
 
 
+def _is_argument(label: str) -> bool:
+    """Tell whether it is the label of an argument, not of state outside."""
+    return label.startswith(("argument", STATIC))
+
+
 def _differ_by_choice(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Tell whether only static arguments differ."""
     labels = {label for label in before if before[label] != now.get(label)}
@@ -139,11 +148,13 @@ def _differ_by_choice(before: Mapping[str, str], now: Mapping[str, str]) -> bool
 
 def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Say how the last two programs differ, in a sentence without its full stop."""
-    if before.keys() != now.keys():
+    if {*filter(_is_argument, before)} != {*filter(_is_argument, now)}:
         return "Its arguments were nested otherwise the last time"
     for label, kind in now.items():
-        if before[label] != kind:
+        if label in before and before[label] != kind:
             return f"The last time {label} went from {before[label]} to {kind}"
+    for label in before.keys() ^ now.keys():
+        return f"The last time {label} came or went"
     return "The last time tensors were on the graph, or gradients on, that were not"
 
 

@@ -164,7 +164,8 @@ class Seen:
 
     def _of_part(self, part: Any) -> Any:
         """Return a part of an object of this package: itself, or a function."""
-        if isinstance(part, types.FunctionType) or hasattr(type(part), "depends_on"):
+        functions = types.FunctionType | types.MethodType
+        if isinstance(part, functions) or hasattr(type(part), "depends_on"):
             return self._of(part)
         return self._same("part", part)
 

@@ -1,0 +1,60 @@
+"""Functions of :func:`.jit` as methods: programs for each instance."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+MAX_INSTANCES = 64
+"""The most instances of a class whose programs are kept."""
+
+
+class WeakMethod:
+    """A method that does not keep its instance alive.
+
+    Args:
+        fn: the function, whose first argument the instance is.
+        instance: the instance.
+    """
+
+    def __init__(self, fn: Callable[..., Any], instance: Any) -> None:
+        self._fn, self._instance = fn, _reference(instance)
+        functools.update_wrapper(self, fn, updated=())
+
+    def depends_on(self) -> list[Any]:
+        """Return what its results depend on: the method itself."""
+        return [types.MethodType(self._fn, self._instance())]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fn(self._instance(), *args, **kwargs)
+
+
+class Instances:
+    """What is made once for each instance, and kept as long as it lives."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[int, tuple[Callable[[], Any], Any]] = OrderedDict()
+
+    def of(self, instance: Any, make: Callable[[], Any]) -> Any:
+        """Return what was made for an instance; make it at the first time."""
+        alive, made = self._made.get(id(instance), (None, None))
+        if alive is None or alive() is not instance:
+            for key in [k for k, (of, _) in self._made.items() if of() is None]:
+                del self._made[key]
+            made = make()
+            self._made[id(instance)] = _reference(instance), made
+            while len(self._made) > MAX_INSTANCES:
+                self._made.popitem(last=False)
+        return made
+
+
+def _reference(instance: Any) -> Callable[[], Any]:
+    """Return a weak reference, or a strong one where its class has no weak ones."""
+    try:
+        return weakref.ref(instance)
+    except TypeError:
+        return lambda: instance

@@ -1,0 +1,406 @@
+"""Python state that a function reads besides its arguments: part of the cache key.
+
+A program keeps the values of that state as constants. :class:`OuterState` finds the
+closed-over variables, globals and attributes that the function's code names, compares
+them at each call, and gives another key when one of them has another value.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sized
+from functools import cache
+from operator import is_
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...programs.capture_error import CaptureError
+from .keys import exactly
+from .seen import ATOMS, MAX_KEY_BYTES, codes_of
+
+MAX_READS = 1_000
+"""Variables and containers that are compared at a call; more count as constant."""
+
+MAX_STATES = 64
+"""States that are kept, those that were met last."""
+
+CONSTANT = frozenset({"paddle", "numpy", "paddle_chainrules", "optree"})
+"""Packages whose modules and classes count as constant, as Python's own do."""
+
+CALLED = frozenset({"forward", "__call__"})
+"""Methods that run without being named, where an object is called."""
+
+DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter"})
+"""Functions that read attributes by a string."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING = _Missing()
+
+
+class Same:
+    """A key that is equal for one and the same object, which it keeps alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        name = getattr(self.value, "__qualname__", type(self.value).__name__)
+        return f"{name} at {id(self.value):#x}"
+
+
+class Read(NamedTuple):
+    """A variable or the contents of a container, as they were read.
+
+    Attributes:
+        label: where it stands, as code would name it.
+        key: tells its value apart from others.
+        is_same: tells if it is still the same.
+        at: the dict, key and value of what stands in a dict.
+        sized: the container and its size, where only that is compared.
+    """
+
+    label: str
+    key: Any
+    is_same: Callable[[], bool]
+    at: tuple[dict[Any, Any], Any, Any] | None = None
+    sized: tuple[Sized, int] | None = None
+
+
+def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
+    """Return a function that tells at little cost if nothing read has changed."""
+    at: list[Any] = [read.at for read in reads if read.at]
+    dicts, keys, values = zip(*at, strict=True) if at else ((), (), ())
+    missing = (MISSING,) * len(at)
+
+    def same_entries() -> bool:
+        return all(map(is_, map(dict.get, dicts, keys, missing), values))
+
+    sized = [read.sized for read in reads if read.sized]
+    rest = [read.is_same for read in reads if not (read.at or read.sized)]
+    if not (sized or rest):
+        return same_entries
+    containers, sizes = zip(*sized, strict=True) if sized else ((), ())
+
+    def all_same() -> bool:
+        if not same_entries() or tuple(map(len, containers)) != sizes:
+            return False
+        return all(is_same() for is_same in rest)
+
+    return all_same
+
+
+class OuterState:
+    """The states of what a function reads besides its arguments, each with a number.
+
+    State that the function itself changes while it is captured does not count. A method
+    that changes its instance is meant to, each time, so it is no program.
+    """
+
+    def __init__(self) -> None:
+        self._reads: list[Read] = []
+        self._unchanged: Callable[[], bool] = lambda: False
+        self._numbers: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+        self._count = self._now = 0
+        self._own: frozenset[str] = frozenset()
+        self._instance_changes = 0
+        self._refusal = ""
+
+    def number(self, fn: Callable[..., Any]) -> int:
+        """Return the number of a function's state, the same for equal states.
+
+        Raises:
+            CaptureError: the function is a method that changes its instance.
+        """
+        if self._refusal:
+            raise CaptureError(self._refusal)
+        if not self._unchanged():
+            self._reads = _reads_of(fn, self._own)
+            key = tuple([(read.label, read.key) for read in self._reads])
+            self._count += 1
+            self._now = self._numbers.setdefault(key, self._count)
+            self._numbers.move_to_end(key)
+            while len(self._numbers) > MAX_STATES:
+                self._numbers.popitem(last=False)
+            self._unchanged = _unchanged(self._reads)
+        return self._now
+
+    def leave_out_changed(self) -> bool:
+        """Leave out what has changed since it was read: the function changes it.
+
+        Returns:
+            Whether nothing but that has changed, so that the program stays right.
+        """
+        changed = {read.label for read in self._reads if not read.is_same()}
+        of_instance = {label for label in changed if _is_of_instance(label)}
+        if of_instance:
+            self._instance_changes += 1
+            if self._instance_changes > 1:  # at the first call it may be a cache
+                self._refusal = (
+                    f"it sets {min(of_instance)} at each call, and a program sets "
+                    "nothing; give the state as an argument, and return the new one"
+                )
+        self._own |= changed - of_instance
+        if changed:
+            self._unchanged = lambda: False
+        return bool(changed) and not of_instance
+
+    def shown(self) -> dict[str, Any]:
+        """Return the values of the state that was read last, by their labels."""
+        reads = [read for read in self._reads if read.key is not NOTHING]
+        return {read.label: _shown(read.key) for read in reads}
+
+
+def _is_of_instance(label: str) -> bool:
+    """Tell whether it is the label of a method's instance, or of a part of it."""
+    return label.startswith(("self.", "self[", "len(self."))
+
+
+def _shown(part: Any) -> Any:
+    """Return the value that a part of a key stands for, if it is a single one."""
+    is_atom = isinstance(part, tuple) and len(part) == 2 and part[0] in ATOMS
+    if not is_atom:
+        return part
+    kind, value = part
+    return float.fromhex(value) if kind is float else value
+
+
+@cache
+def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of globals and of attributes that code reads."""
+    names: set[str] = set()
+    attributes: set[str] = set()
+    for part in codes_of(code):
+        for step in dis.get_instructions(part):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                names.add(step.argval)
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                attributes.add(step.argval)
+        if not DYNAMIC.isdisjoint(part.co_names):
+            attributes |= {c for c in part.co_consts if isinstance(c, str)}
+    return frozenset(names), frozenset(attributes)
+
+
+def _is_constant(module: str | None) -> bool:
+    """Tell whether the variables of a module and its classes are never set."""
+    top = (module or "").partition(".")[0]
+    return top in CONSTANT or (top != "__main__" and top in sys.stdlib_module_names)
+
+
+def _reads_of(fn: Any, own: frozenset[str]) -> list[Read]:
+    """Return all that a function reads, but for what has these labels.
+
+    An attribute counts if any code names it, so it starts again with more names.
+    """
+    names = {"training", *CALLED}
+    while True:
+        reader = _Reader(names, own)
+        reader.contents("", fn)
+        if reader.names == names:
+            return reader.reads
+        names = reader.names
+
+
+class _Reader:
+    """Goes through a function, and through the objects that its code names.
+
+    Args:
+        named: the attributes that count.
+        own: labels of what does not count.
+    """
+
+    def __init__(self, named: Iterable[str], own: frozenset[str]) -> None:
+        self.named, self.names, self._own = frozenset(named), {*named}, own
+        self.reads: list[Read] = []
+        self._met: dict[int, Any] = {}
+
+    def variable(self, label: str, get: Callable[..., Any], *at: Any) -> None:
+        """Read a variable by a function, and read what its value holds."""
+        if label not in self._own:
+            value = get(*at)
+            self._add(label, _key_of(value), lambda: get(*at) is value)
+            self.contents(label, value)
+
+    def _in_dict(self, label: str, held: dict[Any, Any], name: Any) -> None:
+        """Read a variable that stands in a dict, and read what its value holds."""
+        if label not in self._own:
+            value = held.get(name, MISSING)
+            is_same = lambda: held.get(name, MISSING) is value  # noqa: E731
+            self._add(label, _key_of(value), is_same, (held, name, value))
+            self.contents(label, value)
+
+    def _add(self, label: str, key: Any, *rest: Any) -> None:
+        if len(self.reads) < MAX_READS:
+            self.reads.append(Read(label, key, *rest))
+
+    def contents(self, label: str, value: Any) -> None:
+        """Read what a value holds, if that can change."""
+        kind = type(value)
+        if kind in ATOMS or isinstance(value, Tensor | np.generic | _Missing):
+            return
+        if label in self._own or len(self.reads) >= MAX_READS:
+            return
+        if id(value) in self._met:
+            return
+        self._met[id(value)] = value
+        if isinstance(value, type):
+            self._class(value.__name__, value)
+            return
+        if isinstance(value, staticmethod | classmethod):
+            self.contents(label, value.__func__)
+        elif isinstance(value, property):
+            self.contents(label, value.fget)
+        elif kind is types.FunctionType:
+            self._function(label, value)
+        elif kind is types.MethodType:
+            self.contents(label, value.__func__)
+            self.contents(label or "self", value.__self__)
+        elif kind is functools.partial:
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self.contents(label, part)
+        elif isinstance(value, types.ModuleType):
+            if not _is_constant(value.__name__):
+                self._attributes(label, vars(value))
+        elif isinstance(value, np.ndarray):
+            if _is_small(value):
+                held = value.tobytes()
+                self._add(label, held, lambda: value.tobytes() == held)
+        elif isinstance(value, list | tuple | deque):
+            self._items(label, value)
+        elif isinstance(value, dict):
+            self._entries(label, value)
+        elif isinstance(value, set | frozenset):
+            items = frozenset(value)
+            self._add(label, items, lambda: value == items)
+        elif hasattr(kind, "depends_on"):
+            for part in value.depends_on() or ():
+                self.contents(label, part)
+        self._object(label, value)
+
+    def _items(self, label: str, held: Any) -> None:
+        """Read the items of a sequence, in order."""
+        items = [*held]
+
+        def is_same() -> bool:
+            return len(held) == len(items) and all(map(is_, held, items))
+
+        self._add(label, tuple(map(_key_of, items)), is_same)
+        for at, item in enumerate(items):
+            self.contents(f"{label}[{at}]", item)
+
+    def _entries(self, label: str, held: dict[Any, Any], form: str = "[{!r}]") -> None:
+        """Read the entries of a dict."""
+        size = len(held)
+        keys = tuple(map(_key_of, held))
+        is_same = lambda: len(held) == size  # noqa: E731
+        self._add(f"len({label})", keys, is_same, None, (held, size))
+        for key in [*held]:
+            self._in_dict(label + form.format(key), held, key)
+
+    def _function(self, label: str, fn: types.FunctionType) -> None:
+        """Read what a function closes over, its defaults, and globals it names."""
+        module = fn.__module__ or ""
+        if module.partition(".")[0] == "paddle":
+            return
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        if _is_constant(module):  # none of its own variables changes
+            for name, cell in cells:
+                self.contents(name, _in_cell(cell))
+            return
+        of = f"of {fn.__name__}"
+        for name, cell in cells:
+            self.variable(f"{name} {of}", _in_cell, cell)
+        if fn.__defaults__:
+            self.contents(f"defaults {of}", fn.__defaults__)
+        if fn.__kwdefaults__:
+            self.contents(f"defaults by name {of}", fn.__kwdefaults__)
+        names, attributes = names_read(fn.__code__)
+        self.names |= attributes
+        for name in sorted(names & fn.__globals__.keys()):
+            self._in_dict(name, fn.__globals__, name)
+
+    def _object(self, label: str, value: Any) -> None:
+        """Read the attributes of an object that code names, and code of its class."""
+        is_layer = isinstance(value, paddle.nn.Layer)
+        users = self._class(label, type(value))
+        if not (users or is_layer):
+            return
+        for base in users:
+            for name in sorted(self.named.intersection(getattr(base, "__slots__", ()))):
+                self.variable(f"{label}.{name}", getattr, value, name, MISSING)
+        if hasattr(value, "__dict__"):
+            self._attributes(label, vars(value))
+        if is_layer:
+            for held in (value._parameters, value._sub_layers):
+                self._entries(label, held, ".{}")
+
+    def _class(self, label: str, kind: type) -> list[type]:
+        """Read the named variables of a class; return those of its bases that count."""
+        users = [
+            base
+            for base in kind.__mro__
+            if not _is_constant(getattr(base, "__module__", "builtins"))
+        ]
+        for base in users:
+            for name in sorted(self.named & vars(base).keys()):
+                self.variable(f"{label}.{name}", vars(base).get, name, MISSING)
+        return users
+
+    def _attributes(self, label: str, held: dict[str, Any]) -> None:
+        """Read the named attributes of an object or module, also those it lacks."""
+        for name in sorted(self.named - CALLED):
+            self._in_dict(f"{label}.{name}", held, name)
+
+
+def _in_cell(cell: types.CellType) -> Any:
+    """Return the value in a cell, or ``MISSING``."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _key_of(value: Any) -> Any:
+    """Return the key of a value, apart from what it holds."""
+    if type(value) in ATOMS:
+        is_plain = not isinstance(value, slice | range)
+        return exactly(value) if is_plain else (type(value), repr(value))
+    if value is MISSING:
+        return NOTHING
+    if isinstance(value, types.MethodType):
+        return Same(value.__func__)
+    contents = list | tuple | deque | dict | set | frozenset
+    if isinstance(value, contents) or _is_small(value):
+        return type(value)
+    return Same(value)
+
+
+NOTHING = Same(MISSING)
+
+
+def _is_small(value: Any) -> bool:
+    """Tell whether it is an array that is compared by its contents."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype != object
+        and value.nbytes <= MAX_KEY_BYTES
+    )

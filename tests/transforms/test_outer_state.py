@@ -1,0 +1,331 @@
+"""jit as a method, and Python state that a function reads besides its arguments."""
+
+import copy
+import gc
+import weakref
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_chainrules import CaptureError, explain, grad, jit, value_and_grad
+from paddle_chainrules.transforms.as_programs.recompiling import RecompileWarning
+
+runs: list[int] = []
+SCALE = 1.0
+
+
+class Slots:
+    __slots__ = ("k", "unset")
+
+    def __init__(self) -> None:
+        self.k = 1.5
+
+
+class Model:
+    factor = 0.5
+
+    def __init__(self) -> None:
+        self.scale: Any = 2.0
+        self.w = paddle.rand([3], "float64")
+        self.config = {"a": 0.7, "b": [1.0, 2.0]}
+        self.slots = Slots()
+        self.activation: Any = paddle.tanh
+        self.array = np.float64([0.1, 0.2, 0.3])
+        self.steps = 0
+
+    def inner(self, x: Any) -> Any:
+        return x * self.config["b"][1]  # type: ignore[index]
+
+    @property
+    def shift(self) -> Any:
+        return getattr(self, "hidden", 0.25)
+
+    def value(self, x: Any, power: int = 1) -> Any:
+        found = self.inner(self.w * x**power * self.scale) * self.config["a"]
+        found = found * self.slots.k * self.factor * SCALE + self.shift
+        return (self.activation(found) + paddle.to_tensor(self.array)).sum()
+
+    @jit
+    def compiled(self, x: Any, power: int = 1) -> Any:
+        runs.append(1)
+        return self.value(x, power)
+
+
+def check(model: Model, x: Any, most: int = 1) -> None:
+    before = len(runs)
+    for _ in range(4):
+        found = model.compiled(x)
+        np.testing.assert_allclose(float(found), float(model.value(x)), rtol=1e-12)
+    assert len(runs) - before <= most
+
+
+@pytest.fixture
+def x() -> Any:
+    return paddle.rand([3], "float64") + 0.5
+
+
+def test_a_method_keeps_its_program(x: Any) -> None:
+    model = Model()
+    before = len(runs)
+    for _ in range(5):
+        model.steps += 1  # which the method does not read
+        model.compiled(x)
+    assert len(runs) - before <= 2  # arrays become tensors that no operator shows
+    assert "compiled" in explain(model.compiled)
+    assert explain(Model().compiled, x).startswith("It runs as a program")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m, "scale", 3.0),
+        lambda m: setattr(m, "scale", -0.0),
+        lambda m: setattr(m, "scale", paddle.to_tensor(3.0, "float64")),
+        lambda m: setattr(m, "w", paddle.rand([3], "float64")),
+        lambda m: m.w.set_value(paddle.rand([3], "float64")),
+        lambda m: m.config.__setitem__("a", 0.3),
+        lambda m: m.config["b"].__setitem__(1, 0.2),
+        lambda m: m.config.__setitem__("b", (0.4, 0.9)),
+        lambda m: setattr(m.slots, "k", 0.1),
+        lambda m: setattr(m, "slots", Slots()),
+        lambda m: setattr(m, "hidden", 5.0),
+        lambda m: setattr(m, "factor", 5.0),
+        lambda m: setattr(m, "activation", m.inner),
+        lambda m: setattr(m, "activation", lambda y: m.config["a"] * y),
+        lambda m: setattr(m, "activation", partial(paddle.scale, scale=m.scale)),
+        lambda m: m.array.__setitem__(1, 7.0),
+    ],
+)
+def test_state_that_is_set_is_noticed(change: Any, x: Any) -> None:
+    model = Model()
+    check(model, x, 2)
+    change(model)
+    check(model, x, 2)
+    model.config["a"] = 0.9
+    check(model, x, 2)
+
+
+def test_globals_and_class_variables_are_noticed(
+    x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model()
+    check(model, x, 2)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    check(model, x, 2)
+    monkeypatch.setattr(Model, "factor", 0.1)
+    check(model, x, 2)
+    monkeypatch.setattr(Model, "inner", lambda self, x: x * 7)
+    check(model, x, 2)
+    monkeypatch.undo()
+    check(model, x, 0)  # the first program again
+
+
+def test_what_the_function_itself_changes_makes_no_programs(x: Any) -> None:
+    seen: list[Any] = []
+    count = {"calls": 0}
+
+    def fn(x: Any) -> Any:
+        count["calls"] += 1
+        seen.append(count["calls"])
+        return x * 2
+
+    compiled = jit(fn)
+    for _ in range(5):
+        compiled(x)
+    assert seen == [1]
+
+
+def test_a_method_that_changes_its_instance_runs_as_it_is(x: Any) -> None:
+    class Counts:
+        def __init__(self) -> None:
+            self.calls, self.cache = 0, None
+            self.seen: list[Any] = []
+
+        @jit
+        def counted(self, x: Any) -> Any:
+            self.calls += 1
+            return x * self.calls
+
+        @jit
+        def listed(self, x: Any) -> Any:
+            self.seen.append(1)
+            return x * len(self.seen)
+
+        @jit
+        def cached(self, x: Any) -> Any:
+            runs.append(1)
+            if self.cache is None:
+                self.cache = 3.0
+            return x * self.cache
+
+        @partial(jit, strict=True)
+        def strictly(self, x: Any) -> Any:
+            self.calls += 1
+            return x * self.calls
+
+    counts = Counts()
+    for call in range(1, 6):
+        np.testing.assert_allclose(counts.counted(x), x * call)
+        np.testing.assert_allclose(counts.listed(x), x * call)
+    assert "sets self.calls at each call" in explain(counts.counted, x)
+    before = len(runs)
+    for _ in range(5):
+        np.testing.assert_allclose(counts.cached(x), x * 3)
+    assert len(runs) - before == 2
+    for _ in range(2):
+        counts.strictly(x)
+    with pytest.raises(CaptureError, match=r"sets self\.calls at each call"):
+        counts.strictly(x)
+
+
+def test_a_closed_over_layer_may_be_set_to_evaluation() -> None:
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Dropout(0.5))
+    compiled = jit(lambda x: layer(x))
+    x = paddle.rand([5, 3])
+    compiled(x)
+    compiled(x)
+    layer.eval()
+    for _ in range(2):
+        assert (compiled(x) == layer(x)).all()
+    layer.train()
+    assert (compiled(paddle.ones([50, 3])) == 0).any()
+    layer.eval()
+    layer[0] = paddle.nn.Linear(3, 4)
+    assert (compiled(x) == layer(x)).all()
+    layer[0].weight = paddle.create_parameter([3, 4], "float32")
+    assert (compiled(x) == layer(x)).all()
+
+
+def test_forward_of_a_layer_is_a_method() -> None:
+    class Scaled(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.scale = paddle.nn.Linear(3, 4), 2.0
+
+        @jit
+        def forward(self, x: Any) -> Any:
+            runs.append(1)
+            return self.linear(x) * self.scale
+
+    layer, x = Scaled(), paddle.rand([5, 3])
+    before = len(runs)
+    for _ in range(4):
+        np.testing.assert_allclose(layer(x), layer.linear(x) * 2, rtol=1e-6)
+    assert len(runs) == before + 1
+    layer.scale = 3.0
+    np.testing.assert_allclose(layer(x), layer.linear(x) * 3, rtol=1e-6)
+    cotangent = paddle.rand([5, 4])
+    (layer(x) * cotangent).sum().backward()
+    want = 3 * x.T @ cotangent
+    np.testing.assert_allclose(layer.linear.weight.grad, want, rtol=1e-5)
+    np.testing.assert_allclose(copy.deepcopy(layer)(x), layer(x), rtol=1e-6)
+
+
+def test_instances_have_their_own_programs_and_go(x: Any) -> None:
+    models = [Model() for _ in range(3)]
+    for i, model in enumerate(models):
+        model.scale = float(i + 1)
+        check(model, x, 2)
+    np.testing.assert_allclose(Model.compiled(models[1], x), models[1].value(x))
+    gone = weakref.ref(models.pop())
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_classes_that_python_compares_by_value(x: Any) -> None:
+    @dataclass(frozen=True)
+    class Frozen:
+        scale: float
+
+        @jit
+        def times(self, x: Any) -> Any:
+            runs.append(1)
+            return x * self.scale
+
+    @dataclass
+    class Open:
+        scale: float
+
+        @jit
+        def times(self, x: Any) -> Any:
+            runs.append(1)
+            return x * self.scale
+
+    before = len(runs)
+    for _ in range(4):
+        Frozen(2.0).times(x)
+    assert len(runs) == before + 1
+    np.testing.assert_allclose(Frozen(3.0).times(x), x * 3)
+    model = Open(2.0)
+    before = len(runs)
+    for _ in range(4):
+        model.times(x)
+    assert len(runs) == before + 1
+    model.scale = 5.0
+    np.testing.assert_allclose(model.times(x), x * 5)
+
+
+def test_static_class_and_optioned_methods(x: Any) -> None:
+    class Functions:
+        scale = 2.0
+
+        @staticmethod
+        @jit
+        def static(x: Any) -> Any:
+            runs.append(1)
+            return x * 2
+
+        @classmethod
+        @jit
+        def of_class(cls, x: Any) -> Any:
+            runs.append(1)
+            return x * cls.scale
+
+        @partial(jit, static_argnums=(0, 2), strict=True)
+        def powers(self, x: Any, power: int) -> Any:
+            runs.append(1)
+            return x**power if power > 2 else x
+
+    for _ in range(3):
+        Functions.static(x), Functions().static(x)
+        Functions.of_class(x), Functions().of_class(x)
+    assert len(runs) >= 2
+    Functions.scale = 3.0
+    np.testing.assert_allclose(Functions.of_class(x), x * 3)
+    functions = Functions()
+    for _ in range(3):
+        np.testing.assert_allclose(functions.powers(x, 3), x**3)
+        np.testing.assert_allclose(functions.powers(x, power=2), x)
+
+
+def test_derivatives_of_a_method(x: Any) -> None:
+    model = Model()
+    for _ in range(4):
+        found = grad(model.compiled)(x)
+        want = grad(model.value)(x)
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+    value, _ = jit(value_and_grad(model.value))(x)
+    np.testing.assert_allclose(value, model.value(x), rtol=1e-12)
+
+
+def test_the_warning_names_the_state() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.rate = 0.0
+
+        @jit
+        def step(self, x: Any) -> Any:
+            return x * self.rate
+
+    def train(trainer: Trainer) -> None:
+        for i in range(9):
+            trainer.rate = float(i)
+            trainer.step(paddle.ones([3]))
+
+    with pytest.warns(RecompileWarning, match=r"self\.rate went from 6\.0 to 7\.0"):
+        train(Trainer())
