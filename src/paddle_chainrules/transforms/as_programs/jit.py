@@ -341,11 +341,16 @@ class Jitted:
 
     def _bound(self, instance: Any) -> Jitted:
         method = WeakMethod(self._fn, instance)
-        static = [at - 1 for at in self._static if at]
-        names = [*self._static_names]
-        options = {"most": lambda: 0, "static_names": names, "asked": True}
-        made = Jitted(method, static, self._strict, **options)
-        return functools.update_wrapper(made, self._fn, updated=())
+        made = Jitted(
+            method,
+            [at - 1 for at in self._static if at],
+            self._strict,
+            most=lambda: 0,
+            static_names=[*self._static_names],
+            asked=True,
+        )
+        functools.update_wrapper(made, self._fn, updated=())
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if args and (self._is_method or isinstance(args[0], type)):
@@ -428,9 +433,10 @@ class Jitted:
         """Keep programs whatever becomes of the state that the function changes."""
         if self._state is not None and self._state.leave_out_changed():
             number = self._state.number(self._fn)
-            same = [key for key, made in self._made.items() if made is programs]
-            for key in same:
-                self._made[(key[0], number, *key[2:])] = programs
+            for key, made in [*self._made.items()]:
+                if made is programs:
+                    kept = (key[0], number, *key[2:])
+                    self._made[kept] = programs
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], as_inputs: bool = True
@@ -488,10 +494,10 @@ class Jitted:
                 leaves = inputs.in_words(leaves)
                 every = leaves if places is None else [leaves[k] for k in places]
                 rest = {f"{STATIC} {at!r}": value for at, value in given}
-                assert self._piles is not None
-                assert self._state is not None
-                rest |= self._state.shown()
-                self._piles.note(kinds_of(spec, every, rest))
+                assert programs is not None
+                if self._state is not None and self._piles is not None:
+                    rest |= self._state.shown()
+                    self._piles.note(kinds_of(spec, every, rest))
                 self._leave_out_changed(programs)
 
             programs = ProgramCache(

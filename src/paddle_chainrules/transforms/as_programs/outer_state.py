@@ -388,7 +388,7 @@ def _key_of(value: Any) -> Any:
         return NOTHING
     if isinstance(value, types.MethodType):
         return Same(value.__func__)
-    contents = list | tuple | deque | dict | set | frozenset
+    contents = (list, tuple, deque, dict, set, frozenset)
     if isinstance(value, contents) or _is_small(value):
         return type(value)
     return Same(value)
