@@ -33,6 +33,9 @@ ROUNDS = 5 if QUICK else 20
 LIMIT = 180
 """Seconds that a net may take in one mode."""
 
+WORDS = 20
+"""At most so many of a reason stand on the page."""
+
 MODES = ("evaluation", "training")
 PADDLE_IS_WRONG = {
     "ppsci: CylinderEmbedding": "k = zeros([2, 4, 4]).transpose([1, 2, 0]); "
@@ -133,15 +136,21 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def short(reason: str) -> str:
+    """Return the first words of a reason, without the place in Paddle's source."""
+    words = re.sub(r" ?\(at /paddle/[^)]*\)", "", reason).split()
+    return " ".join(words[:WORDS]) + " ..." * (len(words) > WORDS)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     head = ["net", "mode", "is", "native, ms", "program / native", "first calls, ms"]
     head += ["forward, ulp", "gradients, ulp", "why"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        told = [*row.get("faults", [])[:3]]
+        told = [*row.get("faults", [])[:3]] if row["status"] == "wrong" else []
         if rounding := row.get("rounding"):
             told.append(f"rounding alone: {len(rounding)} such as {rounding[0]}")
-        told += [row["why"]] if row["why"] else []
+        told += [short(row["why"])] if row["why"] else []
         why = "; ".join(told).replace("|", "\\|")
         said = [row["net"], row["mode"], row["status"], *cells(row), why]
         lines.append(f"| {' | '.join(said)} |")
@@ -149,9 +158,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """Counts, ratios and reasons."""
-    counts = Counter(row["status"] for row in rows)
-    lines = [", ".join(f"{n} {status}" for status, n in counts.most_common()) + "."]
+    """Counts and ratios."""
+    counts = Counter(row["status"] for row in rows).most_common()
+    lines = [f"- {', '.join(f'{n} {status}' for status, n in counts)}."]
     for captured, side in ((True, "As programs"), (False, "As Paddle runs them")):
         found = [r for r in rows if "us" in r and r["captured"] is captured]
         if found:
@@ -159,13 +168,17 @@ def summary(rows: list[dict[str, Any]]) -> str:
             worst = max(found, key=ratio)
             middle, least = statistics.median(ratios), min(ratios)
             lines.append(
-                f"{side}: {least:.2f} to {max(ratios):.2f} of native Paddle's time, "
+                f"- {side}: {least:.2f} to {max(ratios):.2f} of native Paddle's time, "
                 f"median {middle:.2f}; the worst is {worst['net']} in {worst['mode']}."
             )
-    whole = [re.sub(r"^\S+:\d+: ", "", row["why"]) for row in rows]
-    reasons = Counter(why.partition("; ")[0] for why in whole if why)
-    lines += [f"- {n} x {why}" for why, n in reasons.most_common()]
     return "\n".join(lines)
+
+
+def reasons(rows: list[dict[str, Any]]) -> str:
+    """Count the reasons why nets are no programs."""
+    whole = [re.sub(r"^\S+:\d+: ", "", row["why"]) for row in rows]
+    found = Counter(short(why.partition("; ")[0]) for why in whole if why)
+    return "\n".join(f"- {n} x {why}" for why, n in found.most_common())
 
 
 def main(patterns: list[str]) -> None:
@@ -190,7 +203,7 @@ def main(patterns: list[str]) -> None:
                 rows.append({"net": name, "mode": mode, **row})
         worker.stop()
     path = save("real_nets", {"rounds": ROUNDS, "rows": rows})
-    print(table(rows), summary(rows), f"JSON: {path}", sep="\n\n")
+    print(table(rows), summary(rows), reasons(rows), f"JSON: {path}", sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,26 @@ Row = dict[str, Any]
 
 HEAD = """# Real nets as programs
 
-Made by `make bench-real-nets`, which goes over Paddle's own models and layers,
-PaddleScience's and DeepXDE's architectures and nets for equations, untouched: every
-one is made, run by Paddle (forward and the gradients by all parameters and floating
-inputs) and as a program (`stateless(layer, jit=True)`), and compared element by
-element, in evaluation and in training where that differs, with the same seed. How far
-they are apart is in units of the last place of a tensor's largest entry. Where a
-gradient is zero but for rounding, such as that of a bias before a normalization, that
-unit means nothing: it may be as far off as Paddle's own gradient moves when every
-number is moved by its last place ("rounding alone").
+This page compares programs with native Paddle on Paddle's own models and layers, on
+PaddleScience's and DeepXDE's architectures, and on nets for equations.
+
+```sh
+make bench-real-nets   # makes this page
+python -m paddle_chainrules bench model.py:make --input 64x3   # for a layer of yours
+```
+
+Every net is taken as it is. Paddle runs it (forward, and the gradients with respect to
+all parameters and floating-point inputs), and so does a program
+(`stateless(layer, jit=True)`) with the same seed. Results are compared element by
+element, in evaluation, and in training where that differs.
+
+- **ulp:** the distance, in units of the last place of a tensor's largest entry.
+- **rounding alone:** a gradient that is zero except for rounding, such as that of a
+  bias before a normalization. It may be as far off as Paddle's own gradient moves when every
+  value moves by its last place.
+- **explained:** no program. The net runs as in Paddle, and `explain` says why.
+- **not run by Paddle:** native Paddle fails.
+- **skipped:** a package or a file is missing.
 
 {about}.
 
