@@ -31,8 +31,8 @@ element, in evaluation, and in training where that differs.
 
 - **ulp:** the distance, in units of the last place of a tensor's largest entry.
 - **rounding alone:** a gradient that is zero except for rounding, such as that of a
-  bias before a normalization. It may be as far off as Paddle's own gradient moves when every
-  value moves by its last place.
+  bias before a normalization. It may be as far off as Paddle's own gradient moves when
+  every value moves by its last place.
 - **explained:** no program. The net runs as in Paddle, and `explain` says why.
 - **not run by Paddle:** native Paddle fails.
 - **skipped:** a package or a file is missing.

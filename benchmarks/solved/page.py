@@ -268,11 +268,11 @@ def goals(runs: list[Run]) -> str:
     both = [found for s in by_problem if (found := gains(s)) and found[1] == found[1]]
     minute, most = (sum(found[i] >= 100 for found in both) for i in (0, 1))
     return (
-        f"`scan` is at least 5 times sooner than both on {soon} of {len(compared)}, "
-        f"which both train, and takes at least 5 times as many steps in a second on "
-        f"{fast}; the least error of ours is at least 100 times smaller in a minute on "
-        f"{minute} and in the most time that they had on {most} of {len(both)}, which "
-        f"one of them trains at least"
+        f"`scan` is at least 5 times sooner than both on {soon} of the "
+        f"{len(compared)} problems that both train, and takes at least 5 times as many "
+        f"steps a second on {fast}. After a minute, our least error is at least 100 "
+        f"times smaller on {minute} of the {len(both)} problems that at least one of "
+        f"them trains, and after the most time that they had on {most}"
     )
 
 
