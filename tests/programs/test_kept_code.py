@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+from pathlib import Path
 
 import paddle
 import pytest
@@ -300,8 +301,10 @@ def test_a_signed_file_that_ends_the_process_is_loaded_once(tmp_path):
     assert int(first[0]) > 0
     damage = f"import sys; sys.argv[1:] = [{folder!r}]\n{DAMAGED}"
     assert run_code(damage, **more).returncode == 0
-    died = run_code(STEP, **more)
-    assert died.returncode <= 0, died
+    files = len([*Path(folder).iterdir()]) - 1  # beside the key
+    for _ in range(files):
+        died = run_code(STEP, **more)
+        assert died.returncode <= 0, died
     again = run_code(STEP, **more).stdout.split()
     assert int(again[0]) > 0
     assert again[1:] == first[1:]

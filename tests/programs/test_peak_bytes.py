@@ -6,6 +6,7 @@ import pytest
 from conftest import products_on, randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
 from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.loops.fused_kernels import entries
 from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 
@@ -71,7 +72,9 @@ def taken(call):
 @products_on
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("kind", ["operators", "machine code"])
-def test_peak_bytes_are_those_of_a_call(name, kind):
+def test_peak_bytes_are_those_of_a_call(name, kind, monkeypatch):
+    # Results come from Paddle's memory, whose statistics are compared here.
+    monkeypatch.setattr(entries, "exchange", lambda: None)
     fn, *args = CASES[name]
     program = make_program(fn)(*args)
     given = flatten_tree((tuple(args), {}))[0]

@@ -6,7 +6,7 @@ import ctypes
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -134,34 +134,44 @@ def _declared_sum(found: tuple[str, str]) -> str:
 
 
 def _compiled(texts: Sequence[str]) -> list[Code]:
-    from llvmlite import binding as llvm
-
-    machine = target_machine()
     products = library() if any("@product." in text for text in texts) else None
     called = {**products.symbols} if products else {}
     if any("@shared(" in text for text in texts):
         called |= symbols()
+    names = [f"region_{i}" for i in range(len(texts))]
+    engine = linked(module_text(texts, names, products), names, called)
+    return [_function(engine, name) for name in names]
+
+
+def linked(text: str, names: Sequence[str], called: Mapping[str, int]) -> Any:
+    """Return LLVM's engine with a module's code, which owns it.
+
+    Args:
+        text: the module.
+        names: its functions that are called from outside.
+        called: addresses of functions that it calls, by their names.
+    """
+    from llvmlite import binding as llvm
+
+    machine = target_machine()
     for symbol, address in called.items():
         llvm.add_symbol(symbol, address)
-    names = [f"region_{i}" for i in range(len(texts))]
-    text = module_text(texts, names, products)
     versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
     name = name_of(text, machine.triple, *processor(), *versions)
     code = kept(name)
-    if code is not None:
-        with loading(name):
-            return _linked(llvm, code, names, machine)
-    code = _object(llvm, text, names, machine)
-    keep(name, code)
-    return _linked(llvm, code, names, machine)
+    if code is None:
+        code = _object(llvm, text, names, machine)
+        keep(name, code)
+        return _engine(llvm, code, machine)
+    with loading(name):
+        return _engine(llvm, code, machine)
 
 
-def _linked(llvm: Any, code: bytes, names: Sequence[str], machine: Any) -> list[Code]:
-    """Return the functions of these names in a module's code."""
+def _engine(llvm: Any, code: bytes, machine: Any) -> Any:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return [_function(engine, name) for name in names]
+    return engine
 
 
 def target_machine() -> Any:

@@ -23,6 +23,7 @@ from ..steps import Step, Steps
 from ..text import BYTES, FLAG, Text
 from ..views import View
 from .chains import in_blocks
+from .entries import Enter, entry
 from .plan import ALIGNED, Plan, planned
 from .workspace import CPU, borrowed, give_back
 
@@ -237,6 +238,48 @@ class Region(Operator):
             trusted: inputs that may differ only in their gaps.
             otherwise: an expression for the program's results where it ends early.
         """
+        outputs = ", ".join(map(text, self._outputs))
+        enter = self._entry()
+        if enter is None:
+            yield from self._by_python(named, text, looked_at, trusted, otherwise)
+            return
+        inputs = ", ".join(map(text, self.order[: -len(self._outputs)]))
+        yield f"made = {named(enter, 'enter')}({inputs})"
+        yield "if made is None:"
+        rest = self._by_python(named, text, looked_at, trusted, otherwise)
+        yield from (f"    {line}" for line in rest)
+        yield "else:"
+        yield f"    [{outputs}] = made"
+        yield "del made"
+
+    def _entry(self) -> Enter | None:
+        """Return the builtin function that runs it, if there can be one."""
+        if len(self.order) != len(self._inputs) + len(self._outputs):
+            return None  # some have no elements
+        work: dict[int, int] = {}
+        if self.work and not self.on_stack:
+            work = {0: ALIGNED}
+            for factor, power in self.work:
+                work[power] = work.get(power, 0) + factor
+        return entry(
+            self.code,
+            self._inputs,
+            self._outputs,
+            sizes=self._sizes,
+            work=work,
+            flag=NEVER,
+            may_leave=self.may_leave,
+        )
+
+    def _by_python(
+        self,
+        named: Callable[[Any, str], str],
+        text: Callable[[Any], str],
+        looked_at: Sequence[Value],
+        trusted: Collection[Value],
+        otherwise: str,
+    ) -> Iterator[str]:
+        """Give lines that check tensors and make results in Python."""
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
         samples = "0" if self._samples is None else "n"
         if others := [value for value in looked_at if value not in trusted]:
