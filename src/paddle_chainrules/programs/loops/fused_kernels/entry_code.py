@@ -1,9 +1,9 @@
 """The machine code of :mod:`.entries`: one function, which reads a table.
 
-It is a builtin function of CPython (``METH_FASTCALL``), whose ``self`` is a bytes object
-that holds the table. It reads its arguments, and makes its results, through the DLPack
-exchange table of ``paddle.Tensor``. Anything that does not fit gives None: then nothing
-was done, and the caller goes on in Python.
+It is a builtin function of CPython (``METH_FASTCALL``), whose ``self`` is a bytes
+object that holds the table. It reads its arguments, and makes its results, through the
+DLPack exchange table of ``paddle.Tensor``. If anything does not fit, it returns None
+and has done nothing, and the caller goes on in Python.
 
 The table has 64-bit integers. First come these, in this order:
 
