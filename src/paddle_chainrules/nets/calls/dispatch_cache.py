@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import casts_automatically
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
@@ -59,6 +60,8 @@ class DispatchCache:
         self._net = net
         self._values: dict[Any, CachedValue] = {}
         self._ways: dict[Any, CachedWay] = {}
+        self._last_value: Last | None = None
+        self._last_way: Last | None = None
 
     def keep_value(self, inputs: Inputs, found: OfValue) -> None:
         """Have this program serve calls like this one."""
@@ -81,15 +84,54 @@ class DispatchCache:
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
-        known, leaves = self.value(params, args)
-        return None if known is None else known.value(leaves, True)
+        last = self._last_value
+        if last is not None and (leaves := self._like(last, params, args)):
+            value: tuple[Any, ...] | None = last.known.entered(leaves)
+            if value is not None:
+                return value
+        key, leaves = self._key_and_leaves(params, args)
+        known = self._values.get(key)
+        if known is None or key is None:
+            return None
+        self._last_value = Last(known, key[:STATES], key[-1])
+        return known.value(leaves, True)
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, CachedPullback] | None:
         """Return output and pullback; None for a call of a new kind."""
-        known, leaves = self.way(params, args)
-        return None if known is None else known.pullback(leaves)
+        last = self._last_way
+        if last is not None and (leaves := self._like(last, params, args)):
+            found: tuple[Any, CachedPullback] | None = last.known.entered(leaves)
+            if found is not None:
+                return found
+        key, leaves = self._key_and_leaves(params, args)
+        known = self._ways.get(key)
+        if known is None or key is None:
+            return None
+        self._last_way = Last(known, key[:STATES], key[-1])
+        return known.pullback(leaves)
+
+    def _like(self, last: Last, params: Any, args: tuple[Any, ...]) -> list[Any]:
+        """Return the leaves, if the call may be like the last one but for its tensors.
+
+        Whether these are alike, the program itself looks.
+        """
+        if type(params) is not last.kind or is_plain() or watched():
+            return []
+        graph = paddle.is_grad_enabled()
+        now = graph, casts_automatically(), paddle.get_default_dtype()
+        if now != last.state:
+            return []
+        if type(params) is dict:
+            if tuple(params) != self._net.spec.names:
+                return []
+            leaves = [*params.values(), *args]
+        else:
+            leaves = [params, *args]
+        if graph and not all([getattr(x, "stop_gradient", False) for x in leaves]):
+            return []
+        return leaves
 
     def value(
         self, params: Any, args: tuple[Any, ...]
@@ -143,6 +185,24 @@ def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
     known[key] = found
 
 
+STATES = 3
+"""The first parts of a key, which tell nothing of tensors: see :meth:`_like`."""
+
+
+class Last(NamedTuple):
+    """The program that served the last call, and the state that it serves in.
+
+    Attributes:
+        known: the program.
+        state: if gradients are on, if dtypes are cast, and the default dtype.
+        kind: the type of the parameters.
+    """
+
+    known: Any
+    state: tuple[Any, ...]
+    kind: type
+
+
 class CachedValue:
     """The program of the value of a kind of calls."""
 
@@ -165,6 +225,17 @@ class CachedValue:
         except CaptureError:  # a shape that depends on values
             return None
         return (self._structure.nested(found.captured.filled(made)),)
+
+    def entered(self, leaves: list[Any]) -> tuple[Any, ...] | None:
+        """Return the output, alone in a tuple; None if leaves are not as they were."""
+        captured = self._found.captured
+        enter = captured.program.entered
+        if enter is None or self._found.is_stale():
+            return None
+        made = enter(*leaves)
+        if made is None:
+            return None
+        return (self._structure.nested(captured.filled(made)),)
 
 
 class CachedWay:
@@ -220,8 +291,19 @@ class CachedWay:
         The leaves' shapes and dtypes were looked at.
         """
         made = self.made(leaves, True)
-        if made is None:
+        return None if made is None else self._with_pullback(leaves, made)
+
+    def entered(self, leaves: list[Any]) -> tuple[Any, CachedPullback] | None:
+        """Return output and pullback; None if leaves are not as they were."""
+        enter = self.way.there.forward.entered
+        if enter is None or self.way.is_stale():
             return None
+        made = enter(*leaves)
+        return None if made is None else self._with_pullback(leaves, made)
+
+    def _with_pullback(
+        self, leaves: list[Any], made: list[Tensor]
+    ) -> tuple[Any, CachedPullback]:
         outputs = self.way.captured.filled(made[: self.count])
         return self.way.structure.nested(outputs), self.recorded(leaves, made)
 

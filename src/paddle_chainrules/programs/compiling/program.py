@@ -101,6 +101,14 @@ class Program:
         return compiled(self.as_run, lambda: self.with_loops, lambda: self._begun)
 
     @property
+    def entered(self) -> Callable[..., list[Tensor] | None] | None:
+        """The function that looks at its inputs itself, once there is machine code.
+
+        It gives None if one is not as it was at the capture.
+        """
+        return self.function.entered  # type: ignore[attr-defined,no-any-return]
+
+    @property
     def _may_be_code(self) -> bool:
         return may_have_regions(self.ops) or may_decompose(self.ops)
 

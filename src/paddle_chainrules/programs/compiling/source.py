@@ -13,12 +13,13 @@ import linecache
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
 from .. import switch
 from ..loops.extents import Extent, Sizes
@@ -188,7 +189,8 @@ def compiled(
 
     Its attribute ``trusting`` is the same function for callers who know the shapes and
     dtypes of their arguments. It skips the checks once the function has switched to
-    loops, and is the function itself before.
+    loops, and is the function itself before. Its attribute ``entered`` is None until
+    then, and where the program is more than one region; see :func:`_entered`.
 
     Args:
         with_loops: gives the program with loops. The function switches to it at a
@@ -198,7 +200,7 @@ def compiled(
     names: dict[str, Any] = {}
     if with_loops is None:
         found = _function(program, names)
-        found.trusting = found  # type: ignore[attr-defined]
+        found.trusting, found.entered = found, None  # type: ignore[attr-defined]
         return found
 
     def go_over() -> None:
@@ -207,6 +209,7 @@ def compiled(
             trusting = _looped(program, looped, {}, trusts=True)
             found.__code__ = _looped(program, looped, names).__code__
             found.trusting = trusting  # type: ignore[attr-defined]
+            found.entered = _entered(looped)  # type: ignore[attr-defined]
         except Exception as error:
             found.__code__ = _function(program, names).__code__
             is_short = isinstance(error, MemoryError)
@@ -234,7 +237,7 @@ def compiled(
     names.update(calls=itertools.count(), reached=reached)
     first = "reached(next(calls))"
     found = _function(program, names, first)
-    found.trusting = found  # type: ignore[attr-defined]
+    found.trusting, found.entered = found, None  # type: ignore[attr-defined]
     if not patience:
         go_over()
     return found
@@ -273,6 +276,44 @@ def _looped(
         tensor, names["constant"] = "constant", next(iter(program.constants.values()))
     first = f"if not {tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
     return _function(program, names, first, trusts)
+
+
+def _entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
+    """Return a function of the inputs that looks at all of them, and runs the program.
+
+    It gives None, having done nothing, if one is not as it was at the capture. So a
+    caller need not know their shapes and dtypes.
+
+    Returns:
+        None if the program is more than one region, or leaves inputs out.
+    """
+    if len(program.ops) != 1 or not isinstance(program.ops[0].operator, Region):
+        return None
+    (op,), region = program.ops, program.ops[0].operator
+    count = len(op.outputs)
+    given, made = region.order[:-count], region.order[-count:]
+    if region.entry is None or not {*program.inputs} <= {*given}:
+        return None
+    names: dict[str, Any] = {"enter": region.entry}
+
+    def text(value: Value) -> str:
+        if value in program.constants:
+            names[f"c{value.number}"] = program.constants[value]
+            return f"c{value.number}"
+        return f"t{value.number}"
+
+    def row(values: Iterable[Value]) -> str:
+        return ", ".join(map(text, values))
+
+    lines = [
+        f"def entered({row(program.inputs)}):",
+        f"    made = enter({row(given)})",
+        "    if made is None: return None",
+        f"    [{row(made)}] = made",
+        f"    return [{row(program.outputs)}]",
+    ]
+    exec("\n".join(lines), names)
+    return names["entered"]  # type: ignore[no-any-return]
 
 
 def _function(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from struct import Struct
 from struct import error as struct_error
@@ -239,11 +239,11 @@ class Region(Operator):
             otherwise: an expression for the program's results where it ends early.
         """
         outputs = ", ".join(map(text, self._outputs))
-        enter = self._entry()
+        enter = self.entry
         if enter is None:
             yield from self._by_python(named, text, looked_at, trusted, otherwise)
             return
-        inputs = ", ".join(map(text, self.order[: -len(self._outputs)]))
+        inputs = ", ".join(map(text, self._inputs))
         yield f"made = {named(enter, 'enter')}({inputs})"
         yield "if made is None:"
         rest = self._by_python(named, text, looked_at, trusted, otherwise)
@@ -252,8 +252,9 @@ class Region(Operator):
         yield f"    [{outputs}] = made"
         yield "del made"
 
-    def _entry(self) -> Enter | None:
-        """Return the builtin function that runs it, if there can be one."""
+    @cached_property
+    def entry(self) -> Enter | None:
+        """The builtin function that runs it, with its code; None if there is none."""
         if len(self.order) != len(self._inputs) + len(self._outputs):
             return None  # some have no elements
         work: dict[int, int] = {}
