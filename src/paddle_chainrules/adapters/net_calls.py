@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import paddle
@@ -16,6 +18,7 @@ from ..programs.capture_error import CaptureError
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.as_programs.program_nodes import call, seen_value
 from ..transforms.containers.tree import flatten_tree
+from .chain_rule import ChainRule
 from .graphs import depend
 from .origins import Call, Entry, Notes
 from .state import State, Written
@@ -46,8 +49,26 @@ FAULTS = RuntimeError, SystemError
 """Errors that Paddle raises for a gradient that it does not have."""
 
 
+def _shapes(args: Iterable[Any]) -> tuple[Any, ...]:
+    """Return shapes of tensors and where gradients are asked for, and types of all."""
+    return tuple(
+        (*x.shape, x.stop_gradient)
+        if isinstance(x, Tensor)
+        else (_shapes(x.values()) if isinstance(x, dict) else type(x))
+        for x in args
+    )
+
+
 class NoProgram(Exception):
     """The reason why calls run natively."""
+
+
+class Usual(Enum):
+    """Why calls of some shapes have run natively."""
+
+    ALONE = "nobody asks for their derivatives"
+    SETTLED = "gradients are as fast as series"
+    REFUSED = "there is no program"
 
 
 class Ran(NamedTuple):
@@ -78,12 +99,44 @@ class NetCalls:
         self._apart = {(id(vars(layer)), name) for name in apart}
         self._kinds: dict[Any, _Kind] = {}
         self._state: State | None = None
+        self._usual: dict[Any, Usual] = {}  # of calls that run natively, by shapes
         self._changes = 0
         self._why = ""  # why no call is served
-        self.params: list[Tensor] = []
+        self._look()
+
+    def _look(self) -> None:
+        """See the parts of the net, whose modes and parameters tell calls apart."""
+        self._parts = self._layer.sublayers(include_self=True)
+        self.params: list[Tensor] = self._layer.parameters()
+
+    def usual(self, args: tuple[Any, ...]) -> Usual | None:
+        """Return how earlier calls like this ran natively, None if they did not.
+
+        It asks little, since such calls are to cost no more than they do natively.
+        """
+        return self._usual.get(self._shapes(args)) if self._usual else None
+
+    def _shapes(self, args: tuple[Any, ...]) -> Any:
+        return self._layer.training, _shapes(args)
 
     def called(self, args: tuple[Any, ...]) -> Ran:
         """Return the output of the call, which a program computes if there is one."""
+        ran = self._called(args)
+        if ran.why:
+            self._usual[self._shapes(args)] = Usual.REFUSED
+        elif ran.is_alone and ran.call is not None:
+            settled = ran.call.notes.is_settled
+            self._usual[self._shapes(args)] = Usual.SETTLED if settled else Usual.ALONE
+        return ran
+
+    def noted(self, args: tuple[Any, ...], output: Any) -> Call | None:
+        """Return a call that ran as usual, and have the next one like it run anew."""
+        self._usual.pop(self._shapes(args), None)
+        leaves, spec = flatten_tree(args)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        return self._kind(leaves, spec).ran(output, tensors).call
+
+    def _called(self, args: tuple[Any, ...]) -> Ran:
         if self._why:
             return self._as_ever(args, self._why)
         leaves, spec = flatten_tree(args)
@@ -107,7 +160,7 @@ class NetCalls:
         if kind.why == COMPUTED:
             return self._as_ever(args, COMPUTED)
         if kind.why:
-            return kind.ran(self._native(self._layer, *args), tensors)
+            return self._as_ever(args, kind.why)
         try:
             if self._state is None or not kind.history:
                 output = self._watched(args)
@@ -124,6 +177,8 @@ class NetCalls:
             return True
         self._state = None
         self._kinds.clear()
+        self._usual.clear()
+        self._look()
         self._note_change()
         return False
 
@@ -143,9 +198,6 @@ class NetCalls:
             else (type(leaf), leaf)
             for leaf in leaves
         )
-        if self._state is None:
-            self._parts = layer.sublayers(include_self=True)
-            self.params = layer.parameters()
         modes = tuple([part.training for part in self._parts])
         frozen = tuple([p.stop_gradient for p in self.params])
         key = spec, given, modes, frozen
@@ -178,10 +230,14 @@ class NetCalls:
         output = self._native(self._layer, *args)
         if before.is_same():
             self._state = before
+            self._look()
         else:
             self._note_change()
             self._apart |= written.places()
         return output
+
+
+_WANTED = attrgetter("wanted")
 
 
 class _Kind:
@@ -199,20 +255,21 @@ class _Kind:
         self._programs: dict[Asked, ProgramCache] = {}
 
     def is_left_alone(self) -> bool:
-        """Tell whether the next call will probably be asked for its value alone.
+        """Tell whether the next call will probably gain nothing from a program.
 
-        A program would be faster for many points, and slower for few.
+        For its value alone a program would be faster for many points, and slower for
+        few.
         """
         if self.why or not self.history or self.history[-1].unknown:
             return False
-        return not self._predicted()
+        return not (any(map(_WANTED, self.history)) and self._predicted())
 
     def _predicted(self) -> Asked:
         """Predict what will be asked of the next call.
 
         While more may still be asked of a call, its own prediction counts.
         """
-        asked: list[Set[Entry]] = [notes.asked for notes in self.history]
+        asked: list[Set[Entry]] = [notes.wanted for notes in self.history]
         count = len(asked)
         while count and self.history[count - 1].is_open:
             count -= 1
@@ -234,6 +291,9 @@ class _Kind:
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
         notes = Notes()
         notes.unknown = self.why
+        if self.history:
+            last = self.history[-1]
+            notes.is_settled = last.is_settled or bool(last.asked and not last.wanted)
         self.history.append(notes)
         made = Call(tensors, outputs, {}, notes, self.more, False)
         return Ran(output, made, False, self.why)
@@ -248,11 +308,13 @@ class _Kind:
         if self.why:
             raise NoProgram(self.why)
         asked = self._predicted()
-        values, known = self._computed(asked, tensors)
+        rule = ChainRule(sorted(asked))
+        values, known = self._computed(asked, tensors, rule)
         notes = Notes()
         self.history.append(notes)
         output = self._spec.unflatten(values)
         made = Call(tensors, values, known, notes, self.more, True)
+        rule.take(made)
         return Ran(output, made, True, "")
 
     def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
@@ -265,7 +327,7 @@ class _Kind:
         return [known[entry] for entry in entries]
 
     def _computed(
-        self, asked: Asked, tensors: list[Tensor]
+        self, asked: Asked, tensors: list[Tensor], rule: ChainRule | None = None
     ) -> tuple[list[Tensor], dict[Entry, Tensor]]:
         """Return values and derivatives, by a program.
 
@@ -276,7 +338,7 @@ class _Kind:
         try:
             if program is None:
                 program = self._made(asked, tensors)
-            every, _ = call(program, tensors, None)
+            every, _ = call(program, tensors, None, known=rule)
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         values, found = every[: self._count], every[self._count :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from paddle import Tensor
@@ -32,13 +32,21 @@ class Notes:
     Attributes:
         asked: the derivatives, known or not.
         unknown: why something asked for is none of these.
+        gains: whether series take less time than gradients do.
+        is_settled: whether calls like this have gained nothing.
         is_open: whether more may be asked, since the library has not cleared yet.
     """
 
     def __init__(self) -> None:
         self.asked: set[Entry] = set()
         self.unknown = ""
+        self.gains = self.is_settled = False
         self.is_open = True
+
+    @property
+    def wanted(self) -> Set[Entry]:
+        """The derivatives that a program is to compute."""
+        return self.asked if self.gains else frozenset()
 
 
 class Call(NamedTuple):
@@ -89,6 +97,12 @@ class Origins:
         """Return the calls that are remembered."""
         return iter({id(o.call.notes): o.call for o in self._known.values()}.values())
 
+    def __iter__(self) -> Iterator[Origin]:
+        return iter(self._known.values())
+
+    def __len__(self) -> int:
+        return len(self._known)
+
     def behind(self, call: Call, entries: Sequence[Entry]) -> Iterator[Tensor]:
         """Return the tensors that these are, or are derivatives of."""
         for origin in [*self._known.values()]:
@@ -127,10 +141,10 @@ class Origins:
 
 def _columns_in(y: Tensor, whole: Tensor) -> slice | None:
     """Return which columns of the other tensor it is a view of, as a slice."""
+    if y.dtype != whole.dtype or not y._is_shared_buffer_with(whole):
+        return None
     rows, width = whole.shape
     if y.shape[0] != rows or y.get_strides() != whole.get_strides():
-        return None
-    if y.dtype != whole.dtype or not y._is_shared_buffer_with(whole):
         return None
     start, rest = divmod(y.data_ptr() - whole.data_ptr(), whole.element_size())
     if rest or not 0 <= start <= width - y.shape[1]:

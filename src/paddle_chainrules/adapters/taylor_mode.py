@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 from weakref import ref
@@ -17,13 +17,16 @@ from paddle.optimizer import Optimizer
 from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
+from .chain_rule import MOST_COLUMNS, Expressions, Part, further, width
 from .graphs import is_behind
-from .net_calls import FAULTS, Native, NetCalls, NoProgram
+from .net_calls import FAULTS, Native, NetCalls, NoProgram, Usual
 from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
 
-EXPRESSION = "what is computed of its output is derived"
+BEYOND = "paddle.grad differentiates it by what its arguments are computed from"
+
+HOOKED = "derivatives of a tensor with a hook are asked for"
 
 UNSEEN = (
     "derivatives of a tensor that no call of a net has given run as ever; call the net "
@@ -31,6 +34,8 @@ UNSEEN = (
     "the nets that are not the library's own"
 )
 
+Asked = tuple[Call, list[Entry]]
+"""Derivatives of one column, side by side, and the call of which they are asked."""
 
 _here = threading.local()
 
@@ -61,8 +66,10 @@ class TaylorMode:
         self._library, self._apart = library, frozenset(apart)
         self._nets: dict[int, NetCalls] = {}
         self._origins = Origins()
+        self._expressions = Expressions()
+        self._unnoted: list[tuple[Usual, NetCalls, tuple[Any, ...], Any]] = []
         self._hooked: dict[int, ref[Tensor]] = {}
-        self._busy = self._off = False
+        self._busy = self._off = self._by_library = False
         self._thread = threading.get_ident()
         self.steps = OptimizerSteps(self._is_here, self._tell)
         self._retained = Retained(
@@ -120,8 +127,21 @@ class TaylorMode:
         native: Native = kind.__call__
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if kwargs or not which(layer) or not self._serves():
+            if kwargs or self._busy or threading.get_ident() != self._thread:
                 return native(layer, *args, **kwargs)
+            net = self._nets.get(id(layer))
+            usual = None if net is None else net.usual(args)
+            if net is not None and usual is not None:
+                with self._at_work():
+                    output = native(layer, *args)
+                if usual is Usual.REFUSED:
+                    self.natively += 1
+                elif not is_plain():
+                    self.alone += 1
+                    self._unnoted.append((usual, net, args, output))
+                return output
+            if not which(layer) or not self._serves():
+                return native(layer, *args)
             return self._called(layer, native, args)
 
         self.replace(kind, "__call__", call)
@@ -157,6 +177,16 @@ class TaylorMode:
         self.natively += not (ran.by_program or ran.is_alone)
         return ran.output
 
+    def _note_calls(self, *kinds: Usual) -> None:
+        """Note calls of these kinds that nobody had asked anything of."""
+        unnoted = [each for each in self._unnoted if each[0] in kinds]
+        if unnoted:
+            self._unnoted = [each for each in self._unnoted if each[0] not in kinds]
+        for _, net, args, output in unnoted:
+            call = net.noted(args, output)
+            if call is not None:
+                self._origins.add_outputs(call)
+
     def _noting_hooks(self, native: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap Paddle's registration of hooks, to note the tensors that have one."""
 
@@ -168,31 +198,92 @@ class TaylorMode:
         return register
 
     def _noting_gradients(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``paddle.grad`` to note calls that it differentiates with a graph."""
+        """Wrap ``paddle.grad`` to note what it differentiates with a graph."""
 
         @wraps(native)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             connected = args[2] if len(args) > 2 else kwargs.get("create_graph", False)
             at_work = getattr(_here, "is_at_work", False)
-            if connected and not at_work and self._is_here():
-                ends, starts = map(_in_list, (outputs, inputs))
-                own = {*map(id, self._params())}
-                if not all(id(x) in own for x in starts):
-                    self._note_calls(ends, "paddle.grad differentiates it")
-            return native(outputs, inputs, *args, **kwargs)
+            if not connected or at_work or not self._is_here():
+                return native(outputs, inputs, *args, **kwargs)
+            self._note_calls(Usual.ALONE)
+            if all(call.notes.is_settled for call in self._origins.calls()):
+                return native(outputs, inputs, *args, **kwargs)
+            ends, starts = map(_in_list, (outputs, inputs))
+            own = {*map(id, self._params())}
+            if all(id(x) in own for x in starts):
+                return native(outputs, inputs, *args, **kwargs)
+            plain = not any(args[:1]) and kwargs.get("grad_outputs") is None
+            asked = self._asked_of_column(ends, starts) if plain else None
+            if asked is not None:
+                for call, entries in asked:
+                    higher = any(len(entry.by) > 1 for entry in entries)
+                    call.notes.gains |= higher or len(entries) == 1
+                return self._answered(
+                    lambda: native(outputs, inputs, *args, **kwargs), asked
+                )
+            parts = self._note_gradients(ends, starts)
+            found = native(outputs, inputs, *args, **kwargs)
+            for slope in found if parts else ():
+                if isinstance(slope, Tensor) and not slope.stop_gradient:
+                    self._expressions.add(slope, parts)
+            return found
 
         return grad
 
-    def _note_calls(self, tensors: Iterable[Any], why: str) -> bool:
-        """Have calls of nets run natively if they are behind these tensors."""
-        found = False
-        for y in tensors:
-            for call in self._origins.calls():
-                if call.notes.unknown:
-                    continue
-                if isinstance(y, Tensor) and is_behind(call.outputs, y):
-                    call.notes.unknown, found = why, True
-        return found
+    def _asked_of_column(
+        self, ends: Sequence[Any], starts: Sequence[Any]
+    ) -> list[Asked] | None:
+        """Return what a gradient of one column of a call's results is, by arguments."""
+        if len(ends) > 1 or not are_matrices(*ends, *starts):
+            return None
+        (y,) = ends
+        origin = self._origins.of(y)
+        if origin is None or len(origin.entries) > 1 or self._hooked:
+            return None
+        if any(width(x) > MOST_COLUMNS for x in starts):
+            return None
+        asked = [self._asked(y, x, 0, [range(width(x))]) for x in starts]
+        found = [each for each in asked if each is not None]
+        return found if len(found) == len(asked) else None
+
+    def _note_gradients(
+        self, ends: Sequence[Tensor], starts: Sequence[Tensor]
+    ) -> list[Part]:
+        """Note what gradients need of calls; return what they are computed of.
+
+        Calls that series can't serve run natively from now on.
+        """
+        parts = self._expressions.behind(ends, self._origins)
+        for call, entries in parts:
+            places = {
+                i: width(x)
+                for i, x in enumerate(call.inputs)
+                if any(x is start for start in starts)
+            }
+            if places and not call.notes.unknown:
+                call.notes.gains |= self._by_library or sum(places.values()) == 1
+                if any(self._is_hooked(o.tensor) for o in self._origins):
+                    call.notes.unknown = HOOKED
+                entries.update(further(call.notes, [sorted(entries)], places) or ())
+        for call in self._origins.calls():
+            if call.by_program:
+                call.notes.gains = True  # as the calls before have
+            others = [x for x in starts if call.place(x) is None]
+            computed = [x for x in call.inputs if not x.is_leaf]
+            if (
+                not call.notes.unknown
+                and any(is_behind(others, x) for x in computed)
+                and any(is_behind(call.outputs, y) for y in ends)
+            ):
+                call.notes.unknown = BEYOND
+        return parts
+
+    def _is_of_a_call(self, y: Tensor) -> bool:
+        """Tell whether it is computed of what a call has given."""
+        calls = [*self._origins.calls()]
+        programs = bool(calls) and all(call.by_program for call in calls)
+        return programs or any(is_behind(call.outputs, y) for call in calls)
 
     def _is_hooked(self, tensor: Tensor) -> bool:
         found = self._hooked.get(id(tensor))
@@ -215,6 +306,8 @@ class TaylorMode:
     def clear(self) -> None:
         """Forget the tensors, as the library does."""
         self._origins.clear()
+        self._expressions.clear()
+        self._unnoted.clear()
         self._hooked.clear()
 
     def derivative(
@@ -247,11 +340,26 @@ class TaylorMode:
         """Return derivatives by several inputs at once."""
         if self._busy or self._thread != threading.get_ident():
             return natively()
+        self._note_calls(Usual.ALONE, Usual.SETTLED)
         asked = [self._asked(y, x, row, columns) for x in xs]
-        for each in asked:
-            if each is not None:
-                each[0].notes.asked.update(each[1])
-        found = [None if each is None else _known(*each) for each in asked]
+        found = [each for each in asked if each is not None]
+        if len(found) == len(asked):
+            for call, _ in found:
+                call.notes.gains = True
+            return self._answered(natively, found)
+        before, self._by_library = self._by_library, True
+        try:
+            return natively()  # whose gradients take the same way as a script's
+        finally:
+            self._by_library = before
+
+    def _answered(
+        self, natively: Callable[[], list[Tensor]], asked: Sequence[Asked]
+    ) -> list[Tensor]:
+        """Return derivatives that came with the calls' values, or now by gradients."""
+        for call, entries in asked:
+            call.notes.asked.update(entries)
+        found = [_known(*each) for each in asked]
         results = [part for part in found if part is not None]
         if len(results) < len(found):
             try:
@@ -262,31 +370,23 @@ class TaylorMode:
                     raise
                 results = series
         for each, result in zip(asked, results, strict=True):
-            if each is not None:
-                self._origins.add(result, *each)
+            self._origins.add(result, *each)
         return results
 
     def _as_ever(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
         with self._at_work():  # a derivative may ask for others on its way
             return natively()
 
-    @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Let this context see nothing meanwhile, and others no ``paddle.grad``."""
-        before, self._busy = getattr(_here, "is_at_work", False), True
-        _here.is_at_work = True
-        try:
-            yield
-        finally:
-            self._busy, _here.is_at_work = False, before
+    def _at_work(self) -> _AtWork:
+        return _AtWork(self)
 
     def _asked(
         self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
-    ) -> tuple[Call, list[Entry]] | None:
+    ) -> Asked | None:
         """Return a derivative's call and entries; None if no call gave ``y``."""
         origin = self._origins.of(y)
         if origin is None:
-            if not self._note_calls([y], EXPRESSION) and not self.reasons:
+            if not self.reasons and not self._is_of_a_call(y):
                 self._tell(UNSEEN)
             return None
         call, entries = origin.call, origin.entries
@@ -313,12 +413,28 @@ class TaylorMode:
             RuntimeError: a hook would not be called.
         """
         if any(map(self._is_hooked, self._origins.behind(call, entries))):
-            call.notes.unknown = "derivatives of a tensor with a hook are asked for"
+            call.notes.unknown = HOOKED
             raise RuntimeError(
                 "a derivative was asked for of a tensor with a hook, which gradients "
                 "pass through and Taylor series do not; ask for the derivatives before "
                 "register_hook, or take the step again, which runs as ever from now on"
             )
+
+
+class _AtWork:
+    """Let a context see nothing meanwhile, and others no ``paddle.grad``."""
+
+    __slots__ = ("_before", "_mode")
+
+    def __init__(self, mode: TaylorMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        self._before = getattr(_here, "is_at_work", False)
+        self._mode._busy = _here.is_at_work = True
+
+    def __exit__(self, *_: object) -> None:
+        self._mode._busy, _here.is_at_work = False, self._before
 
 
 def _in_list(given: Any) -> Sequence[Any]:
@@ -330,16 +446,13 @@ def are_matrices(*tensors: Any) -> bool:
     return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)
 
 
-def _by_series(asked: Sequence[tuple[Call, list[Entry]] | None]) -> Any:
+def _by_series(asked: Sequence[Asked]) -> Any:
     """Return derivatives that Paddle has no gradients for, such as the fourth of cos.
 
     None if there can be no program, either.
     """
     found = []
-    for each in asked:
-        if each is None:
-            return None
-        call, entries = each
+    for call, entries in asked:
         try:
             found.append(_side_by_side(call.more(call.inputs, entries)))
         except NoProgram:

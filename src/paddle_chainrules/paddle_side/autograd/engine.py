@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..listener import listener
 from ..process.random_state import in_turn
 from .kernel_errors import kernels_named, note
-from .partial_gradients import node_of
+from .partial_gradients import node_of, nodes
 from .pylayers import layers_watched
 from .served_once import check
 
@@ -84,14 +84,34 @@ def asked_for() -> Callable[[Tensor], bool]:
 
     A ``backward`` needs those of all leaves, ``paddle.grad`` those of its inputs.
     """
-    for frame in _callers(sys._getframe(1)):
+    asked = _asked()
+    if asked is None:
+        return lambda leaf: True
+    return lambda leaf: not _addresses([leaf]).isdisjoint(asked)
+
+
+def asked_behind() -> Callable[[Tensor], bool]:
+    """Return the test of :func:`asked_for` for any tensor.
+
+    It also passes if the engine needs the gradient of what the tensor is computed from.
+    """
+    asked = _asked()
+    if asked is None:
+        return lambda tensor: True
+    return lambda tensor: any(
+        node.node_ptr() in asked for node in nodes([node_of(tensor)])
+    )
+
+
+def _asked() -> set[int] | None:
+    """Return the nodes of the running engine's inputs; None if it needs all leaves."""
+    for frame in _callers(sys._getframe(2)):
         if frame.f_code in (_GRAD, _by_engine.__code__):
             asked = _addresses(frame.f_locals["inputs"])
-            asked -= _addresses(frame.f_locals.get("no_grad_vars") or ())
-            return lambda leaf: not _addresses([leaf]).isdisjoint(asked)
+            return asked - _addresses(frame.f_locals.get("no_grad_vars") or ())
         if frame.f_code in _BACKWARD:
             break
-    return lambda leaf: True
+    return None
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:

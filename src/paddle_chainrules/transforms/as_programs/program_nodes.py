@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import gradients, is_running
+from ...paddle_side.autograd.engine import asked_behind, gradients, is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
@@ -29,16 +29,31 @@ from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
 
 
+class KnownGradients(Protocol):
+    """A way to gradients of one call that are to be differentiated once more."""
+
+    def gradients(
+        self, cotangents: Mapping[int, Tensor], leaves: Sequence[int]
+    ) -> list[Tensor] | None:
+        """Return gradients of these leaves, on the graph; None if they are not known.
+
+        Args:
+            cotangents: of results, by their places.
+        """
+
+
 def call(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any = None,
     begun: list[Begun] | None = None,
+    known: KnownGradients | None = None,
 ) -> tuple[list[Any], Any]:
     """Run ``fn(leaves)``; return results, on the graph where fn's are, and structure.
 
     Args:
         begun: what :func:`seen_value` has left just before.
+        known: is asked for gradients with a graph, before a program is made of them.
 
     Raises:
         CaptureError: there is no program.
@@ -65,7 +80,7 @@ def call(
     there = node.there
     made = run(there.forward, tensors)
     outputs: list[Any] = made[: there.count]
-    work = _Work(node, leaves, inputs, made[there.count :], tensors)
+    work = _Work(node, leaves, inputs, made[there.count :], tensors, known)
     graph = on_graph([outputs[i] for i in node.places], work)
     for i, output in zip(node.places, graph, strict=True):
         outputs[i] = output
@@ -298,8 +313,10 @@ class _Work:
         inputs: list[Tensor],
         kept: Sequence[Tensor],
         tensors: Sequence[Tensor],
+        known: KnownGradients | None,
     ) -> None:
         self.inputs: Sequence[Tensor] = inputs
+        self._known = known
         self._node, self._leaves, self._kept = node, leaves, kept
         self._watched = [*kept, *tensors]
         self._versions = versions(self._watched)
@@ -313,26 +330,49 @@ class _Work:
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return gradients, and where Paddle has zeros if there are none."""
         node = self._node
+        check_unwritten(self._tensors, self._since)
+        check_unchanged(
+            self._watched, self._versions, "a result, a parameter or the argument"
+        )
+        if paddle.is_grad_enabled() and self._known is not None:
+            found = self._of_known(self._known, given)
+            if found is not None:
+                return found
         ends = [node.captured.program.outputs[i] for i in node.places]
         cotangents = [
             paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
             for g, end in zip(given, ends, strict=True)
         ]
-        check_unwritten(self._tensors, self._since)
-        check_unchanged(
-            self._watched, self._versions, "a result, a parameter or the argument"
-        )
         grads: list[Tensor | None]
         if paddle.is_grad_enabled():
             grads = self._on_graph(cotangents)
         else:
             is_given = tuple(g is not None for g in given)
             back, has = node.there.back((True,) * len(self.inputs), is_given)
-            found = iter(run(back, [*self._kept, *cotangents]))
-            grads = [next(found) if there else None for there in has]
+            each = iter(run(back, [*self._kept, *cotangents]))
+            grads = [next(each) if there else None for there in has]
         if None not in grads:
             return grads, [True] * len(grads)
         return grads, node.has_zeros(tuple(g is not None for g in given))
+
+    def _of_known(
+        self, known: KnownGradients, given: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[bool]] | None:
+        """Return known gradients of leaves, if none of other tensors are asked for."""
+        node, is_asked = self._node, asked_behind()
+        asked = [is_asked(x) for x in self.inputs]
+        if any(asked[len(node.wanted) :]):
+            return None
+        cotangents = {
+            place: g
+            for place, g in zip(node.places, given, strict=True)
+            if g is not None
+        }
+        found = known.gradients(cotangents, [*compress(node.wanted, asked)])
+        if found is None:
+            return None
+        each = iter(found)
+        return [next(each) if flag else None for flag in asked], asked
 
     def _on_graph(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
         node = self._node

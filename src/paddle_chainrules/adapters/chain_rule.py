@@ -1,0 +1,189 @@
+"""The chain rule, from what a script computes of a call's results to its arguments.
+
+``jacobian(u * v, x)`` goes through Paddle's graph from the product to ``u`` and ``v``.
+From there it needs ``u_x`` and ``v_x``, which are series computed with the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from weakref import ref
+
+import paddle
+from paddle import Tensor
+
+from ..nets.derivatives.derivatives import MAX_ORDER
+from ..paddle_side.autograd.partial_gradients import node_of, nodes
+from .origins import Call, Entry, Notes, Origin
+
+MOST_COLUMNS = 4
+"""Most columns by which a gradient comes from series, each a pass, and not from one
+reverse pass for all."""
+
+
+class ChainRule:
+    """Gradients of one call by the derivatives that were computed with it.
+
+    What lacks is noted, so that the next call computes it.
+    """
+
+    def __init__(self, asked: Sequence[Entry]) -> None:
+        self._asked = asked
+        self._known: dict[Entry, tuple[ref[Tensor], int]] = {}
+
+    def take(self, call: Call) -> None:
+        """Take the results of the call, without keeping them alive."""
+        self._notes: Notes = call.notes
+        self._outputs = [_entries(k, y) for k, y in enumerate(call.outputs)]
+        self._widths = [width(x) for x in call.inputs]
+        for entry, y in call.derivatives.items():
+            self._known[entry] = ref(y), y._inplace_version()
+
+    def gradients(
+        self, cotangents: Mapping[int, Tensor], leaves: Sequence[int]
+    ) -> list[Tensor] | None:
+        """Return gradients of these leaves, as a program's node asks for them."""
+        behind = {
+            place: (
+                self._outputs[place]
+                if place < len(self._outputs)
+                else (self._asked[place - len(self._outputs)],)
+            )
+            for place in cotangents
+        }
+        widths = {leaf: self._widths[leaf] for leaf in leaves}
+        wanted = further(self._notes, behind.values(), widths)
+        if not wanted:
+            return None
+        found = {entry: self._derivative(entry) for entry in wanted}
+        known = {entry: y for entry, y in found.items() if y is not None}
+        if len(known) < len(found):
+            return None
+        return [
+            _total(
+                _product(
+                    cotangents[place],
+                    [
+                        [known[e.derivative((leaf, c))] for c in range(n)]
+                        for e in entries
+                    ],
+                )
+                for place, entries in behind.items()
+            )
+            for leaf, n in widths.items()
+        ]
+
+    def _derivative(self, entry: Entry) -> Tensor | None:
+        """Return a derivative, if the script has it still and has not written in it."""
+        if entry not in self._known:
+            return None
+        found, version = self._known[entry]
+        y = found()
+        return y if y is not None and y._inplace_version() == version else None
+
+
+def further(
+    notes: Notes, behind: Iterable[Sequence[Entry]], widths: Mapping[int, int]
+) -> list[Entry] | None:
+    """Return what the gradient of an expression by some arguments needs, and note it.
+
+    None, with the reason noted, if series are not the way to it.
+
+    Args:
+        behind: the entries that the expression is computed of.
+        widths: the arguments' places, and their numbers of columns.
+    """
+    columns = [(place, c) for place, n in widths.items() for c in range(n)]
+    wanted: set[Entry] = set()
+    for entries in behind:
+        if not entries or not all(widths.values()):
+            notes.unknown = "a gradient of what is no matrix is asked for"
+            return None
+        wanted.update(e.derivative(column) for e in entries for column in columns)
+    if len(columns) > MOST_COLUMNS:
+        notes.unknown = f"gradients by {len(columns)} columns at once are asked for"
+        return None
+    if any(len(entry.by) > MAX_ORDER for entry in wanted):
+        notes.unknown = f"derivatives go to order {MAX_ORDER}"
+        return None
+    notes.asked |= wanted
+    return sorted(wanted)
+
+
+class Part(NamedTuple):
+    """A native call, and the entries of it that something is computed of."""
+
+    call: Call
+    entries: set[Entry]
+
+
+class Expressions:
+    """Gradients of results of native calls, and what these results are behind.
+
+    Programs' nodes see by themselves which of their results a gradient comes from.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Tensor, list[Part]]] = []
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def add(self, tensor: Tensor, parts: list[Part]) -> None:
+        """Note a gradient, and what it is computed of."""
+        self._known.append((tensor, parts))
+
+    def behind(self, ends: Iterable[Tensor], origins: Iterable[Origin]) -> list[Part]:
+        """Return what these tensors are computed of, first of all.
+
+        Args:
+            origins: of the results of all calls.
+        """
+        known: dict[int, list[Part]] = {}
+        for tensor, call, entries, _ in origins:
+            if not (call.by_program or tensor.stop_gradient):
+                parts = known.setdefault(node_of(tensor).node_ptr(), [])
+                parts.append(Part(call, {*entries}))
+        for tensor, parts in self._known:
+            known.setdefault(node_of(tensor).node_ptr(), []).extend(parts)
+        if not known:
+            return []
+        found: dict[int, Part] = {}
+        roots = [node_of(y) for y in ends if not y.stop_gradient]
+        for node in nodes(roots, lambda node: node.node_ptr() in known):
+            for call, entries in known.get(node.node_ptr(), ()):
+                found.setdefault(id(call.notes), Part(call, set())).entries.update(entries)
+        return [*found.values()]
+
+
+def width(x: Tensor) -> int:
+    """Return the number of columns of a matrix, 0 of any other tensor."""
+    return x.shape[1] if x.ndim == 2 else 0
+
+
+def _entries(output: int, y: Tensor) -> tuple[Entry, ...]:
+    return tuple(Entry(output, column) for column in range(width(y)))
+
+
+def _product(cotangent: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Return the sum of a cotangent's columns, each times a row of derivatives."""
+    if len(rows) == 1:
+        return cotangent * _side_by_side(rows[0])
+    if len(rows[0]) == 1:
+        whole = _side_by_side([y for (y,) in rows])
+        return (cotangent * whole).sum(axis=1, keepdim=True)
+    return _total(
+        cotangent[:, k : k + 1] * _side_by_side(row) for k, row in enumerate(rows)
+    )
+
+
+def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+    return columns[0] if len(columns) == 1 else paddle.concat([*columns], axis=1)
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    first, *rest = parts
+    for part in rest:
+        first = first + part
+    return first
