@@ -10,7 +10,6 @@ import paddle
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 STEPS = 100
-WHY_EXPRESSION = "what is computed of its output is derived"
 
 
 def both_ways(script, context, warns=()):

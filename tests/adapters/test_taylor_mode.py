@@ -205,23 +205,6 @@ def test_dropout_runs_as_ever():
     assert (asking.mode.programs, asking.mode.natively, asking.mode.alone) == (0, 1, 3)
 
 
-def test_derivatives_of_what_is_computed_run_as_ever(asking, mode):
-    asking.mode = mode
-    found = []
-
-    def script():
-        for _ in range(3):
-            x = points()
-            y = asking.net(x)
-            found.append(asking.derivative(y[:, :1] * y[:, 1:2], x, 0, [1]))
-            mode.clear()
-
-    with pytest.warns(NativeWarning, match="computed of its output"):
-        script()
-    assert float((found[0] - found[-1]).abs().max()) == 0.0
-    assert mode.programs == 0
-
-
 def test_graphs_that_are_retained_turn_it_off(asking, mode):
     asking.mode = mode
     for _ in range(2):

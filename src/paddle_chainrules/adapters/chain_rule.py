@@ -21,6 +21,9 @@ MOST_COLUMNS = 4
 """Most columns by which a gradient comes from series, each a pass, and not from one
 reverse pass for all."""
 
+MOST_ENTRIES = 64
+"""Most derivatives that one gradient may need."""
+
 
 class ChainRule:
     """Gradients of one call by the derivatives that were computed with it.
@@ -36,7 +39,7 @@ class ChainRule:
         """Take the results of the call, without keeping them alive."""
         self._notes: Notes = call.notes
         self._outputs = [_entries(k, y) for k, y in enumerate(call.outputs)]
-        self._widths = [width(x) for x in call.inputs]
+        self._widths = widths(call)
         for entry, y in call.derivatives.items():
             self._known[entry] = ref(y), y._inplace_version()
 
@@ -52,8 +55,8 @@ class ChainRule:
             )
             for place in cotangents
         }
-        widths = {leaf: self._widths[leaf] for leaf in leaves}
-        wanted = further(self._notes, behind.values(), widths)
+        columns = {leaf: self._widths[leaf] for leaf in leaves}
+        wanted = further(self._notes, behind.values(), columns)
         if not wanted:
             return None
         found = {entry: self._derivative(entry) for entry in wanted}
@@ -71,7 +74,7 @@ class ChainRule:
                 )
                 for place, entries in behind.items()
             )
-            for leaf, n in widths.items()
+            for leaf, n in columns.items()
         ]
 
     def _derivative(self, entry: Entry) -> Tensor | None:
@@ -92,23 +95,33 @@ def further(
 
     Args:
         behind: the entries that the expression is computed of.
-        widths: the arguments' places, and their numbers of columns.
+        widths: the arguments' places, and their numbers of columns by :func:`widths`.
     """
     columns = [(place, c) for place, n in widths.items() for c in range(n)]
     wanted: set[Entry] = set()
+    why = ""
     for entries in behind:
-        if not entries or not all(widths.values()):
-            notes.unknown = "a gradient of what is no matrix is asked for"
-            return None
-        wanted.update(e.derivative(column) for e in entries for column in columns)
-    if len(columns) > MOST_COLUMNS:
-        notes.unknown = f"gradients by {len(columns)} columns at once are asked for"
-        return None
+        if not (entries and all(widths.values())):
+            why = "gradients of it are asked for, and its rows are no points"
+        elif len(columns) > MOST_COLUMNS or len(entries) * len(columns) > MOST_ENTRIES:
+            why = "gradients by many columns at once are asked for"
+        else:
+            wanted.update(e.derivative(column) for e in entries for column in columns)
     if any(len(entry.by) > MAX_ORDER for entry in wanted):
-        notes.unknown = f"derivatives go to order {MAX_ORDER}"
+        why = f"derivatives go to order {MAX_ORDER}"
+    if why:
+        notes.unknown = why
         return None
     notes.asked |= wanted
     return sorted(wanted)
+
+
+def widths(call: Call) -> list[int]:
+    """Return the arguments' numbers of columns, 0 where outputs have other rows."""
+    rows = {y.shape[0] if y.ndim == 2 else 0 for y in call.outputs}
+    return [
+        width(x) if rows == {x.shape[0] if x.ndim else 1} else 0 for x in call.inputs
+    ]
 
 
 class Part(NamedTuple):
@@ -143,17 +156,16 @@ class Expressions:
         known: dict[int, list[Part]] = {}
         for tensor, call, entries, _ in origins:
             if not (call.by_program or tensor.stop_gradient):
-                parts = known.setdefault(node_of(tensor).node_ptr(), [])
-                parts.append(Part(call, {*entries}))
+                there = known.setdefault(node_of(tensor).node_ptr(), [])
+                there.append(Part(call, {*entries}))
         for tensor, parts in self._known:
             known.setdefault(node_of(tensor).node_ptr(), []).extend(parts)
-        if not known:
-            return []
         found: dict[int, Part] = {}
-        roots = [node_of(y) for y in ends if not y.stop_gradient]
+        roots = [node_of(y) for y in ends if known and not y.stop_gradient]
         for node in nodes(roots, lambda node: node.node_ptr() in known):
-            for call, entries in known.get(node.node_ptr(), ()):
-                found.setdefault(id(call.notes), Part(call, set())).entries.update(entries)
+            for part in known.get(node.node_ptr(), ()):
+                whole = found.setdefault(id(part.call.notes), Part(part.call, set()))
+                whole.entries.update(part.entries)
         return [*found.values()]
 
 

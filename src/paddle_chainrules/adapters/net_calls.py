@@ -77,7 +77,8 @@ class Ran(NamedTuple):
     Attributes:
         call: the call that may be differentiated, if there is one.
         why: the reason why this call and those after it run natively.
-        is_alone: whether it ran natively because nobody asks for its derivatives.
+        is_alone: whether it ran natively because a program would gain nothing.
+        usual: the reason for this, if it holds for all calls like it.
     """
 
     output: Any
@@ -85,6 +86,7 @@ class Ran(NamedTuple):
     by_program: bool
     why: str
     is_alone: bool = False
+    usual: Usual | None = None
 
 
 class NetCalls:
@@ -124,9 +126,8 @@ class NetCalls:
         ran = self._called(args)
         if ran.why:
             self._usual[self._shapes(args)] = Usual.REFUSED
-        elif ran.is_alone and ran.call is not None:
-            settled = ran.call.notes.is_settled
-            self._usual[self._shapes(args)] = Usual.SETTLED if settled else Usual.ALONE
+        elif ran.usual is not None:
+            self._usual[self._shapes(args)] = ran.usual
         return ran
 
     def noted(self, args: tuple[Any, ...], output: Any) -> Call | None:
@@ -152,7 +153,8 @@ class NetCalls:
             return self._as_ever(args, f"an argument has no hash ({error})")
         if alone:
             output = self._native(self._layer, *args)
-            return kind.ran(output, tensors)._replace(is_alone=True)
+            ran = kind.ran(output, tensors)
+            return ran._replace(is_alone=True, usual=kind.usual())
         if self._why:
             return self._as_ever(args, self._why)
         if not kind.why and any(not t.is_leaf for t in tensors) and depend(tensors):
@@ -263,6 +265,13 @@ class _Kind:
         if self.why or not self.history or self.history[-1].unknown:
             return False
         return not (any(map(_WANTED, self.history)) and self._predicted())
+
+    def usual(self) -> Usual | None:
+        """Return why all calls gain nothing; None if some are asked for more."""
+        if self.history[-1].is_settled:
+            return Usual.SETTLED
+        asked = any(notes.asked for notes in self.history)
+        return None if asked or self.history[0].is_open else Usual.ALONE
 
     def _predicted(self) -> Asked:
         """Predict what will be asked of the next call.

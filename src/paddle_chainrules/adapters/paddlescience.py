@@ -63,7 +63,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         if isinstance(xs, list | tuple):
             of_one = are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
             if not xs or not of_one:
-                return natively()
+                return mode.of_library(natively)
             found = mode.derivatives(natively, ys, xs, i, [0])
             return found if create_graph else [d.detach() for d in found]
         if not are_matrices(ys, xs):

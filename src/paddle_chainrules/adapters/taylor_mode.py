@@ -17,7 +17,7 @@ from paddle.optimizer import Optimizer
 from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
-from .chain_rule import MOST_COLUMNS, Expressions, Part, further, width
+from .chain_rule import MOST_COLUMNS, Expressions, Part, further, width, widths
 from .graphs import is_behind
 from .net_calls import FAULTS, Native, NetCalls, NoProgram, Usual
 from .optimizer_steps import OptimizerSteps
@@ -207,7 +207,7 @@ class TaylorMode:
             if not connected or at_work or not self._is_here():
                 return native(outputs, inputs, *args, **kwargs)
             self._note_calls(Usual.ALONE)
-            if all(call.notes.is_settled for call in self._origins.calls()):
+            if all(map(_is_decided, self._origins.calls())):
                 return native(outputs, inputs, *args, **kwargs)
             ends, starts = map(_in_list, (outputs, inputs))
             own = {*map(id, self._params())}
@@ -257,8 +257,8 @@ class TaylorMode:
         parts = self._expressions.behind(ends, self._origins)
         for call, entries in parts:
             places = {
-                i: width(x)
-                for i, x in enumerate(call.inputs)
+                i: n
+                for i, (x, n) in enumerate(zip(call.inputs, widths(call), strict=True))
                 if any(x is start for start in starts)
             }
             if places and not call.notes.unknown:
@@ -347,9 +347,13 @@ class TaylorMode:
             for call, _ in found:
                 call.notes.gains = True
             return self._answered(natively, found)
+        return self.of_library(natively)
+
+    def of_library(self, natively: Callable[[], Any]) -> Any:
+        """Return what the library computes by ``paddle.grad``, as a script may, too."""
         before, self._by_library = self._by_library, True
         try:
-            return natively()  # whose gradients take the same way as a script's
+            return natively()
         finally:
             self._by_library = before
 
@@ -435,6 +439,11 @@ class _AtWork:
 
     def __exit__(self, *_: object) -> None:
         self._mode._busy, _here.is_at_work = False, self._before
+
+
+def _is_decided(call: Call) -> bool:
+    """Tell whether gradients of a call run natively, whatever is asked for."""
+    return call.notes.is_settled or bool(call.notes.unknown)
 
 
 def _in_list(given: Any) -> Sequence[Any]:

@@ -98,9 +98,14 @@ def asked_behind() -> Callable[[Tensor], bool]:
     asked = _asked()
     if asked is None:
         return lambda tensor: True
-    return lambda tensor: any(
-        node.node_ptr() in asked for node in nodes([node_of(tensor)])
-    )
+
+    def is_asked(tensor: Tensor) -> bool:
+        node = node_of(tensor)
+        if tensor.is_leaf:
+            return node is not None and node.node_ptr() in asked
+        return any(behind.node_ptr() in asked for behind in nodes([node]))
+
+    return is_asked
 
 
 def _asked() -> set[int] | None:
