@@ -1,9 +1,11 @@
 """Derivatives of what scripts compute of outputs, by the series of these outputs."""
 
+from weakref import ref
+
 import paddle
 import pytest
 from both_ways import points
-from small_library import Library, Net, OfColumns, compared, derivative
+from small_library import Library, Net, OfColumns, compared, derivative, taylor_mode
 
 pytestmark = pytest.mark.usefixtures("in_double")
 
@@ -267,3 +269,16 @@ def test_gradients_of_rows_that_are_no_points():
 
     mode = compared(loss, net, warns=["its rows are no points"], rtol=0)
     assert (mode.programs, mode.natively) == (0, 6)
+
+
+def test_values_without_gradients_are_not_held():
+    """As of predictions, of which nobody asks for derivatives."""
+    net = Net()
+    with taylor_mode() as mode:
+        for k in range(4):
+            net(points(9, 2, seed=k))
+            Library.clear()
+        with paddle.no_grad():
+            found = ref(net(points(9, 2)))
+        assert found() is None
+    assert (mode.natively, mode.alone) == (1, 3)

@@ -51,12 +51,16 @@ FAULTS = RuntimeError, SystemError
 
 def _shapes(args: Iterable[Any]) -> tuple[Any, ...]:
     """Return shapes of tensors and where gradients are asked for, and types of all."""
-    return tuple(
-        (*x.shape, x.stop_gradient)
-        if isinstance(x, Tensor)
-        else (_shapes(x.values()) if isinstance(x, dict) else type(x))
-        for x in args
-    )
+    found: list[Any] = []
+    for x in args:
+        if isinstance(x, Tensor):
+            found += x.shape
+            found.append(x.stop_gradient)
+        elif isinstance(x, dict):
+            found.append(_shapes(x.values()))
+        else:
+            found.append(type(x))
+    return tuple(found)
 
 
 class NoProgram(Exception):

@@ -37,7 +37,14 @@ UNSEEN = (
 Asked = tuple[Call, list[Entry]]
 """Derivatives of one column, side by side, and the call of which they are asked."""
 
-_here = threading.local()
+
+class _Here(threading.local):
+    """Whether a context of this thread is at work."""
+
+    is_at_work = False
+
+
+_here = _Here()
 
 
 class NativeWarning(UserWarning):
@@ -136,9 +143,11 @@ class TaylorMode:
                     output = native(layer, *args)
                 if usual is Usual.REFUSED:
                     self.natively += 1
-                elif not is_plain():
+                elif paddle.is_grad_enabled() and not is_plain():
                     self.alone += 1
                     self._unnoted.append((usual, net, args, output))
+                    if len(self._unnoted) > Origins.MOST:
+                        self._unnoted.clear()
                 return output
             if not which(layer) or not self._serves():
                 return native(layer, *args)
@@ -203,7 +212,7 @@ class TaylorMode:
         @wraps(native)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             connected = args[2] if len(args) > 2 else kwargs.get("create_graph", False)
-            at_work = getattr(_here, "is_at_work", False)
+            at_work = _here.is_at_work
             if not connected or at_work or not self._is_here():
                 return native(outputs, inputs, *args, **kwargs)
             self._note_calls(Usual.ALONE)
@@ -434,7 +443,7 @@ class _AtWork:
         self._mode = mode
 
     def __enter__(self) -> None:
-        self._before = getattr(_here, "is_at_work", False)
+        self._before = _here.is_at_work
         self._mode._busy = _here.is_at_work = True
 
     def __exit__(self, *_: object) -> None:
