@@ -1,8 +1,12 @@
 """jit as a method, and Python state that a function reads besides its arguments."""
 
+import argparse
 import copy
 import gc
+import types
 import weakref
+from array import array
+from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -329,3 +333,186 @@ def test_the_warning_names_the_state() -> None:
 
     with pytest.warns(RecompileWarning, match=r"self\.rate went from 6\.0 to 7\.0"):
         train(Trainer())
+
+
+def check_changes(fn: Any, *changes: Any) -> None:
+    """Compare a jitted function with the function itself, after each change."""
+    compiled, x = jit(fn), paddle.to_tensor([1.5, 0.5, -2.0])
+    for change in (lambda: None, *changes):
+        change()
+        for _ in range(3):
+            np.testing.assert_array_equal(compiled(x), fn(x))
+
+
+class Special:
+    """Reads its state in methods that no code names."""
+
+    def __init__(self) -> None:
+        self.data = {"k": 1.0}
+
+    def __getitem__(self, name: str) -> float:
+        return self.data[name]
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("_") or name == "data":
+            raise AttributeError(name)
+        return self.data[name]
+
+    def __float__(self) -> float:
+        return self.data["k"]
+
+    def __mul__(self, other: Any) -> Any:
+        return other * self.data["k"]
+
+    def __len__(self) -> int:
+        return int(self.data["k"])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda held, x: x * held["k"],
+        lambda held, x: x * held.k,
+        lambda held, x: x * float(held),
+        lambda held, x: held * x,
+        lambda held, x: x * len(held),
+    ],
+)
+def test_special_methods_are_followed(use: Any) -> None:
+    held = Special()
+    check_changes(partial(use, held), lambda: held.data.update(k=3.0))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        UserDict(k=1.0),
+        ChainMap({"k": 1.0}),
+        {"k": 1.0},
+        OrderedDict(k=1.0),
+        defaultdict(float, k=1.0),
+    ],
+)
+def test_mappings_are_compared(held: Any) -> None:
+    check_changes(lambda x: x * held["k"], lambda: held.__setitem__("k", 2.0))
+
+
+@pytest.mark.parametrize("kind", [types.SimpleNamespace, argparse.Namespace])
+def test_namespaces_are_compared(kind: Any) -> None:
+    held = kind(k=1.0)
+    check_changes(lambda x: x * held.k, lambda: setattr(held, "k", 2.0))
+
+
+def test_bytes_that_change_are_compared() -> None:
+    held, more = bytearray(b"\x01\x02"), array("d", [1.0, 2.0])
+    check_changes(lambda x: x * held[0], lambda: held.__setitem__(0, 7))
+    check_changes(lambda x: x * more[0], lambda: more.__setitem__(0, 7.0))
+
+
+def test_attributes_by_computed_names() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.k1, self.at = 1.0, 1
+
+        def scaled(self, x: Any) -> Any:
+            return x * getattr(self, f"k{self.at}")
+
+    held = Held()
+    check_changes(held.scaled, lambda: setattr(held, "k1", 4.0))
+
+
+def test_static_methods_and_classes_through_an_instance() -> None:
+    config = {"k": 1.0}
+
+    class Held:
+        k = 1.0
+
+        @staticmethod
+        def times(x: Any) -> Any:
+            return x * config["k"]
+
+        def by_static(self, x: Any) -> Any:
+            return self.times(x)
+
+        def by_type(self, x: Any) -> Any:
+            return x * type(self).k
+
+    held = Held()
+    check_changes(held.by_static, lambda: config.update(k=9.0))
+    check_changes(held.by_type, lambda: setattr(Held, "k", 5.0))
+
+
+def test_objects_of_paddle_are_compared() -> None:
+    layer = paddle.nn.LeakyReLU(0.1)
+    loss = paddle.nn.MSELoss()
+    optimizer = paddle.optimizer.SGD(
+        0.1, parameters=[paddle.create_parameter([1], "float32")]
+    )
+    schedule = paddle.optimizer.lr.StepDecay(0.5, 1)
+    check_changes(layer, lambda: setattr(layer, "_negative_slope", 0.5))
+    check_changes(lambda x: loss(x, x + 1), lambda: setattr(loss, "reduction", "sum"))
+    check_changes(lambda x: x * optimizer.get_lr(), lambda: optimizer.set_lr(0.5))
+    check_changes(lambda x: x * schedule.last_lr, schedule.step, schedule.step)
+
+
+def test_hooks_and_replaced_methods_of_layers() -> None:
+    layer, handles = paddle.nn.Linear(3, 3), []
+
+    def triple(layer: Any, given: Any, output: Any) -> Any:
+        return output * 3
+
+    check_changes(
+        lambda x: layer(x),
+        lambda: handles.append(layer.register_forward_post_hook(triple)),
+        lambda: handles[0].remove(),
+        lambda: setattr(layer, "forward", lambda x: x * 2),
+    )
+
+
+def test_a_refused_program_leaves_no_effects() -> None:
+    """What the function did while it was captured is undone before it runs as it is."""
+
+    class Counts:
+        def __init__(self) -> None:
+            self.calls, self.seen = 0, [0]
+
+        @jit
+        def decides(self, x: Any) -> Any:
+            self.calls += 1
+            self.seen.append(self.calls)
+            return x * self.calls if x.sum() > 0 else x
+
+        @jit
+        def makes_tensors(self, x: Any) -> Any:
+            self.calls += 1
+            return x * self.calls * paddle.to_tensor([1.0, 1.0, 1.0])
+
+    x, appended = paddle.ones([3]), []
+    for name in ("decides", "makes_tensors"):
+        counts = Counts()
+        for call in range(1, 6):
+            assert float(getattr(counts, name)(x)[0]) == call
+            assert counts.calls == call
+    decides = Counts()
+    for _ in range(3):
+        decides.decides(x)
+    assert decides.seen == [0, 1, 2, 3]
+
+    def leaves(x: Any) -> Any:
+        appended.append(1)
+        return x * float(x.sum())
+
+    compiled = jit(leaves)
+    for _ in range(4):
+        compiled(x)
+    assert len(appended) == 4
+
+
+def test_large_and_deep_state(x: Any) -> None:
+    large = list(range(100_000))
+    deep: Any = None
+    for _ in range(20_000):
+        deep = (deep, 1.0)
+    check_changes(lambda x: x * large[3])
+    check_changes(lambda x: x * deep[1])
+    assert "nested too deep" in explain(jit(lambda x: x * deep[1]), x)

@@ -129,7 +129,7 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
-        if graph and not all([getattr(x, "stop_gradient", False) for x in leaves]):
+        if graph and not all(getattr(x, "stop_gradient", False) for x in leaves):
             return []
         return leaves
 

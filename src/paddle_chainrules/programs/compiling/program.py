@@ -106,7 +106,7 @@ class Program:
 
         It gives None if one is not as it was at the capture.
         """
-        return self.function.entered  # type: ignore[attr-defined,no-any-return]
+        return self.function.entered  # type: ignore[attr-defined]
 
     @property
     def _may_be_code(self) -> bool:

@@ -313,7 +313,8 @@ def _entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
         f"    return [{row(program.outputs)}]",
     ]
     exec("\n".join(lines), names)
-    return names["entered"]  # type: ignore[no-any-return]
+    found: Callable[..., list[Tensor] | None] = names["entered"]
+    return found
 
 
 def _function(

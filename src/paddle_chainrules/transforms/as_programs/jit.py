@@ -9,6 +9,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar
 
@@ -296,6 +297,7 @@ class Jitted:
                 self._static_names | numbered,
             )
         self._is_method, self._instances = False, Instances()
+        self._has_run = False
         self._state = OuterState() if asked else None
         self._made: dict[Any, ProgramCache] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
@@ -376,6 +378,8 @@ class Jitted:
 
     def listed(self) -> str:
         """List its programs, and what told them apart; nothing where it has none."""
+        if self._state is not None and self._state.refusal:
+            return self._state.refusal
         return self._piles.listed() if self._piles is not None else ""
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
@@ -408,10 +412,11 @@ class Jitted:
             CaptureError: there is none.
         """
         programs, leaves, numbers = self._programs(args, kwargs)
+        self._has_run = False
         try:
             return serve(programs, leaves)
         except CaptureError as error:
-            self._leave_out_changed(programs)
+            self._leave_out_changed(programs, undo=True)
             if numbers is None or not numbers.inputs.places:
                 raise
             cause = error.__cause__
@@ -421,22 +426,35 @@ class Jitted:
             if not numbers.tries:
                 raise
         programs, leaves, _ = self._programs(args, kwargs, as_inputs=False)
+        self._has_run = False
         try:
             found = serve(programs, leaves)
         except CaptureError:
+            self._leave_out_changed(programs, undo=True)
             numbers.tries = False  # it is not for the numbers
             raise
         numbers.keep(numbers.inputs.places)
         return found
 
-    def _leave_out_changed(self, programs: ProgramCache) -> None:
-        """Keep programs whatever becomes of the state that the function changes."""
-        if self._state is not None and self._state.leave_out_changed():
+    def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
+        """Keep programs whatever becomes of the state that the function changes.
+
+        Args:
+            undo: whether to undo the changes, since the function will run once more.
+        """
+        if self._state is not None and self._state.leave_out_changed(undo):
             number = self._state.number(self._fn)
             for key, made in [*self._made.items()]:
                 if made is programs:
                     kept = (key[0], number, *key[2:])
                     self._made[kept] = programs
+
+    def _run_once(self) -> AbstractContextManager[None]:
+        """Have only the first run within a call change Python state."""
+        again, self._has_run = self._has_run, True
+        if again and self._state is not None:
+            return self._state.once_more(self._fn)
+        return nullcontext()
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], as_inputs: bool = True
@@ -487,7 +505,9 @@ class Jitted:
                 args = [*args]
                 for i, value in static:
                     args[i] = value
-                outputs, out = flatten_tree(self._fn(*args, **kwargs, **by_name))
+                with self._run_once():
+                    found = self._fn(*args, **kwargs, **by_name)
+                outputs, out = flatten_tree(found)
                 return with_results(outputs, out, needed)
 
             def note(leaves: Sequence[Any]) -> None:

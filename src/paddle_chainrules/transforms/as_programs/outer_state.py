@@ -7,12 +7,15 @@ them at each call, and gives another key when one of them has another value.
 
 from __future__ import annotations
 
+import argparse
 import dis
 import functools
 import sys
 import types
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sized
+from array import array
+from collections import OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from functools import cache
 from operator import is_
 from typing import Any, NamedTuple
@@ -28,6 +31,9 @@ from .seen import ATOMS, MAX_KEY_BYTES, codes_of
 MAX_READS = 1_000
 """Variables and containers that are compared at a call; more count as constant."""
 
+MAX_ITEMS = 1_000
+"""Items of a container that are compared one by one; of more, their number is."""
+
 MAX_STATES = 64
 """States that are kept, those that were met last."""
 
@@ -36,6 +42,21 @@ CONSTANT = frozenset({"paddle", "numpy", "paddle_chainrules", "optree"})
 
 CALLED = frozenset({"forward", "__call__"})
 """Methods that run without being named, where an object is called."""
+
+SPECIAL = frozenset(
+    {
+        *("__init__", "__new__", "__del__", "__repr__", "__str__", "__hash__"),
+        *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__dir__"),
+        *("__init_subclass__", "__class_getitem__", "__setattr__", "__set_name__"),
+    }
+)
+"""Special methods that do not run where an object is only used."""
+
+WHOLE = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList)
+"""Classes of Python's own whose attributes all count."""
+
+ANY_NAME = "*"
+"""Stands for all attributes, where code reads them by names that it computes."""
 
 DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter"})
 """Functions that read attributes by a string."""
@@ -77,6 +98,7 @@ class Read(NamedTuple):
         is_same: tells if it is still the same.
         at: the dict, key and value of what stands in a dict.
         sized: the container and its size, where only that is compared.
+        undo: makes it again what it was.
     """
 
     label: str
@@ -84,6 +106,18 @@ class Read(NamedTuple):
     is_same: Callable[[], bool]
     at: tuple[dict[Any, Any], Any, Any] | None = None
     sized: tuple[Sized, int] | None = None
+    undo: Callable[[], None] | None = None
+
+    def restore(self) -> None:
+        """Make it again what it was, where that can be."""
+        if self.at is not None:
+            held, key, value = self.at
+            if value is MISSING:
+                held.pop(key, None)
+            else:
+                held[key] = value
+        elif self.undo is not None:
+            self.undo()
 
 
 def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
@@ -134,7 +168,13 @@ class OuterState:
         if self._refusal:
             raise CaptureError(self._refusal)
         if not self._unchanged():
-            self._reads = _reads_of(fn, self._own)
+            try:
+                self._reads = _reads_of(fn, self._own)
+            except RecursionError:
+                raise CaptureError(
+                    "it reads objects that are nested too deep to be compared at each "
+                    "call; give what it needs of them as arguments"
+                ) from None
             key = tuple([(read.label, read.key) for read in self._reads])
             self._count += 1
             self._now = self._numbers.setdefault(key, self._count)
@@ -144,14 +184,19 @@ class OuterState:
             self._unchanged = _unchanged(self._reads)
         return self._now
 
-    def leave_out_changed(self) -> bool:
+    def leave_out_changed(self, undo: bool = False) -> bool:
         """Leave out what has changed since it was read: the function changes it.
+
+        Args:
+            undo: whether to make it again what it was, since the function will run once
+                more.
 
         Returns:
             Whether nothing but that has changed, so that the program stays right.
         """
-        changed = {read.label for read in self._reads if not read.is_same()}
-        of_instance = {label for label in changed if _is_of_instance(label)}
+        changed = [read for read in self._reads if not read.is_same()]
+        labels = {read.label for read in changed}
+        of_instance = {label for label in labels if _is_of_instance(label)}
         if of_instance:
             self._instance_changes += 1
             if self._instance_changes > 1:  # at the first call it may be a cache
@@ -159,10 +204,29 @@ class OuterState:
                     f"it sets {min(of_instance)} at each call, and a program sets "
                     "nothing; give the state as an argument, and return the new one"
                 )
-        self._own |= changed - of_instance
+        self._own |= labels - of_instance
+        if undo:
+            for read in changed:
+                read.restore()
         if changed:
             self._unchanged = lambda: False
         return bool(changed) and not of_instance
+
+    @contextmanager
+    def once_more(self, fn: Callable[..., Any]) -> Iterator[None]:
+        """Undo in the end what a further run of the function does to its state."""
+        before = _reads_of(fn, frozenset())
+        try:
+            yield
+        finally:
+            for read in before:
+                if not read.is_same():
+                    read.restore()
+
+    @property
+    def refusal(self) -> str:
+        """The reason why there are no programs, if that is for the state."""
+        return self._refusal
 
     def shown(self) -> dict[str, Any]:
         """Return the values of the state that was read last, by their labels."""
@@ -177,11 +241,12 @@ def _is_of_instance(label: str) -> bool:
 
 def _shown(part: Any) -> Any:
     """Return the value that a part of a key stands for, if it is a single one."""
-    is_atom = isinstance(part, tuple) and len(part) == 2 and part[0] in ATOMS
-    if not is_atom:
+    if not isinstance(part, tuple):
         return part
-    kind, value = part
-    return float.fromhex(value) if kind is float else value
+    if len(part) == 2 and part[0] in ATOMS:
+        kind, value = part
+        return float.fromhex(value) if kind is float else value
+    return [*map(_shown, part)]
 
 
 @cache
@@ -190,14 +255,28 @@ def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     names: set[str] = set()
     attributes: set[str] = set()
     for part in codes_of(code):
-        for step in dis.get_instructions(part):
+        steps = [*dis.get_instructions(part)]
+        for at, step in enumerate(steps):
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names.add(step.argval)
+                if step.argval in DYNAMIC:
+                    attributes.add(_named_by(steps[at:]))
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 attributes.add(step.argval)
-        if not DYNAMIC.isdisjoint(part.co_names):
-            attributes |= {c for c in part.co_consts if isinstance(c, str)}
     return frozenset(names), frozenset(attributes)
+
+
+def _named_by(steps: Iterable[dis.Instruction]) -> str:
+    """Return the attribute that a call of ``getattr`` reads, or ``ANY_NAME``."""
+    found = []
+    for step in steps:
+        if step.opname.startswith("CALL"):
+            break
+        if "STRING" in step.opname or step.opname.startswith(("FORMAT", "BINARY")):
+            return ANY_NAME
+        if step.opname == "LOAD_CONST" and isinstance(step.argval, str):
+            found.append(step.argval)
+    return found[0] if found else ANY_NAME
 
 
 def _is_constant(module: str | None) -> bool:
@@ -284,13 +363,23 @@ class _Reader:
             if _is_small(value):
                 held = value.tobytes()
                 self._add(label, held, lambda: value.tobytes() == held)
-        elif isinstance(value, list | tuple | deque):
-            self._items(label, value)
-        elif isinstance(value, dict):
-            self._entries(label, value)
+        elif isinstance(value, list | tuple | deque | dict):
+            if len(value) > MAX_ITEMS:
+                self._size(f"len({label})", value)
+            elif isinstance(value, dict):
+                self._entries(label, value)
+            else:
+                self._items(label, value)
+        elif isinstance(value, Mapping):
+            now = {**value}
+            items = tuple((_key_of(k), _key_of(part)) for k, part in now.items())
+            self._add(label, items, lambda: {**value} == now)
+        elif isinstance(value, bytearray | array):
+            held = bytes(value)
+            self._add(label, held, lambda: bytes(value) == held)
         elif isinstance(value, set | frozenset):
-            items = frozenset(value)
-            self._add(label, items, lambda: value == items)
+            members = frozenset(value)
+            self._add(label, members, lambda: value == members)
         elif hasattr(kind, "depends_on"):
             for part in value.depends_on() or ():
                 self.contents(label, part)
@@ -303,18 +392,36 @@ class _Reader:
         def is_same() -> bool:
             return len(held) == len(items) and all(map(is_, held, items))
 
-        self._add(label, tuple(map(_key_of, items)), is_same)
+        def undo() -> None:
+            held.clear()
+            held.extend(items)
+
+        changes = not isinstance(held, tuple)
+        key = tuple(map(_key_of, items))
+        self._add(label, key, is_same, None, None, undo if changes else None)
         for at, item in enumerate(items):
             self.contents(f"{label}[{at}]", item)
 
     def _entries(self, label: str, held: dict[Any, Any], form: str = "[{!r}]") -> None:
         """Read the entries of a dict."""
-        size = len(held)
-        keys = tuple(map(_key_of, held))
-        is_same = lambda: len(held) == size  # noqa: E731
-        self._add(f"len({label})", keys, is_same, None, (held, size))
-        for key in [*held]:
+        keys = [*held]
+
+        def undo() -> None:
+            for key in held.keys() - {*keys}:
+                del held[key]
+
+        self._size(f"len({label})", held, undo)
+        self._add(f"keys of {label}", tuple(map(_key_of, keys)), lambda: True)
+        for key in keys:
             self._in_dict(label + form.format(key), held, key)
+
+    def _size(
+        self, label: str, held: Sized, undo: Callable[[], None] | None = None
+    ) -> None:
+        """Read the number of a container's items."""
+        size = len(held)
+        is_same = lambda: len(held) == size  # noqa: E731
+        self._add(label, size, is_same, None, (held, size), undo)
 
     def _function(self, label: str, fn: types.FunctionType) -> None:
         """Read what a function closes over, its defaults, and globals it names."""
@@ -340,18 +447,27 @@ class _Reader:
 
     def _object(self, label: str, value: Any) -> None:
         """Read the attributes of an object that code names, and code of its class."""
-        is_layer = isinstance(value, paddle.nn.Layer)
-        users = self._class(label, type(value))
-        if not (users or is_layer):
-            return
+        kind = type(value)
+        users = self._class(label, kind)
         for base in users:
             for name in sorted(self.named.intersection(getattr(base, "__slots__", ()))):
                 self.variable(f"{label}.{name}", getattr, value, name, MISSING)
-        if hasattr(value, "__dict__"):
-            self._attributes(label, vars(value))
-        if is_layer:
-            for held in (value._parameters, value._sub_layers):
-                self._entries(label, held, ".{}")
+        held = getattr(value, "__dict__", None)
+        if type(held) is not dict or isinstance(value, NOT_STATE) or _is_ours(kind):
+            return
+        names = {*(self.named - CALLED)} - {ANY_NAME}
+        if ANY_NAME in self.named or isinstance(value, WHOLE):
+            names |= held.keys()
+        if _is_paddles(kind):
+            names |= {name for name, part in held.items() if _counts(part)}
+        for name in sorted(names):
+            self._in_dict(f"{label}.{name}", held, name)
+        if isinstance(value, paddle.nn.Layer):
+            self._in_dict(f"{label}.forward", held, "forward")
+            for name in ("_parameters", "_sub_layers"):
+                self._entries(label, held[name], ".{}")
+            for name in ("_forward_pre_hooks", "_forward_post_hooks"):
+                self._entries(f"{label}.{name}", held[name])
 
     def _class(self, label: str, kind: type) -> list[type]:
         """Read the named variables of a class; return those of its bases that count."""
@@ -361,14 +477,40 @@ class _Reader:
             if not _is_constant(getattr(base, "__module__", "builtins"))
         ]
         for base in users:
-            for name in sorted(self.named & vars(base).keys()):
-                self.variable(f"{label}.{name}", vars(base).get, name, MISSING)
+            for name in sorted(vars(base)):
+                if name in self.named or _is_special(name, vars(base)[name]):
+                    self.variable(f"{label}.{name}", vars(base).get, name, MISSING)
         return users
 
     def _attributes(self, label: str, held: dict[str, Any]) -> None:
-        """Read the named attributes of an object or module, also those it lacks."""
+        """Read the named variables of a module, also those it lacks."""
         for name in sorted(self.named - CALLED):
             self._in_dict(f"{label}.{name}", held, name)
+
+
+NOT_STATE = (types.FunctionType, types.ModuleType, functools.partial, type)
+"""Kinds whose attributes do not count as state."""
+
+
+def _is_ours(kind: type) -> bool:
+    return getattr(kind, "__module__", "").startswith("paddle_chainrules.")
+
+
+def _is_paddles(kind: type) -> bool:
+    """Tell whether it is a class of Paddle's, or one that a user made of it."""
+    modules = (getattr(base, "__module__", "") for base in kind.__mro__)
+    return any(module.partition(".")[0] == "paddle" for module in modules)
+
+
+def _counts(part: Any) -> bool:
+    """Tell whether an attribute of Paddle's object is a value, or an object of its."""
+    return type(part) in ATOMS or isinstance(part, Tensor) or _is_paddles(type(part))
+
+
+def _is_special(name: str, value: Any) -> bool:
+    """Tell whether it is a method that runs without being named, as operators do."""
+    is_dunder = name.startswith("__") and name.endswith("__")
+    return is_dunder and type(value) is types.FunctionType and name not in SPECIAL
 
 
 def _in_cell(cell: types.CellType) -> Any:
