@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.dtypes import casts_automatically
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.keys import key_of
+from ...transforms.as_programs.last_call import are_off_the_graph, modes
 from ...transforms.as_programs.program_cache import BOUND, OfValue, ProgramCache
 from ...transforms.as_programs.program_recording import ProgramRecording, run
 from ...transforms.containers.tree import ONE_LEAF, Tree
@@ -119,8 +119,7 @@ class DispatchCache:
         """
         if type(params) is not last.kind or is_plain() or watched():
             return []
-        graph = paddle.is_grad_enabled()
-        now = graph, casts_automatically(), paddle.get_default_dtype()
+        now = modes()
         if now != last.state:
             return []
         if type(params) is dict:
@@ -129,9 +128,7 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
-        if graph and not all(getattr(x, "stop_gradient", False) for x in leaves):
-            return []
-        return leaves
+        return leaves if are_off_the_graph(leaves, now[0]) else []
 
     def value(
         self, params: Any, args: tuple[Any, ...]

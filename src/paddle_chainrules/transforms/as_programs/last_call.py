@@ -1,0 +1,114 @@
+"""The program of a jitted function's last calls, entered without a look at shapes.
+
+The program's machine code looks at its tensors itself. Only what it can't see is
+compared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import casts_automatically
+from ..containers.tree import flatten_tree
+from .program_cache import OfValue, ProgramCache
+from .program_nodes import found_value
+
+EVERY = 16
+"""Calls from one search for such a program to the next."""
+
+MOST_MISSES = 8
+"""Calls in a row that it does not serve, after which it is dropped."""
+
+MOST_SEARCHES = 32
+
+
+class Like(NamedTuple):
+    """All of a call that its tensors do not tell.
+
+    Attributes:
+        spec: the nesting of its arguments.
+        orders: the orders of dicts' keys.
+        state: the number of the function's outer state.
+        modes: whether gradients are on, whether dtypes are cast, the default dtype.
+    """
+
+    spec: optree.PyTreeSpec
+    orders: Any
+    state: int
+    modes: tuple[Any, ...]
+
+
+class LastCall:
+    """The program that served the last calls of a function, if one did."""
+
+    def __init__(self) -> None:
+        self._like: Like | None = None
+        self._found: OfValue | None = None
+        self._calls = self._misses = self._searches = 0
+
+    def is_worth_a_search(self) -> bool:
+        """Tell whether to look for a program after this call; counts it."""
+        if self._found is not None or self._searches >= MOST_SEARCHES:
+            return False
+        self._calls += 1
+        return self._calls % EVERY == 0
+
+    def search(self, programs: ProgramCache, leaves: Sequence[Any], like: Like) -> None:
+        """Keep the program of a call, if it is one that looks at its tensors."""
+        self._searches += 1
+        if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
+            return
+        found, _ = found_value(programs, leaves)
+        captured = found.captured
+        if captured.program.entered is not None and True not in captured.requires:
+            self._like, self._found, self._misses = like, found, 0
+
+    def result(self, args: Any, orders: Any, number: Any) -> tuple[Any, ...] | None:
+        """Return a call's result, alone in a tuple; None if it does not serve.
+
+        Args:
+            args: the call's arguments, ``(args, kwargs)``.
+            orders: gives the orders of their dicts' keys.
+            number: gives the number of the function's state.
+        """
+        found, like = self._found, self._like
+        if found is None or like is None:
+            return None
+        leaves, spec = flatten_tree(args)
+        made = None
+        if (
+            spec == like.spec
+            and modes() == like.modes
+            and number() == like.state
+            and are_off_the_graph(leaves, like.modes[0])
+            and len({*map(id, leaves)}) == len(leaves)
+            and orders(args) == like.orders
+            and not found.is_stale()
+        ):
+            enter = found.captured.program.entered
+            made = enter(*leaves) if enter is not None else None
+        if made is None:
+            self._misses += 1
+            if self._misses >= MOST_MISSES or found.is_stale():
+                self._found = None
+            return None
+        self._misses = 0
+        return (found.structure.unflatten(found.captured.filled(made)),)
+
+
+def modes() -> tuple[Any, ...]:
+    """Return what else decides which program serves: see :func:`.keys.key_of`."""
+    graph = paddle.is_grad_enabled()
+    return graph, casts_automatically(), paddle.get_default_dtype()
+
+
+def are_off_the_graph(leaves: Sequence[Any], graph: bool) -> bool:
+    """Tell whether leaves are tensors, and if gradients are on, need none."""
+    if graph:
+        return all(getattr(leaf, "stop_gradient", False) for leaf in leaves)
+    return all(isinstance(leaf, Tensor) for leaf in leaves)

@@ -1,0 +1,206 @@
+"""The program of the last calls, which later calls enter without a look at shapes."""
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import loops_on, randn
+from paddle_chainrules import FCNet, jit, value_and_grad
+from paddle_chainrules.transforms.as_programs.last_call import LastCall
+
+pytestmark = loops_on
+
+
+def settled(fn, *args, calls=80):
+    """Return a jitted function whose calls like this one enter machine code."""
+    compiled = jit(fn)
+    for _ in range(calls):
+        compiled(*args)
+    assert compiled._last._found is not None
+    return compiled
+
+
+def check(compiled, fn, *args):
+    for _ in range(2):
+        found, want = compiled(*args), fn(*args)
+        assert found.dtype == want.dtype
+        assert found.stop_gradient == want.stop_gradient
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-6)
+
+
+def fn(x, y):
+    return paddle.tanh(x) * y.sum() + x.shape[0]
+
+
+def test_calls_of_other_kinds_find_their_own_programs():
+    x, y = randn([5, 3]), randn([4])
+    compiled = settled(fn, x, y)
+    others = [
+        (randn([6, 3], seed=1), y),
+        (x, randn([2], seed=2)),
+        (x.astype("float64"), y.astype("float64")),
+        (randn([3, 5]).T, y),
+        (y, y),
+        (x, x),
+        (randn([5, 3, 1]), y),
+    ]
+    for other in others:
+        check(compiled, fn, *other)
+        check(compiled, fn, x, y)
+
+
+def test_more_kinds_than_one_keep_right_answers():
+    compiled = settled(fn, randn([5, 3]), randn([4]))
+    for n in [2, 3, 4, 5, 6, 7] * 10:
+        check(compiled, fn, randn([n, 3], seed=n), randn([4], seed=n))
+
+
+def test_orders_of_dicts_count():
+    def weighted(tree):
+        return sum((k + 1.0) * value for k, value in enumerate(tree.values()))
+
+    a, b = randn([3]), randn([3], seed=1)
+    compiled = settled(weighted, {"a": a, "b": b})
+    check(compiled, weighted, {"b": b, "a": a})
+    check(compiled, weighted, {"a": a, "b": b})
+
+
+def test_nestings_and_keywords_count():
+    def total(tree, **more):
+        rows = tree if isinstance(tree, list) else [tree]
+        return sum(rows[1:], rows[0]) * 2.0 + sum(more.values(), 0.0)
+
+    a, b = randn([3]), randn([3], seed=1)
+    compiled = settled(total, [a, b])
+    check(compiled, total, a)
+    check(compiled, total, [a])
+    check(compiled, total, [b, a])
+    found = compiled([a, b], c=a)
+    np.testing.assert_allclose(found, total([a, b], c=a), rtol=1e-6)
+
+
+def test_tensors_that_require_gradients_are_on_the_graph():
+    x, y = randn([5, 3]), randn([4])
+    compiled = settled(fn, x, y)
+    w = randn([5, 3], seed=3)
+    w.stop_gradient = False
+    check(compiled, fn, w, y)
+    cotangent = randn([5, 3], seed=4)
+    (compiled(w, y) * cotangent).sum().backward()
+    want = cotangent * (1 - paddle.tanh(w.detach()) ** 2) * y.sum()
+    np.testing.assert_allclose(w.grad, want, rtol=1e-5, atol=1e-6)
+    with paddle.no_grad():
+        check(compiled, fn, w, y)
+    check(compiled, fn, x, y)
+
+
+def test_outer_state_counts():
+    held = {"scale": 2.0}
+    w = randn([3], seed=5)
+
+    def scaled(x):
+        return x * held["scale"] + w
+
+    x = randn([5, 3])
+    compiled = settled(scaled, x)
+    held["scale"] = 3.0
+    check(compiled, scaled, x)
+    w.set_value(randn([3], seed=6))
+    check(compiled, scaled, x)
+    w = randn([1], seed=7)
+    check(compiled, scaled, x)
+    w.stop_gradient = False
+    check(compiled, scaled, x)
+
+
+def test_the_default_dtype_counts():
+    def made(x):
+        return x * paddle.ones([3])
+
+    x = randn([3], "float64")
+    compiled = jit(made)
+    for _ in range(80):
+        compiled(x)
+    paddle.set_default_dtype("float64")
+    try:
+        check(compiled, made, x)
+    finally:
+        paddle.set_default_dtype("float32")
+    check(compiled, made, x)
+
+
+def test_arguments_that_are_no_tensors():
+    x, y = randn([5, 3]), randn([4])
+    compiled = settled(fn, x, y)
+    for wrong in (None, 1.0, "word"):
+        with pytest.raises((AttributeError, TypeError, ValueError)):
+            compiled(x, wrong)
+        check(compiled, fn, x, y)
+
+
+def test_nets_enter_the_program_of_their_last_call():
+    net = FCNet((3, 5, 2), "tanh")
+    params, other = net.init(0), net.init(1)
+    for _ in range(80):
+        net(params, randn([7, 3])), net.pullback(params, randn([7, 3]))
+    cache = net._programs.cache
+    assert cache._last_value is not None
+    assert cache._last_way is not None
+    x = randn([7, 3], seed=1)
+    want = _by_hand(other, x)
+    np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(net.pullback(other, x)[0], want, rtol=1e-5, atol=1e-6)
+    theta = net.flatten(other)
+    for _ in range(50):
+        np.testing.assert_allclose(net(theta, x), want, rtol=1e-5, atol=1e-6)
+    for n in (1, 4, 7):
+        x = randn([n, 3], seed=n)
+        want = _by_hand(other, x)
+        np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)
+    turned = dict(reversed(other.items()))
+    np.testing.assert_allclose(net(turned, x), want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="features|width|columns|needs"):
+        net(other, randn([7, 4]))
+    with pytest.raises(TypeError, match="float64"):
+        net(other, x.astype("float64"))
+
+
+def _by_hand(params, x):
+    hidden = np.tanh(x.numpy() @ params["0.weight"].numpy() + params["0.bias"].numpy())
+    return hidden @ params["1.weight"].numpy() + params["1.bias"].numpy()
+
+
+def test_gradients_of_a_step_follow_its_tensors():
+    net = FCNet((3, 5, 1), "tanh")
+
+    def loss(params, x, y):
+        return ((net(params, x) - y) ** 2).mean()
+
+    step = jit(value_and_grad(loss))
+    for k in range(90):
+        params = net.init(k)
+        x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
+        value, grads = step(params, x, y)
+    assert step._last._found is not None
+    for k in range(3):
+        params = net.init(k)
+        x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
+        value, grads = step(params, x, y)
+        leaves = [p.clone() for p in params.values()]
+        for leaf in leaves:
+            leaf.stop_gradient = False
+        own = dict(zip(params, leaves, strict=True))
+        hidden = paddle.tanh(x @ own["0.weight"] + own["0.bias"])
+        native = ((hidden @ own["1.weight"] + own["1.bias"] - y) ** 2).mean()
+        native.backward()
+        np.testing.assert_allclose(value, native, rtol=1e-5)
+        for name, leaf in own.items():
+            np.testing.assert_allclose(grads[name], leaf.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_it_stops_looking_where_there_is_nothing():
+    last = LastCall()
+    searches = sum(last.is_worth_a_search() for _ in range(160))
+    assert searches == 10
+    last._searches = 32
+    assert not any(last.is_worth_a_search() for _ in range(160))
