@@ -150,6 +150,27 @@ def test_nets_enter_the_program_of_their_last_call():
     want = _by_hand(other, x)
     np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(net.pullback(other, x)[0], want, rtol=1e-5, atol=1e-6)
+    c = randn([7, 2], seed=8)
+    for _ in range(3):
+        grads, slope = net.vjp(other, x, c)
+        hidden = np.tanh(
+            x.numpy() @ other["0.weight"].numpy() + other["0.bias"].numpy()
+        )
+        below = c.numpy() @ other["1.weight"].numpy().T * (1 - hidden**2)
+        expected = {
+            "0.weight": x.numpy().T @ below,
+            "0.bias": below.sum(0),
+            "1.weight": hidden.T @ c.numpy(),
+            "1.bias": c.numpy().sum(0),
+        }
+        for name, value in expected.items():
+            np.testing.assert_allclose(grads[name], value, rtol=1e-4, atol=1e-5)
+        by_x = below @ other["0.weight"].numpy().T
+        np.testing.assert_allclose(slope, by_x, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="cotangent"):
+        net.vjp(other, x, randn([7, 3]))
+    with pytest.raises(TypeError, match="cotangent"):
+        net.vjp(other, x, c.astype("float64"))
     theta = net.flatten(other)
     for _ in range(50):
         np.testing.assert_allclose(net(theta, x), want, rtol=1e-5, atol=1e-6)

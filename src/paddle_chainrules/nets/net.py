@@ -125,8 +125,26 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         need_tensors(sot.fallback(True))
+        if (again := self._last_forward(params, args, kwargs)) is not None:
+            return again[0]
         self._check(params, args)
         return self._forward(params, args, kwargs, {})
+
+    def _last_forward(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """Return the output by the last call's program, alone in a tuple, or None."""
+        if kwargs or self._programs is None:
+            return None
+        return self._programs.cache.last_forward(params, args)
+
+    def _last_pullback(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any] | None:
+        """Return output and pullback by the last call's programs, or None."""
+        if kwargs or self._programs is None:
+            return None
+        return self._programs.cache.last_pullback(params, args)
 
     def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`forward`: ``net(params, x)`` is ``net.forward(params, x)``."""
@@ -272,6 +290,8 @@ class Net(abc.ABC):
         gradients are on), it uses rules of its own.
         """
         need_tensors(sot.fallback(True))
+        if (again := self._last_pullback(params, args, kwargs)) is not None:
+            return again
         self._check(params, args)
         return self.recorded(params, args, kwargs)
 
@@ -342,8 +362,13 @@ class Net(abc.ABC):
             (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
         """
         given = args if isinstance(args, tuple) else (args,)
-        _, pullback, *_ = self.pullback(params, *given, **kwargs)
-        grad_params, grad_args = pullback(cotangent)
+        again = None
+        if self._programs and not kwargs:
+            again = self._programs.cache.last_vjp(params, given, cotangent)
+        if again is None:
+            _, pullback, *_ = self.pullback(params, *given, **kwargs)
+            again = pullback(cotangent)
+        grad_params, grad_args = again
         found: Any = grad_args if isinstance(args, tuple) else grad_args[0]
         return grad_params, found
 

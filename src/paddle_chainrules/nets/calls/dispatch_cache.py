@@ -84,11 +84,6 @@ class DispatchCache:
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
-        last = self._last_value
-        if last is not None and (leaves := self._like(last, params, args)):
-            value: tuple[Any, ...] | None = last.known.entered(leaves)
-            if value is not None:
-                return value
         key, leaves = self._key_and_leaves(params, args)
         known = self._values.get(key)
         if known is None or key is None:
@@ -100,11 +95,6 @@ class DispatchCache:
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, CachedPullback] | None:
         """Return output and pullback; None for a call of a new kind."""
-        last = self._last_way
-        if last is not None and (leaves := self._like(last, params, args)):
-            found: tuple[Any, CachedPullback] | None = last.known.entered(leaves)
-            if found is not None:
-                return found
         key, leaves = self._key_and_leaves(params, args)
         known = self._ways.get(key)
         if known is None or key is None:
@@ -112,12 +102,39 @@ class DispatchCache:
         self._last_way = Last(known, key[:STATES], key[-1])
         return known.pullback(leaves)
 
-    def _like(self, last: Last, params: Any, args: tuple[Any, ...]) -> list[Any]:
+    def last_forward(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
+        """Do as :meth:`forward`, by the last call's program alone.
+
+        The arguments need no check, since the program looks at them.
+        """
+        last = self._last_value
+        leaves = self._like(last, params, args)
+        return None if last is None or not leaves else last.known.entered(leaves)
+
+    def last_pullback(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, CachedPullback] | None:
+        """Do as :meth:`pullback`, by the last call's program alone."""
+        last = self._last_way
+        leaves = self._like(last, params, args)
+        return None if last is None or not leaves else last.known.entered(leaves)
+
+    def last_vjp(
+        self, params: Any, args: tuple[Any, ...], cotangent: Any
+    ) -> tuple[Any, tuple[Tensor, ...]] | None:
+        """Return gradients by the last call's programs; None if they do not serve."""
+        last = self._last_way
+        leaves = self._like(last, params, args)
+        return None if last is None or not leaves else last.known.vjp(leaves, cotangent)
+
+    def _like(self, last: Last | None, params: Any, args: tuple[Any, ...]) -> list[Any]:
         """Return the leaves, if the call may be like the last one but for its tensors.
 
         Whether these are alike, the program itself looks.
         """
-        if type(params) is not last.kind or is_plain() or watched():
+        if last is None or type(params) is not last.kind or is_plain() or watched():
             return []
         now = modes()
         if now != last.state:
@@ -298,6 +315,37 @@ class CachedWay:
         made = enter(*leaves)
         return None if made is None else self._with_pullback(leaves, made)
 
+    def vjp(
+        self, leaves: list[Any], cotangent: Any
+    ) -> tuple[Any, tuple[Tensor, ...]] | None:
+        """Return all gradients; None if leaves or cotangent are not as they were."""
+        back = self.back
+        if back is None or not self.fits(cotangent):
+            return None
+        there, enter = self.way.there.forward.entered, back.entered
+        if there is None or enter is None or self.way.is_stale():
+            return None
+        made = there(*leaves)
+        found = None if made is None else enter(*made[self.count :], cotangent)
+        return None if found is None else self.nested(found)
+
+    def fits(self, cotangent: Any) -> bool:
+        """Tell whether it is a cotangent for :attr:`back`, off the caller's graph."""
+        return (
+            isinstance(cotangent, Tensor)
+            and cotangent.shape == self.shape
+            and cotangent.dtype is self.dtype
+            and (cotangent.stop_gradient or not paddle.is_grad_enabled())
+        )
+
+    def nested(self, found: list[Tensor]) -> tuple[Any, tuple[Tensor, ...]]:
+        """Return gradients of parameters, nested as these, and of the arguments."""
+        form = self.form
+        if form.order is None:
+            return found[0], (*found[1:],)
+        names = form.spec.names
+        return dict(zip(names, found, strict=False)), (*found[len(names) :],)
+
     def _with_pullback(
         self, leaves: list[Any], made: list[Tensor]
     ) -> tuple[Any, CachedPullback]:
@@ -316,13 +364,7 @@ class CachedPullback(RecordedPullback):
     def _straight(self, cotangent: Tree) -> list[Tensor] | None:
         """Return all gradients; None if the cotangent needs a closer look."""
         known = self._known
-        if (
-            known.back is None
-            or not isinstance(cotangent, Tensor)
-            or cotangent.shape != known.shape
-            or cotangent.dtype is not known.dtype
-            or (paddle.is_grad_enabled() and not cotangent.stop_gradient)
-        ):
+        if known.back is None or not known.fits(cotangent):
             return None
         return run(known.back, [*self._recording.saved(), cotangent])
 
@@ -330,8 +372,4 @@ class CachedPullback(RecordedPullback):
         found = None if how else self._straight(cotangent)
         if found is None:
             return super().__call__(cotangent, **how)
-        form = self._form
-        if form.order is None:
-            return found[0], (*found[1:],)
-        names = form.spec.names
-        return dict(zip(names, found, strict=False)), (*found[len(names) :],)
+        return self._known.nested(found)
