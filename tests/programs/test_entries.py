@@ -13,7 +13,14 @@ import paddle
 import pytest
 
 from conftest import loops_on, on_threads, randn
-from paddle_chainrules import FCNet, jit, make_program, value_and_grad, vjp
+from paddle_chainrules import (
+    FCNet,
+    jit,
+    make_program,
+    stateless,
+    value_and_grad,
+    vjp,
+)
 from paddle_chainrules.programs.loops import machine
 from paddle_chainrules.programs.loops.extents import Sizes
 from paddle_chainrules.programs.loops.fused_kernels import entries, region
@@ -352,3 +359,84 @@ def test_pullbacks_and_gradients_go_through_it(monkeypatch):
     np.testing.assert_allclose(step(w, x)[1], x.numpy().T @ slope, rtol=1e-9)
     assert any(entered)
     assert y.shape == [6, 4]
+
+
+class Optional(paddle.nn.Layer):
+    """A layer with an argument that need not be given."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = paddle.nn.Linear(3, 2)
+
+    def forward(self, x, y=None):
+        out = paddle.tanh(self.inner(x))
+        return out if y is None else out + y
+
+
+def test_the_last_program_serves_no_other_number_of_arguments():
+    net, params, _ = stateless(Optional(), jit=True)
+    x, y = randn([5, 3], "float32"), randn([5, 2], "float32", 1)
+    for _ in range(60):
+        alone, _ = net.pullback(params, x)
+        net.forward(params, x)
+    assert net.dispatch_cache._last_value.known._found.captured.program.entered
+    expected = alone.numpy() + y.numpy()
+    np.testing.assert_allclose(net.forward(params, x, y), expected, rtol=1e-6)
+    net.pullback(params, x)
+    np.testing.assert_allclose(net.pullback(params, x, y)[0], expected, rtol=1e-6)
+    net.forward(params, x)
+    with pytest.raises(TypeError, match="required positional argument"):
+        net.forward(params)
+
+
+def of_rows():
+    """Return a tensor of selected rows, of the shape of the embedding's weight."""
+    layer = paddle.nn.Embedding(5, 7, sparse=True)
+    layer(paddle.to_tensor([1, 3])).sum().backward()
+    return layer.weight.grad
+
+
+def cleared():
+    """Return a tensor that has no shape nor dtype any more."""
+    x = randn([5, 7], "float32")
+    x._clear()
+    return x
+
+
+class Pretender:
+    """An object that says it is a tensor."""
+
+    __class__ = paddle.Tensor  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        cleared,
+        of_rows,
+        lambda: randn([5, 7], "float32").to_sparse_coo(2),
+        lambda: randn([5, 7], "float32").to_sparse_csr(),
+        Pretender,
+        object,
+        lambda: paddle.Tensor,
+    ],
+)
+def test_it_reads_dense_tensors_alone(make):
+    """Paddle reads others as if they were dense, and crashes where nothing is."""
+    x, y = randn([5, 7], "float32"), randn([5, 7], "float32", 1)
+    enter, _ = entry_of(several, x, y)
+    other = make()
+    assert enter(x, other) is None and enter(other, y) is None
+    assert enter(x, y) is not None
+
+
+def test_it_takes_parameters_and_other_kinds_of_tensors():
+    class Own(paddle.Tensor):
+        pass
+
+    x, y = randn([5, 7], "float32"), randn([5, 7], "float32", 1)
+    enter, _ = entry_of(several, x, y)
+    parameter = paddle.create_parameter([5, 7], "float32")
+    parameter.set_value(x)
+    for one, other in zip(enter(parameter, Own(y)), by_numpy(x, y), strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)

@@ -88,7 +88,7 @@ class DispatchCache:
         known = self._values.get(key)
         if known is None or key is None:
             return None
-        self._last_value = Last(known, key[:STATES], key[-1])
+        self._last_value = Last(known, key[:STATES], key[-1], len(leaves))
         return known.value(leaves, True)
 
     def pullback(
@@ -99,7 +99,7 @@ class DispatchCache:
         known = self._ways.get(key)
         if known is None or key is None:
             return None
-        self._last_way = Last(known, key[:STATES], key[-1])
+        self._last_way = Last(known, key[:STATES], key[-1], len(leaves))
         return known.pullback(leaves)
 
     def last_forward(
@@ -145,6 +145,8 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
+        if len(leaves) != last.count:
+            return []
         return leaves if are_off_the_graph(leaves, now[0]) else []
 
     def value(
@@ -210,11 +212,13 @@ class Last(NamedTuple):
         known: the program.
         state: if gradients are on, if dtypes are cast, and the default dtype.
         kind: the type of the parameters.
+        count: the number of tensors.
     """
 
     known: Any
     state: tuple[Any, ...]
     kind: type
+    count: int
 
 
 class CachedValue:

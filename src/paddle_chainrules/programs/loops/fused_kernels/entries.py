@@ -24,6 +24,8 @@ MOST = 1 << 18
 
 METH_FASTCALL = 0x80
 
+WORD = ctypes.sizeof(ctypes.c_void_p)
+
 DTYPES = {
     "float32": (2, 32),
     "float64": (2, 64),
@@ -42,10 +44,14 @@ class Exchange(NamedTuple):
     Attributes:
         wrap: makes an object of a ``DLManagedTensorVersioned``, which it takes over.
         read: fills a ``DLTensor`` with an object's facts.
+        held: how far from a tensor's address the pointer to its description stands.
+        dense: the first word of the description of a dense tensor.
     """
 
     wrap: int
     read: int
+    held: int
+    dense: int
 
 
 class _Method(ctypes.Structure):
@@ -74,7 +80,29 @@ def exchange() -> Exchange | None:
     major = ctypes.c_uint32.from_address(address).value
     # The header, an allocator and a function from objects come before these.
     wrap, read = (ctypes.c_void_p * 2).from_address(address + 4 * 8)
-    return Exchange(wrap, read) if major == 1 and wrap and read else None
+    held = _held()
+    if not (major == 1 and wrap and read and held):
+        return None
+    dense, cleared = Tensor(), Tensor()
+    cleared._clear()
+    description, nothing = _word(id(dense) + held), _word(id(cleared) + held)
+    if nothing or not description:
+        return None
+    return Exchange(wrap, read, held, _word(description))
+
+
+def _held() -> int:
+    """Return where a tensor's pointer to its description stands; 0 where unknown.
+
+    A C++ object follows Python's own part of a tensor. Its first member is the pointer.
+    """
+    own = object.__basicsize__
+    is_usual = own == 2 * WORD and hasattr(Tensor, "_clear")
+    return own if is_usual else 0
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
 
 
 @cache
@@ -135,7 +163,8 @@ def entry(
         return None  # no input tells the number of samples
     region = ctypes.cast(code, ctypes.c_void_p).value
     numbers = [len(inputs), len(outputs), *counted, region, flag, may_leave, MOST]
-    numbers += [work.get(0, 0), work.get(1, 0), table.read, table.wrap, *rows]
+    numbers += [work.get(0, 0), work.get(1, 0), table.read, table.wrap]
+    numbers += [id(Tensor), table.held, table.dense, *rows]
     held = pack(f"{len(numbers)}q", *numbers)
     method, _ = _method()
     new = ctypes.pythonapi.PyCFunction_NewEx

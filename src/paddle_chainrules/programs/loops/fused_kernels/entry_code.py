@@ -15,6 +15,9 @@ The table has 64-bit integers. First come these, in this order:
 - ``MOST``: the most bytes of a result, and of memory for intermediate ones.
 - ``WORK``, ``WORK_EACH``: the bytes of that memory, and those for each sample.
 - ``READ``, ``WRAP``: addresses of functions of the exchange table.
+- ``TYPE``, ``HELD``, ``DENSE``: ``paddle.Tensor``, where its instances hold their
+  memory's description, and the first word of a description that ``READ`` can read. It
+  looks at none of this itself.
 
 Then comes a row for each input and each output: the dtype as the 32 bits of a
 ``DLDataType``, the number of axes, and for each axis a factor and a power (0 or 1): its
@@ -26,12 +29,12 @@ Each result has memory of its own, so that it keeps no other alive: the
 
 FIELDS = (
     *("INPUTS", "OUTPUTS", "OF", "AXIS", "PART", "REGION", "FLAG", "LEAVES"),
-    *("MOST", "WORK", "WORK_EACH", "READ", "WRAP"),
+    *("MOST", "WORK", "WORK_EACH", "READ", "WRAP", "TYPE", "HELD", "DENSE"),
 )
 
 CPYTHON = (
     *("PyBytes_AsString", "PyErr_Clear", "PyList_New", "PyList_SetItem"),
-    *("Py_IncRef", "Py_DecRef", "_Py_NoneStruct"),
+    *("Py_IncRef", "Py_DecRef", "PyType_IsSubtype", "_Py_NoneStruct"),
 )
 """Names of CPython's stable interface that the code uses."""
 
@@ -47,6 +50,7 @@ declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare i32 @PyType_IsSubtype(ptr, ptr)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 
@@ -78,6 +82,36 @@ define internal ptr @after(ptr %row) alwaysinline {
   %step = add i64 %two, 2
   %next = getelementptr i64, ptr %row, i64 %step
   ret ptr %next
+}
+
+; Whether an object is a dense tensor that has a shape, so that it can be read.
+define internal i1 @readable(ptr %object, ptr %table) alwaysinline {
+begin:
+  %type.at = getelementptr i8, ptr %object, i64 8
+  %type = load ptr, ptr %type.at
+  %tensor.at = getelementptr i64, ptr %table, i64 13
+  %tensor = load ptr, ptr %tensor.at
+  %is.tensor = icmp eq ptr %type, %tensor
+  br i1 %is.tensor, label %hold, label %derive
+derive:
+  %derives = call i32 @PyType_IsSubtype(ptr %type, ptr %tensor)
+  %is.derived = icmp ne i32 %derives, 0
+  br i1 %is.derived, label %hold, label %no
+hold:
+  %place.at = getelementptr i64, ptr %table, i64 14
+  %place = load i64, ptr %place.at
+  %held.at = getelementptr i8, ptr %object, i64 %place
+  %held = load ptr, ptr %held.at
+  %is.undefined = icmp eq ptr %held, null
+  br i1 %is.undefined, label %no, label %look
+look:
+  %first = load i64, ptr %held
+  %dense.at = getelementptr i64, ptr %table, i64 15
+  %dense = load i64, ptr %dense.at
+  %is.dense = icmp eq i64 %first, %dense
+  ret i1 %is.dense
+no:
+  ret i1 false
 }
 
 ; Whether a tensor lies on the CPU, and has a row's dtype, shape and no gaps.
@@ -269,7 +303,7 @@ begin:
   %inputs = load i64, ptr %table
   %outputs.at = getelementptr i64, ptr %table, i64 1
   %outputs = load i64, ptr %outputs.at
-  %rows = getelementptr i64, ptr %table, i64 13
+  %rows = getelementptr i64, ptr %table, i64 16
   %read.at = getelementptr i64, ptr %table, i64 11
   %read = load ptr, ptr %read.at
   %wrap.at = getelementptr i64, ptr %table, i64 12
@@ -292,6 +326,9 @@ read.next:
 read.one:
   %argument.at = getelementptr ptr, ptr %arguments, i64 %i
   %argument = load ptr, ptr %argument.at
+  %is.readable = call i1 @readable(ptr %argument, ptr %table)
+  br i1 %is.readable, label %read.facts, label %refuse
+read.facts:
   %i.bytes = mul i64 %i, 48
   %tensor = getelementptr i8, ptr %tensors, i64 %i.bytes
   %failed = call i32 %read(ptr %argument, ptr %tensor)
