@@ -145,7 +145,7 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
-        if len(leaves) != last.count:
+        if len(leaves) != last.tensors:
             return []
         return leaves if are_off_the_graph(leaves, now[0]) else []
 
@@ -212,13 +212,13 @@ class Last(NamedTuple):
         known: the program.
         state: if gradients are on, if dtypes are cast, and the default dtype.
         kind: the type of the parameters.
-        count: the number of tensors.
+        tensors: their number.
     """
 
     known: Any
     state: tuple[Any, ...]
     kind: type
-    count: int
+    tensors: int
 
 
 class CachedValue:
