@@ -516,3 +516,110 @@ def test_large_and_deep_state(x: Any) -> None:
     check_changes(lambda x: x * large[3])
     check_changes(lambda x: x * deep[1])
     assert "nested too deep" in explain(jit(lambda x: x * deep[1]), x)
+
+
+class Raises:
+    """An object whose attributes can't be asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Unread(dict[str, float]):
+    def __len__(self) -> int:
+        raise RuntimeError("closed")
+
+
+class NoName:
+    pass
+
+
+NoName.__module__ = None  # type: ignore[assignment]
+
+
+class Fresh(ChainMap[str, Any]):
+    """A mapping that reads its values from elsewhere."""
+
+    def __getitem__(self, key: str) -> Any:
+        return np.arange(3.0)
+
+
+def gone() -> Any:
+    return weakref.proxy(NoName())
+
+
+@pytest.mark.parametrize(
+    "make", [Raises, lambda: Unread(a=1.0), NoName, lambda: Fresh({"a": 1.0}), gone]
+)
+def test_objects_that_can_not_be_read_raise_nothing(make):
+    odd = make()
+    x = paddle.rand([3], "float64")
+    double = jit(lambda x: x * 2.0 if odd is not None else x)
+    for _ in range(3):
+        np.testing.assert_array_equal(double(x), x.numpy() * 2)
+        explain(double, x)
+
+
+def test_what_mappings_and_arrays_of_objects_hold_is_compared():
+    inner, numbers = [2.0], np.array([3.0])
+    frozen = types.MappingProxyType({"list": inner, "array": numbers})
+    objects = np.array([5.0, None], dtype=object)
+    x = paddle.rand([3], "float64")
+
+    @jit
+    def scaled(x):
+        return x * frozen["list"][0] * float(frozen["array"][0]) * objects[0]
+
+    np.testing.assert_allclose(scaled(x), x.numpy() * 30)
+    inner[0] = 7.0
+    np.testing.assert_allclose(scaled(x), x.numpy() * 105)
+    numbers[0] = 11.0
+    np.testing.assert_allclose(scaled(x), x.numpy() * 385)
+    objects[0] = 2.0
+    np.testing.assert_allclose(scaled(x), x.numpy() * 154)
+
+
+def test_each_kind_of_state_changes_once_a_call_where_there_is_no_program():
+    members: set[int] = set()
+    content, numbers, slots = bytearray(), np.zeros(2), Slots()
+    typed, objects = array("d"), np.array([0, None], dtype=object)
+    count = 0
+
+    @jit
+    def step(x):
+        nonlocal count
+        count += 1
+        members.add(len(members))
+        content.append(1)
+        typed.append(1.0)
+        numbers[1] += 1
+        objects[0] += 1
+        slots.k += 1
+        return x * 2 if float(x.sum()) > 0 else x
+
+    for k in range(1, 4):
+        step(paddle.ones([3]))
+        assert members == {*range(k)}
+        assert len(content) == len(typed) == k
+        assert numbers.tolist() == [0, k]
+        assert objects[0] == k
+        assert slots.k == 1.5 + k
+        assert count == k
+
+
+def test_state_of_all_of_many_layers_is_compared():
+    net = paddle.nn.Sequential(*(paddle.nn.Linear(3, 3) for _ in range(80)))
+    run = jit(net)
+    x = paddle.rand([2, 3])
+
+    def check():
+        np.testing.assert_allclose(run(x), net(x), rtol=1e-5, atol=1e-6)
+
+    with paddle.no_grad():
+        check()
+        net[77].weight = paddle.create_parameter([3, 3], "float32")
+        check()
+        net[78] = paddle.nn.Linear(3, 3)
+        check()
+        net[79].register_forward_post_hook(lambda layer, given, out: out * 3)
+        check()

@@ -15,7 +15,7 @@ import types
 from array import array
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from operator import is_
 from typing import Any, NamedTuple
@@ -29,7 +29,10 @@ from .keys import exactly
 from .seen import ATOMS, MAX_KEY_BYTES, codes_of
 
 MAX_READS = 1_000
-"""Variables and containers that are compared at a call; more count as constant."""
+"""Variables and containers that are compared at a call; more count as constant.
+
+Those of layers always count.
+"""
 
 MAX_ITEMS = 1_000
 """Items of a container that are compared one by one; of more, their number is."""
@@ -85,7 +88,9 @@ class Same:
         return id(self.value)
 
     def __repr__(self) -> str:
-        name = getattr(self.value, "__qualname__", type(self.value).__name__)
+        kind = type(self.value)
+        has_name = issubclass(kind, type | types.FunctionType)
+        name = self.value.__qualname__ if has_name else kind.__name__
         return f"{name} at {id(self.value):#x}"
 
 
@@ -108,16 +113,29 @@ class Read(NamedTuple):
     sized: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
 
+    def has_changed(self) -> bool:
+        """Tell if it is no longer the same, or can't be read any more."""
+        try:
+            return not self.is_same()
+        except Exception:  # of the user's own methods
+            return True
+
     def restore(self) -> None:
         """Make it again what it was, where that can be."""
-        if self.at is not None:
-            held, key, value = self.at
-            if value is MISSING:
-                held.pop(key, None)
-            else:
-                held[key] = value
-        elif self.undo is not None:
-            self.undo()
+        with suppress(Exception):  # of the user's own methods
+            if self.at is not None:
+                held, key, value = self.at
+                if value is MISSING:
+                    held.pop(key, None)
+                else:
+                    held[key] = value
+            elif self.undo is not None:
+                self.undo()
+
+
+def _is_told_elsewhere() -> bool:
+    """Stand for a comparison that those of other reads make needless."""
+    return True
 
 
 def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
@@ -131,6 +149,7 @@ def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
 
     sized = [read.sized for read in reads if read.sized]
     rest = [read.is_same for read in reads if not (read.at or read.sized)]
+    rest = [is_same for is_same in rest if is_same is not _is_told_elsewhere]
     if not (sized or rest):
         return same_entries
     containers, sizes = zip(*sized, strict=True) if sized else ((), ())
@@ -167,14 +186,26 @@ class OuterState:
         """
         if self._refusal:
             raise CaptureError(self._refusal)
+        try:
+            return self._number(fn)
+        except RecursionError:
+            raise CaptureError(
+                "it reads objects that are nested too deep to be compared at each "
+                "call; give what it needs of them as arguments"
+            ) from None
+        except CaptureError:
+            raise
+        except Exception as error:  # of the user's own methods
+            raise CaptureError(
+                "it reads an object that can't be compared at each call "
+                f"({type(error).__name__}: {error}); give what it needs of it as "
+                "arguments"
+            ) from error
+
+    def _number(self, fn: Callable[..., Any]) -> int:
         if not self._unchanged():
-            try:
-                self._reads = _reads_of(fn, self._own)
-            except RecursionError:
-                raise CaptureError(
-                    "it reads objects that are nested too deep to be compared at each "
-                    "call; give what it needs of them as arguments"
-                ) from None
+            self._unchanged = lambda: False
+            self._reads = _reads_of(fn, self._own)
             key = tuple([(read.label, read.key) for read in self._reads])
             self._count += 1
             self._now = self._numbers.setdefault(key, self._count)
@@ -194,7 +225,7 @@ class OuterState:
         Returns:
             Whether nothing but that has changed, so that the program stays right.
         """
-        changed = [read for read in self._reads if not read.is_same()]
+        changed = [read for read in self._reads if read.has_changed()]
         labels = {read.label for read in changed}
         of_instance = {label for label in labels if _is_of_instance(label)}
         if of_instance:
@@ -215,12 +246,14 @@ class OuterState:
     @contextmanager
     def once_more(self, fn: Callable[..., Any]) -> Iterator[None]:
         """Undo in the end what a further run of the function does to its state."""
-        before = _reads_of(fn, frozenset())
+        before: list[Read] = []
+        with suppress(Exception):  # of the user's own methods
+            before = _reads_of(fn, frozenset())
         try:
             yield
         finally:
             for read in before:
-                if not read.is_same():
+                if read.has_changed():
                     read.restore()
 
     @property
@@ -311,12 +344,25 @@ class _Reader:
         self.named, self.names, self._own = frozenset(named), {*named}, own
         self.reads: list[Read] = []
         self._met: dict[int, Any] = {}
+        self._most, self._in_layer = MAX_READS, False
 
-    def variable(self, label: str, get: Callable[..., Any], *at: Any) -> None:
-        """Read a variable by a function, and read what its value holds."""
+    def variable(
+        self,
+        label: str,
+        get: Callable[..., Any],
+        *at: Any,
+        undo: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Read a variable by a function, and read what its value holds.
+
+        Args:
+            undo: gives the variable a value.
+        """
         if label not in self._own:
             value = get(*at)
-            self._add(label, _key_of(value), lambda: get(*at) is value)
+            restore = None if undo is None else functools.partial(undo, value)
+            is_same = lambda: get(*at) is value  # noqa: E731
+            self._add(label, _key_of(value), is_same, None, None, restore)
             self.contents(label, value)
 
     def _in_dict(self, label: str, held: dict[Any, Any], name: Any) -> None:
@@ -328,18 +374,28 @@ class _Reader:
             self.contents(label, value)
 
     def _add(self, label: str, key: Any, *rest: Any) -> None:
-        if len(self.reads) < MAX_READS:
+        if self._in_layer or len(self.reads) < self._most:
             self.reads.append(Read(label, key, *rest))
+            self._most += self._in_layer
 
     def contents(self, label: str, value: Any) -> None:
         """Read what a value holds, if that can change."""
         kind = type(value)
         if kind in ATOMS or isinstance(value, Tensor | np.generic | _Missing):
             return
-        if label in self._own or len(self.reads) >= MAX_READS:
+        if label in self._own or id(value) in self._met:
             return
-        if id(value) in self._met:
+        is_layer = isinstance(value, paddle.nn.Layer)
+        if not is_layer and len(self.reads) >= self._most:
             return
+        around, self._in_layer = self._in_layer, is_layer
+        try:
+            self._held(label, value)
+        finally:
+            self._in_layer = around
+
+    def _held(self, label: str, value: Any) -> None:
+        kind = type(value)
         self._met[id(value)] = value
         if isinstance(value, type):
             self._class(value.__name__, value)
@@ -361,25 +417,22 @@ class _Reader:
                 self._attributes(label, vars(value))
         elif isinstance(value, np.ndarray):
             if _is_small(value):
-                held = value.tobytes()
-                self._add(label, held, lambda: value.tobytes() == held)
-        elif isinstance(value, list | tuple | deque | dict):
+                self._bytes(label, value, value.tobytes, value.copy())
+            elif value.dtype == object and value.size <= MAX_ITEMS:
+                self._objects(label, value)
+        elif isinstance(value, list | tuple | deque | Mapping):
             if len(value) > MAX_ITEMS:
                 self._size(f"len({label})", value)
             elif isinstance(value, dict):
                 self._entries(label, value)
+            elif isinstance(value, Mapping):
+                self._mapping(label, value)
             else:
                 self._items(label, value)
-        elif isinstance(value, Mapping):
-            now = {**value}
-            items = tuple((_key_of(k), _key_of(part)) for k, part in now.items())
-            self._add(label, items, lambda: {**value} == now)
         elif isinstance(value, bytearray | array):
-            held = bytes(value)
-            self._add(label, held, lambda: bytes(value) == held)
+            self._bytes(label, value, functools.partial(bytes, value), value[:])
         elif isinstance(value, set | frozenset):
-            members = frozenset(value)
-            self._add(label, members, lambda: value == members)
+            self._members(label, value)
         elif hasattr(kind, "depends_on"):
             for part in value.depends_on() or ():
                 self.contents(label, part)
@@ -402,6 +455,69 @@ class _Reader:
         for at, item in enumerate(items):
             self.contents(f"{label}[{at}]", item)
 
+    def _mapping(self, label: str, held: Mapping[Any, Any]) -> None:
+        """Read a mapping that is no dict.
+
+        Raises:
+            CaptureError: it makes other objects at each look.
+        """
+        now = {**held}
+
+        def is_same() -> bool:
+            again = {**held}
+            if [*again] != [*now]:
+                return False
+            return all(map(_is_like, again.values(), now.values()))
+
+        if not is_same():
+            raise CaptureError(
+                f"it reads {label}, a mapping that makes its values anew at each look; "
+                "give them as arguments"
+            )
+        key = tuple((_key_of(k), _key_of(part)) for k, part in now.items())
+        self._add(label, key, is_same)
+        for name, value in now.items():
+            self.contents(f"{label}[{name!r}]", value)
+
+    def _bytes(
+        self, label: str, held: Any, get: Callable[[], bytes], before: Any
+    ) -> None:
+        """Read what is compared by its bytes; ``before`` is a copy of it."""
+        now, whole = get(), ... if isinstance(held, np.ndarray) else slice(None)
+
+        def undo() -> None:
+            held[whole] = before
+
+        self._add(label, now, lambda: get() == now, None, None, undo)
+
+    def _objects(self, label: str, held: Any) -> None:
+        """Read an array of objects."""
+        items = held.ravel().tolist()
+
+        def is_same() -> bool:
+            return all(map(is_, held.ravel().tolist(), items))
+
+        def undo() -> None:
+            for at, item in enumerate(items):
+                held.flat[at] = item
+
+        key = tuple(map(_key_of, items))
+        self._add(label, key, is_same, None, None, undo)
+        for at, item in enumerate(items):
+            self.contents(f"{label}[{at}]", item)
+
+    def _members(self, label: str, held: Any) -> None:
+        """Read the members of a set."""
+        members = frozenset(held)
+
+        def undo() -> None:
+            held.clear()
+            held.update(members)
+
+        changes = isinstance(held, set)
+        is_same = lambda: held == members  # noqa: E731
+        self._add(label, members, is_same, None, None, undo if changes else None)
+
     def _entries(self, label: str, held: dict[Any, Any], form: str = "[{!r}]") -> None:
         """Read the entries of a dict."""
         keys = [*held]
@@ -411,7 +527,7 @@ class _Reader:
                 del held[key]
 
         self._size(f"len({label})", held, undo)
-        self._add(f"keys of {label}", tuple(map(_key_of, keys)), lambda: True)
+        self._add(f"keys of {label}", tuple(map(_key_of, keys)), _is_told_elsewhere)
         for key in keys:
             self._in_dict(label + form.format(key), held, key)
 
@@ -435,7 +551,8 @@ class _Reader:
             return
         of = f"of {fn.__name__}"
         for name, cell in cells:
-            self.variable(f"{name} {of}", _in_cell, cell)
+            undo = functools.partial(_fill, cell)
+            self.variable(f"{name} {of}", _in_cell, cell, undo=undo)
         if fn.__defaults__:
             self.contents(f"defaults {of}", fn.__defaults__)
         if fn.__kwdefaults__:
@@ -451,7 +568,9 @@ class _Reader:
         users = self._class(label, kind)
         for base in users:
             for name in sorted(self.named.intersection(getattr(base, "__slots__", ()))):
-                self.variable(f"{label}.{name}", getattr, value, name, MISSING)
+                undo = functools.partial(_set, value, name)
+                at = value, name, MISSING
+                self.variable(f"{label}.{name}", getattr, *at, undo=undo)
         held = getattr(value, "__dict__", None)
         if type(held) is not dict or isinstance(value, NOT_STATE) or _is_ours(kind):
             return
@@ -460,6 +579,8 @@ class _Reader:
             names |= held.keys()
         if _is_paddles(kind):
             names |= {name for name, part in held.items() if _counts(part)}
+        if isinstance(value, paddle.nn.Layer):
+            names -= OF_BUILDING - self.named
         for name in sorted(names):
             self._in_dict(f"{label}.{name}", held, name)
         if isinstance(value, paddle.nn.Layer):
@@ -487,6 +608,14 @@ class _Reader:
         for name in sorted(self.named - CALLED):
             self._in_dict(f"{label}.{name}", held, name)
 
+
+OF_BUILDING = frozenset(
+    {
+        *("_helper", "_op_recorder", "_full_name", "_built", "_init_in_dynamic_mode"),
+        *("_bias_attr", "_weight_attr"),
+    }
+)
+"""Attributes of Paddle's layers that matter only while these are made."""
 
 NOT_STATE = (types.FunctionType, types.ModuleType, functools.partial, type)
 """Kinds whose attributes do not count as state."""
@@ -519,6 +648,28 @@ def _in_cell(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def _is_like(one: Any, other: Any) -> bool:
+    """Tell whether they are one object, or equal ones that never change."""
+    is_atom = type(one) in ATOMS and type(other) in ATOMS
+    return one is other or (is_atom and _key_of(one) == _key_of(other))
+
+
+def _fill(cell: types.CellType, value: Any) -> None:
+    """Put a value into a cell, or ``MISSING``."""
+    if value is MISSING:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = value
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Give an attribute a value, or ``MISSING``."""
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
 
 
 def _key_of(value: Any) -> Any:
