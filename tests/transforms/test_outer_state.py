@@ -623,3 +623,21 @@ def test_state_of_all_of_many_layers_is_compared():
         check()
         net[79].register_forward_post_hook(lambda layer, given, out: out * 3)
         check()
+
+
+def test_state_that_can_no_longer_be_read_ends_programs_without_an_error():
+    class Closing(dict[str, float]):
+        closed = False
+
+        def __len__(self) -> int:
+            if self.closed:
+                raise RuntimeError("closed")
+            return super().__len__()
+
+    held = Closing(a=2.0)
+    x = paddle.rand([3], "float64")
+    scaled = jit(lambda x: x * held["a"] + 1.0)
+    for _ in range(60):
+        scaled(x)
+    held.closed = True
+    np.testing.assert_allclose(scaled(x), x.numpy() * 2 + 1)

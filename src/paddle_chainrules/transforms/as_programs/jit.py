@@ -371,14 +371,15 @@ class Jitted:
         """Run a call by the program, whoever listens."""
         if self._piles is not None:
             self._piles.called()
+        try:
             state = self._state
-            if self._last is not None and state is not None:
-                again = self._last.result(
+            last = self._last if self._piles is not None else None
+            if last is not None and state is not None:
+                again = last.result(
                     (args, kwargs), _orders, lambda: state.number(self._fn)
                 )
                 if again is not None:
                     return again[0]
-        try:
             found, structure = self._served(call, args, kwargs)
             return structure.unflatten(found)
         except CaptureError:
