@@ -143,6 +143,9 @@ _NAMES = {
 }
 """The names imported above for type checkers, listed by their home module."""
 
+_MODULES = ("adapters", "distributed", "julia", "optimizers", "testing")
+"""Modules that are imported where they are named."""
+
 _importing = _new_lock(held_at_fork=True)
 """A lock that prevents a fork during an import, since a child could not finish it."""
 
@@ -152,9 +155,9 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 if not TYPE_CHECKING:  # type checkers would take any name to be here
 
     def __getattr__(name: str) -> _Any:
-        if name == "optimizers":
+        if name in _MODULES:
             with _importing:
-                return _import_module(".optimizers", __name__)
+                return _import_module(f".{name}", __name__)
         if name not in _HOMES:
             from .paddle_side.near_names import FUNCTIONS, instead_of
 

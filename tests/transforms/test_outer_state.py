@@ -290,7 +290,7 @@ def test_static_class_and_optioned_methods(x: Any) -> None:
             runs.append(1)
             return x * cls.scale
 
-        @partial(jit, static_argnums=(0, 2), strict=True)
+        @jit(static_argnums=(0, 2), strict=True)
         def powers(self, x: Any, power: int) -> Any:
             runs.append(1)
             return x**power if power > 2 else x

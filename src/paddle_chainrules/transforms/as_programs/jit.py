@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from paddle import Tensor
 
@@ -40,13 +40,32 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@overload
 def jit(
     fn: Callable[P, T],
     static_argnums: int | Sequence[int] = (),
     strict: bool = False,
     *,
     static_argnames: str | Sequence[str] = (),
-) -> Callable[P, T]:
+) -> Callable[P, T]: ...
+
+
+@overload
+def jit(
+    *,
+    static_argnums: int | Sequence[int] = (),
+    strict: bool = False,
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def jit(
+    fn: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    strict: bool = False,
+    *,
+    static_argnames: str | Sequence[str] = (),
+) -> Any:
     """Compile a function to programs of Paddle's operators, one per kind of arguments.
 
     The first call with tensors of new dtypes and shapes captures what the function does
@@ -77,10 +96,12 @@ def jit(
     strict ones.
 
     Args:
-        fn: function of trees of tensors.
+        fn: function of trees of tensors. Without it, jit returns a decorator with these
+            options: ``@jit(static_argnums=1)``.
         static_argnums: position or positions of arguments that are compared by value,
             and objects that have no value by identity, and go to fn as they are. Other
             arguments' leaves that are neither tensors nor numbers are compared so, too.
+            Of a method, ``self`` is argument 0.
         strict: raise an error if the function can't be captured.
         static_argnames: the same by name. An argument that fn has by name is static
             however it is given, by position or by keyword.
@@ -99,6 +120,9 @@ def jit(
         >>> grad.tolist()
         [3.0, 4.0]
     """
+    if fn is None:
+        options = {"static_argnums": static_argnums, "strict": strict}
+        return functools.partial(jit, **options, static_argnames=static_argnames)
     made = Jitted(fn, static_argnums, strict, static_names=static_argnames, asked=True)
     kept = _earlier(fn)
     return kept.setdefault(made.options, functools.wraps(fn, updated=())(made))
