@@ -641,3 +641,22 @@ def test_state_that_can_no_longer_be_read_ends_programs_without_an_error():
         scaled(x)
     held.closed = True
     np.testing.assert_allclose(scaled(x), x.numpy() * 2 + 1)
+
+
+def test_a_layer_that_keeps_a_tensor() -> None:
+    """Paddle moves such an attribute to the layer's buffers."""
+
+    class Keeps(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: Any = None
+
+        @jit
+        def forward(self, x: Any) -> Any:
+            if self.last is not None:
+                x = x + self.last
+            self.last = x * 2.0
+            return x
+
+    layer, x = Keeps(), paddle.ones([3])
+    assert [float(layer(x)[0]) for _ in range(5)] == [1.0, 3.0, 7.0, 15.0, 31.0]

@@ -585,7 +585,7 @@ class _Reader:
             self._in_dict(f"{label}.{name}", held, name)
         if isinstance(value, paddle.nn.Layer):
             self._in_dict(f"{label}.forward", held, "forward")
-            for name in ("_parameters", "_sub_layers"):
+            for name in ("_parameters", "_sub_layers", "_buffers"):
                 self._entries(label, held[name], ".{}")
             for name in ("_forward_pre_hooks", "_forward_post_hooks"):
                 self._entries(f"{label}.{name}", held[name])
