@@ -17,6 +17,7 @@ REMEDIES = (
 """What comes before a remedy, or is one."""
 
 BY_OTHERS = {
+    "self._refusal": "what leave_out_changed says of a method",
     "setting": "why an optimizer has none that programs take",
     "done.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
