@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import loops_on, on_threads, randn
+from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import (
     FCNet,
     jit,
@@ -373,6 +373,7 @@ class Optional(paddle.nn.Layer):
         return out if y is None else out + y
 
 
+@products_on
 def test_the_last_program_serves_no_other_number_of_arguments():
     net, params, _ = stateless(Optional(), jit=True)
     x, y = randn([5, 3], "float32"), randn([5, 2], "float32", 1)

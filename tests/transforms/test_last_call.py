@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import loops_on, randn
+from conftest import loops_on, products_on, randn
 from paddle_chainrules import FCNet, jit, value_and_grad
 from paddle_chainrules.transforms.as_programs.last_call import LastCall
 
@@ -191,6 +191,7 @@ def _by_hand(params, x):
     return hidden @ params["1.weight"].numpy() + params["1.bias"].numpy()
 
 
+@products_on
 def test_gradients_of_a_step_follow_its_tensors():
     net = FCNet((3, 5, 1), "tanh")
 

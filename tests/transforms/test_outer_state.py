@@ -15,8 +15,11 @@ import numpy as np
 import paddle
 import pytest
 
+from conftest import programs_on
 from paddle_chainrules import CaptureError, explain, grad, jit, value_and_grad
 from paddle_chainrules.transforms.as_programs.recompiling import RecompileWarning
+
+pytestmark = programs_on
 
 runs: list[int] = []
 SCALE = 1.0
