@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import loops_on, on_threads, products_on, randn
+from conftest import loops_on, on_threads, products_on, programs_on, randn
 from paddle_chainrules import (
     FCNet,
     jit,
@@ -26,7 +26,7 @@ from paddle_chainrules.programs.loops.extents import Sizes
 from paddle_chainrules.programs.loops.fused_kernels import entries, region
 from paddle_chainrules.programs.loops.fused_kernels.region import NEVER, Region
 
-pytestmark = loops_on
+pytestmark = [loops_on, programs_on]
 
 
 def entry_of(fn, *args, **how):

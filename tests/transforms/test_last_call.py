@@ -4,11 +4,11 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import loops_on, products_on, randn
+from conftest import loops_on, products_on, programs_on, randn
 from paddle_chainrules import FCNet, jit, value_and_grad
 from paddle_chainrules.transforms.as_programs.last_call import LastCall
 
-pytestmark = loops_on
+pytestmark = [loops_on, programs_on]
 
 
 def settled(fn, *args, calls=80):
