@@ -55,6 +55,23 @@ def test_more_kinds_than_one_keep_right_answers():
         check(compiled, fn, randn([n, 3], seed=n), randn([4], seed=n))
 
 
+def test_a_program_for_any_number_of_samples_serves_from_two_on():
+    def scaled(x):
+        return paddle.tanh(x) * 2.0
+
+    compiled = jit(scaled)
+    for k in range(120):
+        compiled(randn([3 + k % 5, 4], seed=k))
+    (found,) = [compiled._last._found]
+    program = found.captured.program
+    assert program.samples is not None
+    assert program.entered(randn([2, 4])) is not None
+    assert program.entered(randn([1, 4])) is None
+    assert program.entered(randn([0, 4])) is None
+    for n in (1, 2, 9):
+        check(compiled, scaled, randn([n, 4], seed=n))
+
+
 def test_orders_of_dicts_count():
     def weighted(tree):
         return sum((k + 1.0) * value for k, value in enumerate(tree.values()))

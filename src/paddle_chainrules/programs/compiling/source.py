@@ -305,10 +305,13 @@ def _entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
     def row(values: Iterable[Value]) -> str:
         return ", ".join(map(text, values))
 
+    fits = "made is not None"
+    if program.samples is not None:
+        fits += f" and 1 < {_number_of_samples(program)} <= {program.samples.most}"
     lines = [
         f"def entered({row(program.inputs)}):",
         f"    made = enter({row(given)})",
-        "    if made is None: return None",
+        f"    if not ({fits}): return None",
         f"    [{row(made)}] = made",
         f"    return [{row(program.outputs)}]",
     ]
