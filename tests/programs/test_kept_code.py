@@ -11,6 +11,7 @@ import pytest
 from conftest import programs_on, randn, run_code
 from paddle_chainrules import make_program
 from paddle_chainrules.programs.loops import kept_code, machine
+from paddle_chainrules.programs.loops.fused_kernels import entries
 
 pytestmark = programs_on
 
@@ -35,6 +36,7 @@ print(len(made), value.item(), *(float(g.sum()) for g in grads.values()))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder that is used by programs as if this process began with it."""
+    entries._method()  # compiled once a process, and kept where that happens
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
     monkeypatch.setattr(kept_code, "_absolute", {})

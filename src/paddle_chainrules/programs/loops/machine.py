@@ -68,7 +68,6 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
         found = {text: code for text in texts if (code := _known.get(text))}
         new = [text for text in dict.fromkeys(texts) if text not in found]
         if new:
-            need_headroom()
             found.update(zip(new, _compiled(new), strict=True))
             _known.update(found)
         for text, code in found.items():
@@ -150,21 +149,27 @@ def linked(text: str, names: Sequence[str], called: Mapping[str, int]) -> Any:
         text: the module.
         names: its functions that are called from outside.
         called: addresses of functions that it calls, by their names.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        MemoryError: a limit of this process leaves too little for LLVM.
     """
     from llvmlite import binding as llvm
 
-    machine = target_machine()
-    for symbol, address in called.items():
-        llvm.add_symbol(symbol, address)
-    versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
-    name = name_of(text, machine.triple, *processor(), *versions)
-    code = kept(name)
-    if code is None:
-        code = _object(llvm, text, names, machine)
-        keep(name, code)
-        return _engine(llvm, code, machine)
-    with loading(name):
-        return _engine(llvm, code, machine)
+    with _lock:
+        need_headroom()
+        machine = target_machine()
+        for symbol, address in called.items():
+            llvm.add_symbol(symbol, address)
+        versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
+        name = name_of(text, machine.triple, *processor(), *versions)
+        code = kept(name)
+        if code is None:
+            code = _object(llvm, text, names, machine)
+            keep(name, code)
+            return _engine(llvm, code, machine)
+        with loading(name):
+            return _engine(llvm, code, machine)
 
 
 def _engine(llvm: Any, code: bytes, machine: Any) -> Any:

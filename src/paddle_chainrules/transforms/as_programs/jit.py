@@ -397,9 +397,8 @@ class Jitted:
             self._piles.called()
         try:
             state = self._state
-            last = self._last if self._piles is not None else None
-            if last is not None and state is not None:
-                again = last.result(
+            if self._last is not None and state is not None:
+                again = self._last.result(
                     (args, kwargs), _orders, lambda: state.number(self._fn)
                 )
                 if again is not None:

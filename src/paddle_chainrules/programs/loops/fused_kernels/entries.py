@@ -1,7 +1,7 @@
 """The way into a region as one builtin function of CPython.
 
-It checks its tensors, makes the results and runs the region,
-with nothing of Python's between. See :mod:`.entry_code` for what runs.
+It checks its tensors, makes the results and runs the region, without Python in between.
+See :mod:`.entry_code` for what runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from ....paddle_side.locks import new_lock
 from ...tracing.operations import Value
 from ..extents import Sizes
 from ..machine import linked
@@ -105,16 +106,27 @@ def _word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 
-@cache
-def _method() -> tuple[_Method, Any]:
-    """Return the definition of the builtin function, and what owns its code."""
-    called = {
-        name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-        for name in CPYTHON
-    }
-    engine = linked(TEXT.replace("@NAME", f"@{NAME}"), [NAME], called)
-    address = engine.get_function_address(NAME)
-    return _Method(NAME.encode(), address, METH_FASTCALL, None), engine
+_lock = new_lock()
+_made: list[tuple[_Method, Any]] = []
+"""The definition of the builtin function, and what owns its code.
+
+All entries point to it. So it is made once, and stays as long as the process.
+"""
+
+
+def _method() -> _Method:
+    """Return the definition of the builtin function."""
+    with _lock:
+        if not _made:
+            called = {
+                name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
+                for name in CPYTHON
+            }
+            places = {name: at.value or 0 for name, at in called.items()}
+            engine = linked(TEXT.replace("@NAME", f"@{NAME}"), [NAME], places)
+            address = engine.get_function_address(NAME)
+            _made.append((_Method(NAME.encode(), address, METH_FASTCALL, None), engine))
+        return _made[0][0]
 
 
 def entry(
@@ -166,7 +178,7 @@ def entry(
     numbers += [work.get(0, 0), work.get(1, 0), table.read, table.wrap]
     numbers += [id(Tensor), table.held, table.dense, *rows]
     held = pack(f"{len(numbers)}q", *numbers)
-    method, _ = _method()
+    method = _method()
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
