@@ -30,6 +30,13 @@ def threads():
     return [t for t in threading.enumerate() if t.name == "machine code"]
 
 
+@pytest.fixture(autouse=True)
+def no_thread_of_an_earlier_test():
+    """Wait for what earlier tests of this process still compile."""
+    for thread in threads():
+        thread.join()
+
+
 def has_gone_over(program):
     return "reached" not in program.function.__code__.co_names
 
