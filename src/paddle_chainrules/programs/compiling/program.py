@@ -11,6 +11,7 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
+from ..loops.fused_kernels.entries import prepare_entries
 from ..loops.fused_kernels.region import Region
 from ..loops.fused_kernels.regions import (
     copied_views,
@@ -182,7 +183,8 @@ class Program:
     def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
         """The same with code being compiled, and a function that waits for it."""
         found = self._with_regions(2)
-        return found, begin_machine_code([region.text for region in found.regions])
+        texts = [region.text for region in found.regions]
+        return found, begin_machine_code(texts, then=prepare_entries)
 
     @cached_property
     def as_code(self) -> Program:

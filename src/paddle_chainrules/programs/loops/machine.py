@@ -78,16 +78,22 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
         return [found[text] for text in texts]
 
 
-def begin_machine_code(texts: Sequence[str]) -> Callable[[], list[Code]]:
+def begin_machine_code(
+    texts: Sequence[str], then: Callable[[], Any]
+) -> Callable[[], list[Code]]:
     """Begin :func:`machine_code` on its own thread; return a function that waits.
 
     LLVM runs without Python's lock, so that calls go on meanwhile.
+
+    Args:
+        then: is called on that thread afterwards.
     """
     found: list[list[Code]] = []
 
     def run() -> None:
         with suppress(BaseException):  # whoever waits meets it again
             found.append(machine_code(texts))
+            then()
 
     thread = threading.Thread(target=run, name="machine code")
     try:
@@ -142,13 +148,16 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     return [_function(engine, name) for name in names]
 
 
-def linked(text: str, names: Sequence[str], called: Mapping[str, int]) -> Any:
+def linked(
+    text: str, names: Sequence[str], called: Mapping[str, int], optimized: bool = True
+) -> Any:
     """Return LLVM's engine with a module's code, which owns it.
 
     Args:
         text: the module.
         names: its functions that are called from outside.
         called: addresses of functions that it calls, by their names.
+        optimized: whether LLVM looks for faster code, which takes ten times as long.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -158,14 +167,14 @@ def linked(text: str, names: Sequence[str], called: Mapping[str, int]) -> Any:
 
     with _lock:
         need_headroom()
-        machine = target_machine()
+        machine = target_machine(3 if optimized else 0)
         for symbol, address in called.items():
             llvm.add_symbol(symbol, address)
         versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
         name = name_of(text, machine.triple, *processor(), *versions)
         code = kept(name)
         if code is None:
-            code = _object(llvm, text, names, machine)
+            code = _object(llvm, text, names, machine, int(optimized))
             keep(name, code)
             return _engine(llvm, code, machine)
         with loading(name):
@@ -179,25 +188,31 @@ def _engine(llvm: Any, code: bytes, machine: Any) -> Any:
     return engine
 
 
-def target_machine() -> Any:
-    """Return the compiler for this processor, or for a level."""
+def target_machine(opt: int = 3) -> Any:
+    """Return the compiler for this processor, or for a level.
+
+    Args:
+        opt: how well it chooses instructions, from 0 to 3.
+    """
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = processor()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3, jit=True
+        cpu=cpu, features=features, opt=opt, jit=True
     )
 
 
-def _object(llvm: Any, text: str, names: Sequence[str], machine: Any) -> bytes:
+def _object(
+    llvm: Any, text: str, names: Sequence[str], machine: Any, speed_level: int
+) -> bytes:
     """Return a module's code. These functions are called from outside."""
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # Unrolled loops take three times as long to compile, and are no faster.
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options = llvm.create_pipeline_tuning_options(speed_level)
     options.loop_vectorization = options.loop_interleaving = True
     options.loop_unrolling = options.slp_vectorization = False
     passes = llvm.create_pass_builder(machine, options)

@@ -123,10 +123,18 @@ def _method() -> _Method:
                 for name in CPYTHON
             }
             places = {name: at.value or 0 for name, at in called.items()}
-            engine = linked(TEXT.replace("@NAME", f"@{NAME}"), [NAME], places)
+            text = TEXT.replace("@NAME", f"@{NAME}")
+            # Optimized it takes the same time at each call.
+            engine = linked(text, [NAME], places, optimized=False)
             address = engine.get_function_address(NAME)
             _made.append((_Method(NAME.encode(), address, METH_FASTCALL, None), engine))
         return _made[0][0]
+
+
+def prepare_entries() -> None:
+    """Make the code of the builtin function, where there can be one."""
+    if exchange() is not None:
+        _method()
 
 
 def entry(
