@@ -272,13 +272,16 @@ def _captured(
                 "anew; give tensors and numbers alone"
             )
     reached, free = outside(record)
+    made = frozenset(filter(record.is_own, program.constants))
+    kept = tuple(t for v, t in program.constants.items() if v not in made)
     return Captured(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
         tuple(end in reached for end in ends),
         free,
-        kinds_of(program.constants.values()),
-        frozenset(filter(record.is_own, program.constants)),
+        kept,
+        kinds_of(kept),
+        made,
         record.by_series,
     )
 

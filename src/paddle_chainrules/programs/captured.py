@@ -29,8 +29,10 @@ class Captured(NamedTuple):
     """
     free: list[Tensor]
     """Tensors that required gradients before and are not arguments."""
+    kept: tuple[Tensor, ...]
+    """Constants of the program that the function has not made."""
     kinds: tuple[Any, ...]
-    """The kind of each constant of the program, by :func:`kinds_of`."""
+    """Their kinds when they were captured, by :func:`kinds_of`."""
     made: frozenset[Value] = frozenset()
     """Constants that the function makes from nothing that may change."""
     by_series: bool = False
@@ -38,8 +40,7 @@ class Captured(NamedTuple):
 
     def is_stale(self) -> bool:
         """Tell whether constants differ from those that were captured."""
-        kinds = self.kinds
-        return bool(kinds) and kinds != kinds_of(self.program.constants.values())
+        return bool(self.kept) and self.kinds != kinds_of(self.kept)
 
     def is_like(self, other: Captured) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
@@ -49,9 +50,7 @@ class Captured(NamedTuple):
 
     def expanding(self) -> Captured:
         """Return the same, with one number for each constant that is only a number."""
-        program = expanding(self.program, self.made)
-        kinds = kinds_of(program.constants.values())
-        return self._replace(program=program, kinds=kinds)
+        return self._replace(program=expanding(self.program, self.made))
 
     def at_once(self, most: int, size: int) -> int:
         """Return how many of ``most`` samples it may serve, captured for ``size``.

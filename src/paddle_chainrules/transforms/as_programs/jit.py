@@ -8,7 +8,7 @@ import math
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar, overload
@@ -35,6 +35,7 @@ from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .recompiling import STATIC, Piles, kinds_of
 from .seen import JITTED, most_samples
+from .unpacking import key_orders, unpacking
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -229,22 +230,6 @@ def _static(value: Any) -> Any:
     return (type(value), value) if may_change(value) else exactly(value)
 
 
-def _orders(tree: Any) -> Any:
-    """Return the orders of all dicts' keys, which its structure does not tell."""
-    kind = type(tree)
-    if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
-        keys = [key if type(key) is str else exactly(key) for key in tree]
-        return tuple(keys), _orders_of(tree.values())
-    if isinstance(tree, tuple | list):
-        found = _orders_of(tree)
-        return found if any(found) else ()
-    return ()
-
-
-def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple([() if isinstance(x, Tensor) else _orders(x) for x in parts])
-
-
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:
     """Return each leaf's place among the distinct leaves; None if none repeats."""
     tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
@@ -398,9 +383,7 @@ class Jitted:
         try:
             state = self._state
             if self._last is not None and state is not None:
-                again = self._last.result(
-                    (args, kwargs), _orders, lambda: state.number(self._fn)
-                )
+                again = self._last.result((args, kwargs), state, self._fn)
                 if again is not None:
                     return again[0]
             found, structure = self._served(call, args, kwargs)
@@ -481,12 +464,12 @@ class Jitted:
         kwargs: dict[str, Any],
     ) -> None:
         """Look if the program that has served can serve like calls at less cost."""
-        given, spec = flatten_tree((args, kwargs))
+        given = flatten_tree((args, kwargs))[0]
         if self._last is None or self._state is None or _places(given) is not None:
             return
         if [*map(id, given)] == [*map(id, leaves)]:
             state = self._state.number(self._fn)
-            like = Like(spec, _orders((args, kwargs)), state, modes())
+            like = Like(unpacking((args, kwargs)), state, modes())
             self._last.search(programs, leaves, like)
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
@@ -527,7 +510,7 @@ class Jitted:
             kwargs = {n: v for n, v in kwargs.items() if n not in by_name}
         leaves, spec = flatten_tree((args, kwargs))
         places = _places(leaves)
-        orders = _orders((args, kwargs))
+        orders = key_orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
         state = self._state.number(self._fn) if self._state is not None else 0

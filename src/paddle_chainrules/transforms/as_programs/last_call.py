@@ -6,17 +6,18 @@ compared here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-import optree
 import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import casts_automatically
-from ..containers.tree import flatten_tree
+from .outer_state import OuterState
 from .program_cache import OfValue, ProgramCache
 from .program_nodes import found_value
+from .unpacking import Unpack
 
 EVERY = 16
 """Calls from one search for such a program to the next."""
@@ -31,14 +32,12 @@ class Like(NamedTuple):
     """All of a call that its tensors do not tell.
 
     Attributes:
-        spec: the nesting of its arguments.
-        orders: the orders of dicts' keys.
+        unpack: gives the leaves of arguments that are nested like its own.
         state: the number of the function's outer state.
         modes: whether gradients are on, whether dtypes are cast, the default dtype.
     """
 
-    spec: optree.PyTreeSpec
-    orders: Any
+    unpack: Unpack
     state: int
     modes: tuple[Any, ...]
 
@@ -68,26 +67,26 @@ class LastCall:
         if captured.program.entered is not None and True not in captured.requires:
             self._like, self._found, self._misses = like, found, 0
 
-    def result(self, args: Any, orders: Any, number: Any) -> tuple[Any, ...] | None:
+    def result(
+        self, args: Any, state: OuterState, fn: Callable[..., Any]
+    ) -> tuple[Any, ...] | None:
         """Return a call's result, alone in a tuple; None if it does not serve.
 
         Args:
             args: the call's arguments, ``(args, kwargs)``.
-            orders: gives the orders of their dicts' keys.
-            number: gives the number of the function's state.
+            state: the state of the function ``fn``.
         """
         found, like = self._found, self._like
         if found is None or like is None:
             return None
-        leaves, spec = flatten_tree(args)
+        leaves = like.unpack(args)
         made = None
         if (
-            spec == like.spec
+            leaves is not None
             and modes() == like.modes
-            and number() == like.state
+            and state.number(fn) == like.state
             and are_off_the_graph(leaves, like.modes[0])
             and len({*map(id, leaves)}) == len(leaves)
-            and orders(args) == like.orders
             and not found.is_stale()
         ):
             enter = found.captured.program.entered
@@ -107,8 +106,15 @@ def modes() -> tuple[Any, ...]:
     return graph, casts_automatically(), paddle.get_default_dtype()
 
 
-def are_off_the_graph(leaves: Sequence[Any], graph: bool) -> bool:
-    """Tell whether leaves are tensors, and if gradients are on, need none."""
-    if graph:
-        return all(getattr(leaf, "stop_gradient", False) for leaf in leaves)
-    return all(isinstance(leaf, Tensor) for leaf in leaves)
+def are_off_the_graph(leaves: Iterable[Any], graph: bool) -> bool:
+    """Tell whether leaves need no gradients, or gradients are off.
+
+    Leaves that are no tensors are for whoever enters a program to find.
+    """
+    try:
+        return not graph or all(map(_needs_none, leaves))
+    except AttributeError:
+        return False
+
+
+_needs_none = attrgetter("stop_gradient")

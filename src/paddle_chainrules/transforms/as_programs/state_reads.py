@@ -260,9 +260,11 @@ class _Reader:
             held.clear()
             held.extend(items)
 
-        changes = not isinstance(held, tuple)
         key = tuple(map(_key_of, items))
-        self._add(label, key, is_same, None, None, undo if changes else None)
+        if isinstance(held, tuple):
+            self._add(label, key, is_told_elsewhere)
+        else:
+            self._add(label, key, is_same, None, None, undo)
         for at, item in enumerate(items):
             self.contents(f"{label}[{at}]", item)
 

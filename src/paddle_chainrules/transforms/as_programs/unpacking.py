@@ -1,0 +1,109 @@
+"""Functions that take one nesting apart, at a fraction of a general one's cost.
+
+The text of such a function is written for the nesting: it looks at types, lengths and
+keys, and names each leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from paddle import Tensor
+
+from ..containers.tree import Tree, flatten_tree
+from .keys import exactly
+
+Unpack = Callable[[Tree], "tuple[Any, ...] | None"]
+
+
+def unpacking(tree: Tree) -> Unpack:
+    """Return a function that gives the leaves of trees that are nested like this one.
+
+    They come in the order of :func:`flatten_tree`. It returns None for other trees, and
+    where a dict has its keys in another order. What is no dict with names, list or
+    tuple is taken apart by :func:`flatten_tree`.
+    """
+    text = _Text()
+    leaves = text.leaves_of(tree, "tree")
+    lines = "".join(f"    {line}\n" for line in text.lines)
+    given = "".join(f"{leaf}, " for leaf in leaves)
+    source = f"def unpack(tree):\n{lines}    return ({given})\n"
+    names = text.names
+    exec(compile(source, "<a nesting>", "exec"), names)
+    found: Unpack = names["unpack"]
+    return found
+
+
+class _Text:
+    """The lines of such a function, and the objects that they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+        self._numbers = count()
+
+    def _new(self) -> str:
+        return f"v{next(self._numbers)}"
+
+    def _named(self, value: Any) -> str:
+        name = self._new()
+        self.names[name] = value
+        return name
+
+    def _unless(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: return None")
+
+    def leaves_of(self, part: Tree, name: str) -> list[str]:
+        """Write lines that take a part with this name apart; return its leaves."""
+        if isinstance(part, Tensor):
+            return [name]
+        kind = type(part)
+        if kind is dict and all(type(key) is str for key in part):
+            return self._of_dict(part, name)
+        if kind in (tuple, list):
+            self._unless(f"type({name}) is not {kind.__name__}")
+            self._unless(f"len({name}) != {len(part)}")
+            names = self._each(name, len(part))
+            found = map(self.leaves_of, part, names)
+            return [leaf for leaves in found for leaf in leaves]
+        return self._of_other(part, name)
+
+    def _each(self, name: str, number: int) -> list[str]:
+        names = [self._new() for _ in range(number)]
+        if names:
+            self.lines.append(f"{''.join(f'{each}, ' for each in names)}= {name}")
+        return names
+
+    def _of_dict(self, part: dict[str, Any], name: str) -> list[str]:
+        keys = self._named((*part,))
+        self._unless(f"type({name}) is not dict or (*{name},) != {keys}")
+        names = dict(zip(part, self._each(f"{name}.values()", len(part)), strict=True))
+        found = (self.leaves_of(part[key], names[key]) for key in sorted(part))
+        return [leaf for leaves in found for leaf in leaves]
+
+    def _of_other(self, part: Tree, name: str) -> list[str]:
+        leaves, spec = flatten_tree(part)
+        found, nesting, flatten = self._new(), self._new(), self._named(flatten_tree)
+        same = f"{nesting} == {self._named(spec)}"
+        orders, its = self._named(key_orders), self._named(key_orders(part))
+        self.lines.append(f"{found}, {nesting} = {flatten}({name})")
+        self._unless(f"not ({same} and {orders}({name}) == {its})")
+        return self._each(found, len(leaves))
+
+
+def key_orders(tree: Tree) -> Any:
+    """Return the orders of all dicts' keys, which the structure does not tell."""
+    kind = type(tree)
+    if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
+        keys = [key if type(key) is str else exactly(key) for key in tree]
+        return tuple(keys), _orders_of(tree.values())
+    if isinstance(tree, tuple | list):
+        found = _orders_of(tree)
+        return found if any(found) else ()
+    return ()
+
+
+def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([() if isinstance(x, Tensor) else key_orders(x) for x in parts])

@@ -1,0 +1,57 @@
+"""Functions that take one nesting apart give what a general one gives, or None."""
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+from paddle import Tensor
+
+from conftest import randn
+from paddle_chainrules.transforms.as_programs.unpacking import unpacking
+from paddle_chainrules.transforms.containers.tree import flatten_tree
+
+Pair = namedtuple("Pair", "first second")
+A, B, C = randn([2]), randn([3], seed=1), randn([4], seed=2)
+
+TREES = {
+    "a tensor": lambda a, b: a,
+    "two": lambda a, b: (a, b),
+    "a list": lambda a, b: [a, b],
+    "a tuple in a tuple": lambda a, b: ((a,), b),
+    "a list in a tuple": lambda a, b: ([a], b),
+    "none": lambda a, b: (),
+    "a dict": lambda a, b: {"a": a, "b": b},
+    "in another order": lambda a, b: {"b": b, "a": a},
+    "other keys": lambda a, b: {"a": a, "c": b},
+    "more keys": lambda a, b: {"a": a, "b": b, "c": C},
+    "numbers as keys": lambda a, b: {2: a, 1: b},
+    "these in another order": lambda a, b: {1: b, 2: a},
+    "a flag as a key": lambda a, b: {2: a, True: b},
+    "an ordered dict": lambda a, b: OrderedDict(b=b, a=a),
+    "ordered otherwise": lambda a, b: OrderedDict(a=a, b=b),
+    "a named tuple": lambda a, b: Pair(a, b),
+    "dicts in one": lambda a, b: Pair({"b": b, "a": a}, [C]),
+    "ordered otherwise in one": lambda a, b: Pair({"a": a, "b": b}, [C]),
+    "deep": lambda a, b: ({"z": [a, {"y": (b,)}], "c": {}}, {"k": C}),
+    "deep, of a list": lambda a, b: ({"z": [a, {"y": [b]}], "c": {}}, {"k": C}),
+    "a number": lambda a, b: (a, 1.5),
+    "another number": lambda a, b: (a, 2.5),
+    "nothing": lambda a, b: (a, None),
+}
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_of_all_nestings_it_takes_its_own_apart(kind):
+    unpack = unpacking(TREES[kind](A, B))
+    for other, tree in TREES.items():
+        for given in (tree(A, B), tree(B, A)):
+            found, want = unpack(given), flatten_tree(given)[0]
+            if other == kind:
+                assert [*map(id, found)] == [*map(id, want)]
+            elif found is not None and all(isinstance(x, Tensor) for x in found):
+                assert {kind, other} <= {"two", "a number", "another number", "nothing"}
+                assert [*map(id, found)] == [*map(id, want)]
+
+
+def test_what_is_no_tensor_is_a_leaf_wherever_a_leaf_was():
+    assert unpacking((A, B))((A, "text")) == (A, "text")
+    assert unpacking(A)(None) == (None,)
