@@ -5,7 +5,7 @@ import paddle
 import pytest
 
 from conftest import loops_on, products_on, programs_on, randn
-from paddle_chainrules import FCNet, jit, value_and_grad
+from paddle_chainrules import FCNet, jit, optimizers, value_and_grad
 from paddle_chainrules.transforms.as_programs.last_call import LastCall
 
 pytestmark = [loops_on, programs_on]
@@ -243,3 +243,49 @@ def test_it_stops_looking_where_there_is_nothing():
     assert searches == 10
     last._searches = 32
     assert not any(last.is_worth_a_search() for _ in range(160))
+
+
+def test_steps_with_optimizer_states_are_served():
+    net = FCNet((3, 7, 2), "tanh")
+    adam = optimizers.adam(1e-2)
+    x, y = randn([5, 3]), randn([5, 2], seed=1)
+
+    def step(params, state, x, y):
+        loss, grads = value_and_grad(lambda p: ((net(p, x) - y) ** 2).mean())(params)
+        updates, state = adam.update(grads, state, params)
+        return optimizers.apply_updates(params, updates), state, loss
+
+    params = net.init(0)
+    compiled = settled(step, params, adam.init(params), x, y)
+    ours = theirs = (params, adam.init(params))
+    for _ in range(5):
+        *ours, loss = compiled(*ours, x, y)
+        *theirs, want = step(*theirs, x, y)
+        assert compiled._last._misses == 0
+        np.testing.assert_allclose(loss, want, rtol=1e-5)
+        for name in params:
+            np.testing.assert_allclose(ours[0][name], theirs[0][name], rtol=1e-4)
+            np.testing.assert_allclose(
+                ours[1].second[name], theirs[1].second[name], rtol=1e-4
+            )
+        assert ours[1].largest == theirs[1].largest
+        assert type(ours[1]) is type(theirs[1])
+
+
+def test_numbers_flags_and_words_beside_tensors_count():
+    def powers(x, y, *, power, negative, kind):
+        found = paddle.tanh(x) ** power * y.sum()
+        found = paddle.exp(found) if kind == "exp" else found
+        return -found if negative else found
+
+    x, y = randn([5, 3]), randn([4])
+    given = {"power": 2, "negative": False, "kind": "exp"}
+    compiled = jit(powers)
+    for _ in range(80):
+        compiled(x, y, **given)
+    assert compiled._last._found is not None
+    for name, value in (("power", 3), ("power", 2.0), ("negative", True), ("kind", "")):
+        for now in (given | {name: value}, given):
+            for _ in range(2):
+                found, want = compiled(x, y, **now), powers(x, y, **now)
+                np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-6)

@@ -132,8 +132,8 @@ class Net(abc.ABC):
 
     def _last_forward(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, ...] | None:
-        """Return the output by the last call's program, alone in a tuple, or None."""
+    ) -> Sequence[Any] | None:
+        """Return the output by the last call's program, in a sequence, or None."""
         if kwargs or self._programs is None:
             return None
         return self._programs.cache.last_forward(params, args)

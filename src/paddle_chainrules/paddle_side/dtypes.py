@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 from paddle import Tensor
+from paddle.base.framework import global_var
 
 DTYPES = {
     "float16": paddle.float16,
@@ -108,10 +109,9 @@ def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
 def casts_automatically() -> bool:
     """Tell whether ``paddle.amp.auto_cast`` is on, faster than Paddle does."""
     try:
-        level = paddle.base.framework._dygraph_tracer()._amp_level.value
+        return global_var._dygraph_tracer_._amp_level.value != 0  # type: ignore
     except AttributeError:
         return bool(paddle.is_autocast_enabled())
-    return bool(level != 0)
 
 
 def is_dtype_name(name: Any) -> bool:

@@ -14,6 +14,7 @@ from paddle import Tensor
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
+from ...programs.captured import PLACE
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.keys import key_of
 from ...transforms.as_programs.last_call import are_off_the_graph, modes
@@ -102,10 +103,8 @@ class DispatchCache:
         self._last_way = Last(known, key[:STATES], key[-1], len(leaves))
         return known.pullback(leaves)
 
-    def last_forward(
-        self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, ...] | None:
-        """Do as :meth:`forward`, by the last call's program alone.
+    def last_forward(self, params: Any, args: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the output by the last call's program alone, in a sequence, or None.
 
         The arguments need no check, since the program looks at them.
         """
@@ -226,6 +225,8 @@ class CachedValue:
 
     def __init__(self, found: OfValue) -> None:
         self._found, self._structure = found, found.structure
+        one = found.structure.buffers is None and found.structure.output is ONE_LEAF
+        self._gives_one = one and found.captured.outputs == [PLACE]
 
     def value(
         self, leaves: list[Tensor], trusts: bool = False
@@ -244,15 +245,15 @@ class CachedValue:
             return None
         return (self._structure.nested(found.captured.filled(made)),)
 
-    def entered(self, leaves: list[Any]) -> tuple[Any, ...] | None:
-        """Return the output, alone in a tuple; None if leaves are not as they were."""
+    def entered(self, leaves: list[Any]) -> Sequence[Any] | None:
+        """Return the output, alone in a sequence; None if leaves are not as they were."""
         captured = self._found.captured
         enter = captured.program.entered
         if enter is None or self._found.is_stale():
             return None
         made = enter(*leaves)
-        if made is None:
-            return None
+        if made is None or self._gives_one:
+            return made  # a list of the one output
         return (self._structure.nested(captured.filled(made)),)
 
 

@@ -464,10 +464,11 @@ class Jitted:
         kwargs: dict[str, Any],
     ) -> None:
         """Look if the program that has served can serve like calls at less cost."""
-        given = flatten_tree((args, kwargs))[0]
+        given = [x for x in flatten_tree((args, kwargs))[0] if isinstance(x, Tensor)]
         if self._last is None or self._state is None or _places(given) is not None:
             return
-        if [*map(id, given)] == [*map(id, leaves)]:
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if [*map(id, given)] == [*map(id, tensors)]:
             state = self._state.number(self._fn)
             like = Like(unpacking((args, kwargs)), state, modes())
             self._last.search(programs, leaves, like)

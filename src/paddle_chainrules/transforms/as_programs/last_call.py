@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import paddle
-from paddle import Tensor
+from paddle import Tensor, get_default_dtype, is_grad_enabled
 
 from ...paddle_side.dtypes import casts_automatically
 from .outer_state import OuterState
@@ -32,7 +31,7 @@ class Like(NamedTuple):
     """All of a call that its tensors do not tell.
 
     Attributes:
-        unpack: gives the leaves of arguments that are nested like its own.
+        unpack: gives the tensors of arguments that are nested like its own.
         state: the number of the function's outer state.
         modes: whether gradients are on, whether dtypes are cast, the default dtype.
     """
@@ -60,7 +59,7 @@ class LastCall:
     def search(self, programs: ProgramCache, leaves: Sequence[Any], like: Like) -> None:
         """Keep the program of a call, if it is one that looks at its tensors."""
         self._searches += 1
-        if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
+        if not any(isinstance(leaf, Tensor) for leaf in leaves):
             return
         found, _ = found_value(programs, leaves)
         captured = found.captured
@@ -102,8 +101,7 @@ class LastCall:
 
 def modes() -> tuple[Any, ...]:
     """Return what else decides which program serves: see :func:`.keys.key_of`."""
-    graph = paddle.is_grad_enabled()
-    return graph, casts_automatically(), paddle.get_default_dtype()
+    return is_grad_enabled(), casts_automatically(), get_default_dtype()
 
 
 def are_off_the_graph(leaves: Iterable[Any], graph: bool) -> bool:

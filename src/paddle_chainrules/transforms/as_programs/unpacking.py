@@ -19,11 +19,12 @@ Unpack = Callable[[Tree], "tuple[Any, ...] | None"]
 
 
 def unpacking(tree: Tree) -> Unpack:
-    """Return a function that gives the leaves of trees that are nested like this one.
+    """Return a function that gives the tensors of trees that are nested like this one.
 
-    They come in the order of :func:`flatten_tree`. It returns None for other trees, and
-    where a dict has its keys in another order. What is no dict with names, list or
-    tuple is taken apart by :func:`flatten_tree`.
+    They come in the order of :func:`flatten_tree`. It returns None for other trees,
+    where a dict has its keys in another order, and where a leaf that is no tensor has
+    another value. What is no dict with names, list or tuple is taken apart by
+    :func:`flatten_tree`. Leaves in the places of tensors are not looked at.
     """
     text = _Text()
     leaves = text.leaves_of(tree, "tree")
@@ -56,18 +57,19 @@ class _Text:
         self.lines.append(f"if {condition}: return None")
 
     def leaves_of(self, part: Tree, name: str) -> list[str]:
-        """Write lines that take a part with this name apart; return its leaves."""
+        """Write lines that take a part with this name apart; return its tensors."""
+        kind = type(part)
         if isinstance(part, Tensor):
             return [name]
-        kind = type(part)
+        if part is None:
+            self._unless(f"{name} is not None")
+            return []
         if kind is dict and all(type(key) is str for key in part):
             return self._of_dict(part, name)
         if kind in (tuple, list):
             self._unless(f"type({name}) is not {kind.__name__}")
             self._unless(f"len({name}) != {len(part)}")
-            names = self._each(name, len(part))
-            found = map(self.leaves_of, part, names)
-            return [leaf for leaves in found for leaf in leaves]
+            return self._all(part, self._each(name, len(part)))
         return self._of_other(part, name)
 
     def _each(self, name: str, number: int) -> list[str]:
@@ -77,20 +79,28 @@ class _Text:
         return names
 
     def _of_dict(self, part: dict[str, Any], name: str) -> list[str]:
-        keys = self._named((*part,))
-        self._unless(f"type({name}) is not dict or (*{name},) != {keys}")
+        order = self._named((*part,))
+        self._unless(f"type({name}) is not dict or (*{name},) != {order}")
         names = dict(zip(part, self._each(f"{name}.values()", len(part)), strict=True))
-        found = (self.leaves_of(part[key], names[key]) for key in sorted(part))
-        return [leaf for leaves in found for leaf in leaves]
+        keys = sorted(part)
+        return self._all([part[k] for k in keys], [names[k] for k in keys])
 
     def _of_other(self, part: Tree, name: str) -> list[str]:
         leaves, spec = flatten_tree(part)
+        if spec.is_leaf():
+            key = self._named(exactly)
+            self._unless(f"{key}({name}) != {self._named(exactly(part))}")
+            return []
         found, nesting, flatten = self._new(), self._new(), self._named(flatten_tree)
         same = f"{nesting} == {self._named(spec)}"
         orders, its = self._named(key_orders), self._named(key_orders(part))
         self.lines.append(f"{found}, {nesting} = {flatten}({name})")
         self._unless(f"not ({same} and {orders}({name}) == {its})")
-        return self._each(found, len(leaves))
+        return self._all(leaves, self._each(found, len(leaves)))
+
+    def _all(self, parts: Iterable[Tree], names: Iterable[str]) -> list[str]:
+        found = map(self.leaves_of, parts, names)
+        return [leaf for leaves in found for leaf in leaves]
 
 
 def key_orders(tree: Tree) -> Any:
