@@ -66,7 +66,8 @@ def test_leaves_that_are_no_tensors_have_their_values(value):
         is_same = (type(other), repr(other)) == (type(value), repr(value))
         assert (found is not None) == is_same
         if is_same:
-            assert found[0] is B and found[1] is A
+            assert found[0] is B
+            assert found[1] is A
 
 
 def test_what_is_no_tensor_passes_in_the_place_of_one():

@@ -246,7 +246,7 @@ class CachedValue:
         return (self._structure.nested(found.captured.filled(made)),)
 
     def entered(self, leaves: list[Any]) -> Sequence[Any] | None:
-        """Return the output, alone in a sequence; None if leaves are not as they were."""
+        """Return the output in a sequence; None if leaves are not as they were."""
         captured = self._found.captured
         enter = captured.program.entered
         if enter is None or self._found.is_stale():
