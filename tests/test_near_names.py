@@ -29,6 +29,8 @@ NET = FCNet((3, 5, 2), "tanh")
 PARAMS = NET.init(0)
 LAYERS = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
 LAYER, ITS, _ = stateless(LAYERS)
+NORMED, ITS_PARAMS, BUFFERS = stateless(nn.Sequential(nn.BatchNorm1D(3)))
+BY_NAME = r"the buffers \['0._mean', '0._variance'\] .* net\(params, x, buffers=buff"
 
 
 def cubes(x):
@@ -86,6 +88,13 @@ SAID = {
     "numpy": (
         lambda: LAYER(ITS, np.ones((5, 3))),
         "a ndarray, it needs a tensor.*makes one",
+    ),
+    "buffers second": (lambda: NORMED(ITS_PARAMS, BUFFERS, X), BY_NAME),
+    "buffers last": (lambda: NORMED(ITS_PARAMS, X, {**NORMED.buffers}), BY_NAME),
+    "buffers in a pair": (lambda: NORMED((ITS_PARAMS, BUFFERS), X), BY_NAME),
+    "buffers among parameters": (
+        lambda: NORMED.pullback({**ITS_PARAMS, **BUFFERS}, X),
+        BY_NAME,
     ),
     "a list": (lambda: LAYER(ITS, [[1.0]]), "got a list, it needs a tensor of shape"),
 }

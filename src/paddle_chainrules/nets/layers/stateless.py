@@ -278,6 +278,7 @@ class StatelessLayer(Net):
             self._warn_of_moving(kwargs)
         if (again := self._last_forward(params, args, kwargs)) is not None:
             return again[0]
+        self._refuse_buffers_among(params, args)
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
@@ -316,6 +317,7 @@ class StatelessLayer(Net):
     def recorded(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
+        self._refuse_buffers_among(params, args)
         constants: dict[str, Any] = {}
         if kwargs:
             constants, kwargs = self.split_keywords(kwargs)
@@ -380,6 +382,24 @@ class StatelessLayer(Net):
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
         own = dict.fromkeys(n for n in self._aliases.values() if n in values)
         return placed({n: values[n] for n in own}, target, names)
+
+    def _refuse_buffers_among(self, params: Any, args: tuple[Any, ...]) -> None:
+        """Refuse buffers that are given as parameters or as an argument.
+
+        Raises:
+            TypeError: they stand there.
+        """
+        names = self._buffers.keys()
+        if not names:
+            return
+        parts = params if isinstance(params, tuple) else (params,)
+        for part in (*parts, *args):
+            if isinstance(part, Mapping) and part.keys() >= names:
+                raise TypeError(
+                    f"the buffers {[*names]} are not among the parameters and "
+                    "positional arguments; give them by name: "
+                    "y, buffers = net(params, x, buffers=buffers)"
+                )
 
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return ParamSpec.of(self._buffers).as_dict(buffers, "buffers")
