@@ -27,7 +27,7 @@ from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
 from .changing_numbers import NUMBERS, ChangingNumbers, Inputs, with_results
-from .keys import exactly, may_change
+from .keys import exactly, key_of, may_change
 from .last_call import LastCall, Like, modes
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
@@ -470,7 +470,8 @@ class Jitted:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if [*map(id, given)] == [*map(id, tensors)]:
             state = self._state.number(self._fn)
-            like = Like(unpacking((args, kwargs)), state, modes())
+            unpack = unpacking((args, kwargs))
+            like = Like(unpack, key_of(given), state, modes())
             self._last.search(programs, leaves, like)
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:

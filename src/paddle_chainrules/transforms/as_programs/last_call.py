@@ -1,6 +1,6 @@
-"""The program of a jitted function's last calls, entered without a look at shapes.
+"""The program of a jitted function's last calls, found without its key.
 
-The program's machine code looks at its tensors itself. Only what it can't see is
+Where it is machine code, that looks at its tensors itself. Only what it can't see is
 compared here.
 """
 
@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 from paddle import Tensor, get_default_dtype, is_grad_enabled
 
 from ...paddle_side.dtypes import casts_automatically
+from ...programs.compiling.program import Program
+from .keys import key_of
 from .outer_state import OuterState
 from .program_cache import OfValue, ProgramCache
 from .program_nodes import found_value
+from .program_recording import run
 from .unpacking import Unpack
 
 EVERY = 16
@@ -32,11 +35,13 @@ class Like(NamedTuple):
 
     Attributes:
         unpack: gives the tensors of arguments that are nested like its own.
+        kinds: the dtypes and shapes of these.
         state: the number of the function's outer state.
         modes: whether gradients are on, whether dtypes are cast, the default dtype.
     """
 
     unpack: Unpack
+    kinds: tuple[Any, ...]
     state: int
     modes: tuple[Any, ...]
 
@@ -57,13 +62,12 @@ class LastCall:
         return self._calls % EVERY == 0
 
     def search(self, programs: ProgramCache, leaves: Sequence[Any], like: Like) -> None:
-        """Keep the program of a call, if it is one that looks at its tensors."""
+        """Keep the program of a call, if its results are off the caller's graph."""
         self._searches += 1
         if not any(isinstance(leaf, Tensor) for leaf in leaves):
             return
         found, _ = found_value(programs, leaves)
-        captured = found.captured
-        if captured.program.entered is not None and True not in captured.requires:
+        if True not in found.captured.requires:
             self._like, self._found, self._misses = like, found, 0
 
     def result(
@@ -88,8 +92,7 @@ class LastCall:
             and len({*map(id, leaves)}) == len(leaves)
             and not found.is_stale()
         ):
-            enter = found.captured.program.entered
-            made = enter(*leaves) if enter is not None else None
+            made = _made(found.captured.program, leaves, like.kinds)
         if made is None:
             self._misses += 1
             if self._misses >= MOST_MISSES or found.is_stale():
@@ -97,6 +100,15 @@ class LastCall:
             return None
         self._misses = 0
         return (found.structure.unflatten(found.captured.filled(made)),)
+
+
+def _made(
+    program: Program, tensors: Sequence[Any], kinds: tuple[Any, ...]
+) -> list[Tensor] | None:
+    """Return what a program gives; None if tensors are not as they were."""
+    if program.entered is not None:
+        return program.entered(*tensors)
+    return run(program, tensors, trusts=True) if key_of(tensors) == kinds else None
 
 
 def modes() -> tuple[Any, ...]:
