@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 
-from real_nets import ratio, summary, table
+from real_nets import cells, ratio, short, summary
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -16,35 +17,47 @@ Row = dict[str, Any]
 
 HEAD = """# Real nets as programs
 
-This page compares programs with native Paddle on Paddle's own models and layers, on
-PaddleScience's and DeepXDE's architectures, and on nets for equations.
+This page compares programs with native Paddle on real architectures: time, and results
+element by element.
 
 ```sh
 make bench-real-nets   # makes this page
 python -m paddle_chainrules bench model.py:make --input 64x3   # for a layer of yours
 ```
 
-Every net is taken as it is. Paddle runs it (forward, and the gradients with respect to
-all parameters and floating-point inputs), and so does a program
-(`stateless(layer, jit=True)`) with the same seed. Results are compared element by
-element, in evaluation, and in training where that differs.
-
-- **ulp:** the distance, in units of the last place of a tensor's largest entry.
-- **rounding alone:** a gradient that is zero except for rounding, such as that of a
-  bias before a normalization. It may be as far off as Paddle's own gradient moves when
-  every value moves by its last place.
-- **explained:** no program. The net runs as in Paddle, and `explain` says why.
-- **not run by Paddle:** native Paddle fails.
-- **skipped:** a package or a file is missing.
-
-{about}.
+Each net runs unchanged, in Paddle and as `stateless(layer, jit=True)`, with the same
+seed: forward, and all gradients with respect to parameters and floating-point inputs.
 
 {summary}
 
 ![Time of a program by that of native Paddle, for every net](real-nets.png)
 
-{table}
+In the tables, times are minima, and ratios to native Paddle are of minima (and of means).
+First calls are native Paddle's and the program's. **ulp** is the distance from Paddle
+in units of the last place of a tensor's largest entry. **Noise** counts gradients that
+are zero except for rounding, such as that of a bias before a normalization. They do not
+count in ulp.
+
+Measured: {about}.
+
+{tables}
+
+## Nets that do not run as programs
+
+`explained` nets run as in Paddle, and `explain` gives the reason.
+
+{others}
 """
+
+FAMILIES = {
+    "vision": "Models of paddle.vision",
+    "nn": "Layers of paddle.nn",
+    "small": "Small nets",
+    "ppsci": "PaddleScience",
+    "deepxde": "DeepXDE",
+}
+HEADINGS = ["native, ms", "ratio", "first calls, ms", "forward, ulp", "gradients, ulp"]
+FAILS = "not run by Paddle"
 
 COLORS = {
     "vision": "tab:blue",
@@ -56,13 +69,47 @@ COLORS = {
 
 
 def page(results: dict[str, Any]) -> str:
-    """``docs/real-nets.md``."""
+    """Return ``docs/real-nets.md``."""
     machine, rows = results["machine"], results["rows"]
+    others = [row for row in rows if row["status"] != "captured"]
     return HEAD.format(
         about=", ".join(f"{k} {v}" for k, v in machine.items() if v is not None),
-        table=table(rows),
+        tables="\n\n".join(tables(rows)),
         summary=summary(rows),
+        others=table_of_others(others),
     )
+
+
+def split_name(row: Row) -> tuple[str, str]:
+    """Split a net's name into its family and the rest."""
+    family, _, name = row["net"].partition(": ")
+    return family, name
+
+
+def tables(rows: list[Row]) -> Iterator[str]:
+    """Write a heading and a table for the programs of each family."""
+    head = ["net", "mode", *HEADINGS, "noise"]
+    for family, title in FAMILIES.items():
+        lines = [f"## {title}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+        for row in rows:
+            of, name = split_name(row)
+            if row["status"] == "captured" and of == family:
+                noise = str(len(row.get("rounding") or []) or "")
+                said = [name, row["mode"], *cells(row), noise]
+                lines.append(f"| {' | '.join(said)} |")
+        yield "\n".join(lines)
+
+
+def table_of_others(rows: list[Row]) -> str:
+    """Write a table of the nets that are not programs, with the reasons."""
+    head = ["net", "mode", "result", "native, ms", "ratio", "reason"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in rows:
+        status = "Paddle fails" if row["status"] == FAILS else row["status"]
+        why = short(row["why"]).replace("|", "\\|")
+        said = [row["net"], row["mode"], status, *cells(row)[:2], why]
+        lines.append(f"| {' | '.join(said)} |")
+    return "\n".join(lines)
 
 
 def picture(rows: list[Row], path: Path) -> None:
