@@ -32,9 +32,9 @@ seed: forward, and all gradients with respect to parameters and floating-point i
 
 ![Time of a program by that of native Paddle, for every net](real-nets.png)
 
-In the tables, times are minima, and ratios to native Paddle are of minima (and of means).
-First calls are native Paddle's and the program's. **ulp** is the distance from Paddle
-in units of the last place of a tensor's largest entry. **Noise** counts gradients that
+In the tables, times are minima, and ratios to native Paddle are of minima (and of
+means). First calls are those of native Paddle and of the program. **ulp** is the
+distance from Paddle in units of the last place of a tensor's largest entry. **Noise** counts gradients that
 are zero except for rounding, such as that of a bias before a normalization. They do not
 count in ulp.
 
