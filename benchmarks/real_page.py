@@ -34,9 +34,9 @@ seed: forward, and all gradients with respect to parameters and floating-point i
 
 In the tables, times are minima, and ratios to native Paddle are of minima (and of
 means). First calls are those of native Paddle and of the program. **ulp** is the
-distance from Paddle in units of the last place of a tensor's largest entry. **Noise** counts gradients that
-are zero except for rounding, such as that of a bias before a normalization. They do not
-count in ulp.
+distance from Paddle in units of the last place of a tensor's largest entry. **Noise**
+counts gradients that are zero except for rounding, such as that of a bias before a
+normalization. They do not count in ulp.
 
 Measured: {about}.
 

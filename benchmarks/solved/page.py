@@ -271,8 +271,8 @@ def goals(runs: list[Run]) -> str:
         f"`scan` is at least 5 times sooner than PaddleScience and DeepXDE on {soon} "
         f"of the {len(compared)} problems that both train, and takes at least 5 times "
         f"as many steps a second on {fast}. After a minute, our least error is at "
-        f"least 100 times smaller on {minute} of the {len(both)} problems that at least "
-        f"one of them trains, and in the most time that they had on {most}"
+        f"least 100 times smaller on {minute} of the {len(both)} problems that at "
+        f"least one of them trains, and in the most time that they had on {most}"
     )
 
 
