@@ -109,7 +109,7 @@ def peers(torch: Any) -> dict[str, Callable[[], Any]]:
 
 def table(rows: dict[str, Any]) -> str:
     lines = [
-        "| without jit | in jit, us | after some calls | as ever | PyTorch "
+        "| without jit | in jit, us | after some calls | no program | PyTorch "
         "| first call in jit, ms |",
         "|---|---|---|---|---|---|",
     ]
