@@ -101,14 +101,17 @@ def tables(rows: list[Row]) -> Iterator[str]:
 
 
 def table_of_others(rows: list[Row]) -> str:
-    """Write a table of the nets that are not programs, with the reasons."""
-    head = ["net", "mode", "result", "native, ms", "ratio", "reason"]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    """Write a table of the nets that are not programs, one row for each reason."""
+    groups: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         status = "Paddle fails" if row["status"] == FAILS else row["status"]
         why = short(row["why"]).replace("|", "\\|")
-        said = [row["net"], row["mode"], status, *cells(row)[:2], why]
-        lines.append(f"| {' | '.join(said)} |")
+        key = row["mode"], status, *cells(row)[:2], why
+        groups.setdefault(key, []).append(row["net"])
+    head = ["nets", "mode", "result", "native, ms", "ratio", "reason"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for key, nets in groups.items():
+        lines.append(f"| {' | '.join(['; '.join(nets), *key])} |")
     return "\n".join(lines)
 
 

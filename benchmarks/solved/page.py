@@ -155,7 +155,7 @@ def table(sides: dict[str, list[Run]]) -> str:
     limit = max(run["limit"] for runs in sides.values() for run in runs)
     times = [time for time in TIMES if time <= limit] or [limit]
     head = ["seconds to", *(f"{mark:.0e}" for mark in MARKS)]
-    head += [f"after {time:.0f} s" for time in times] + ["steps a second"]
+    head += [f"error, {time:.0f} s" for time in times] + ["steps/s"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for side, runs in sides.items():
         cells = [f"**{side}**" if side in OURS else side]
