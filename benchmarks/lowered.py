@@ -48,7 +48,8 @@ def measured() -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Ratios of the minima, and of the means, to nets by hand."""
-    lines = ["| net | | by hand, us | lowered | wrapped |", "|---|---|---|---|---|"]
+    head = ["net", "points", "call", "by hand, us", "lowered", "wrapped"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         by_hand = row["us"]["by hand"]
         cells = [
@@ -60,7 +61,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             )
             for side in SIDES[:2]
         ]
-        about = f"{row['net']} | {row['task']} | {by_hand['min']:.0f}"
+        net, points = row["net"].removesuffix(" points").split(", ")
+        about = f"{net} | {points} | {row['task']} | {by_hand['min']:.0f}"
         lines.append(f"| {about} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

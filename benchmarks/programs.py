@@ -224,13 +224,17 @@ def ratio(found: dict[str, Any], side: str) -> str:
     return f"**{low:.2f}** ({mean:.2f})"
 
 
-def table(rows: dict[str, Any], sides: tuple[str, ...], last: str) -> str:
-    head = ["", "native, us", *sides, "ulp apart", "memory / native"]
+def table(
+    rows: dict[str, Any], labels: list[str], sides: tuple[str, ...], last: str
+) -> str:
+    """Write a row for each label, whose parts at commas fill the first columns."""
+    head = [*labels, "native, us", *sides, "ulp apart", "memory / native"]
     first = any("first" in found for found in rows.values())
     head += ["first two calls, ms"] if first else []
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for label, found in rows.items():
-        cells = [label, f"{found['times']['native']['min']:.0f}"]
+        cells = label.rsplit(", ", len(labels) - 1)
+        cells += [f"{found['times']['native']['min']:.0f}"]
         cells += [ratio(found, side) for side in sides]
         memory = found["bytes"]
         cells += [f"{found['ulp'][last]:.0f}", f"{memory[last] / memory['native']:.2f}"]
@@ -240,14 +244,16 @@ def table(rows: dict[str, Any], sides: tuple[str, ...], last: str) -> str:
 
 
 def table_of_nets(rows: dict[str, Any]) -> str:
-    return table(rows, SIDES, "program")
+    return table(rows, ["net", "batch"], SIDES, "program")
 
 
 def short_table(results: dict[str, Any]) -> str:
     """Nets of 64 samples and equations, with what is compiled alone."""
     sides = ("program", "PyTorch", "JAX jit")
-    lines = [f"| | native, us | {' | '.join(sides)} |", "|" + "---|" * (len(sides) + 2)]
-    rows = {k: v for k, v in results["nets"].items() if k.endswith(", 64")}
+    head = ["net or equation", "native, us", *sides]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    nets = results["nets"].items()
+    rows = {k.removesuffix(", 64"): v for k, v in nets if k.endswith(", 64")}
     for label, found in (rows | results["equations"]).items():
         ours = "program" if "program" in found["times"] else "jit(eager step)"
         native = f"{found['times']['native']['min']:.0f}"
@@ -258,7 +264,9 @@ def short_table(results: dict[str, Any]) -> str:
 
 def table_of_equations(steps: dict[str, Any]) -> str:
     both = "jit(value_and_grad(loss))", "jit(eager step)"
-    return table(steps, (*both, "PyTorch", "JAX jit"), both[1])
+    labels = ["net", "points", "dtype"]
+    steps = {name.replace(" points", ""): found for name, found in steps.items()}
+    return table(steps, labels, (*both, "PyTorch", "JAX jit"), both[1])
 
 
 def picture(rows: dict[str, Any]) -> None:

@@ -144,10 +144,13 @@ def compared(kind: str, n: int, width: int) -> dict[str, Any]:
 
 
 def table(rows: dict[str, Any]) -> str:
-    lines = [f"| {' | '.join(['', 'native, us', *SIDES[1:]])} |", "|---" * 5 + "|"]
+    head = ["layer", "width", "samples", "native, us", *SIDES[1:]]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
         us = row["us"]
-        cells = [name, f"{us['native']['min']:.0f}"]
+        kind, width, samples = name.split(", ")
+        cells = [kind, width.split()[1], samples.split()[0]]
+        cells.append(f"{us['native']['min']:.0f}")
         for side in SIDES[1:]:
             if side in us:
                 low, mean = (us[side][k] / us["native"][k] for k in ("min", "mean"))
