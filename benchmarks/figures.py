@@ -45,6 +45,8 @@ BLOCK = re.compile(r"(<!-- figure ([\w.]+) -->)(.*?)(<!-- / -->)", re.DOTALL)
 NUMBERS = {1: "one core", 2: "two cores", 4: "four cores"}
 NAMES = {"paddlepaddle": "paddlepaddle", "torch": "PyTorch", "jax": "JAX"}
 NAMES |= {"deepxde": "DeepXDE", "paddlesci": "PaddleScience", "julia": "Julia"}
+COMPARED = ("torch", "jax", "deepxde", "paddlesci")
+"""Libraries that only some benchmarks compare with."""
 
 Results = dict[str, Any]
 PICTURES = {
@@ -61,11 +63,19 @@ PICTURES = {
 
 
 def about(results: Results) -> str:
-    """When, where and with what."""
+    """Return when, where and with which libraries the results were measured.
+
+    A library that is neither on all sides nor named in the results is left out.
+    """
     machine = results["machine"]
     cores = NUMBERS.get(machine["cores"], f"{machine['cores']} cores")
     cpu = re.sub(r" \d+-Core Processor|\(R\)| CPU| @.*", "", machine["cpu"])
-    versions = [f"{NAMES[k]} {v}" for k, v in machine.items() if k in NAMES and v]
+    rest = json.dumps({k: v for k, v in results.items() if k != "machine"})
+    versions = [
+        f"{NAMES[k]} {v}"
+        for k, v in machine.items()
+        if k in NAMES and v and (k not in COMPARED or NAMES[k] in rest)
+    ]
     versions.insert(0, f"Python {machine['python']}")
     if kernels := machine.get("MKL_DEBUG_CPU_TYPE"):
         cpu += f" with MKL_DEBUG_CPU_TYPE={kernels}"
