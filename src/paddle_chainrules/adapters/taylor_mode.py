@@ -39,7 +39,7 @@ Asked = tuple[Call, list[Entry]]
 
 
 class _Here(threading.local):
-    """Whether a context of this thread is at work."""
+    """Tell whether a context of this thread is at work."""
 
     is_at_work = False
 

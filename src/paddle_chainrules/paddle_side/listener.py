@@ -50,7 +50,7 @@ class Listener(Protocol):
 
 
 class _Local(threading.local):
-    """What a thread listens to; defaults of a class are found faster than missed."""
+    """Hold what a thread listens to; class defaults make a look-up fast."""
 
     listener: Any = None
     plain = False

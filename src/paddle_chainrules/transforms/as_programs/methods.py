@@ -34,7 +34,7 @@ class WeakMethod:
 
 
 class Instances:
-    """What is made once for each instance, and kept as long as it lives."""
+    """Keep what is made once for each instance, as long as it lives."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[int, tuple[Callable[[], Any], Any]] = OrderedDict()

@@ -70,7 +70,7 @@ class Way(NamedTuple):
 
     @property
     def together(self) -> Extent:
-        """How many lines are done together."""
+        """Return how many lines are done together."""
         outer, _, inner = self.lines
         few = not outer.power and outer.factor < MIN_OUTER
         return inner if inner != ONE or few or not self.is_dear else Extent(BLOCK_ROWS)
