@@ -183,7 +183,7 @@ def _header(
 
 
 def _written(file: BinaryIO, data: memoryview) -> bytes:
-    """Write bytes and return the SHA-256 of what was written.
+    """Write bytes and return their SHA-256, as written.
 
     Another thread may change them meanwhile, so each part is copied first.
     """

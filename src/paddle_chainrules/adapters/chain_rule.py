@@ -1,4 +1,4 @@
-"""The chain rule, from what a script computes of a call's results to its arguments.
+"""The chain rule, from values computed of a call's results to its arguments.
 
 ``jacobian(u * v, x)`` goes through Paddle's graph from the product to ``u`` and ``v``.
 From there it needs ``u_x`` and ``v_x``, which are series computed with the call.

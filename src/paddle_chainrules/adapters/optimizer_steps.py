@@ -35,7 +35,7 @@ MAX_PLANS = 64
 
 
 class OptimizerSteps:
-    """A stepper of optimizers that are exactly Paddle's own.
+    """A stepper of Paddle's optimizers, without subclasses.
 
     Args:
         serves: tells whether to take the present call.

@@ -289,7 +289,7 @@ class TaylorMode:
         return parts
 
     def _is_of_a_call(self, y: Tensor) -> bool:
-        """Tell whether it is computed of what a call has given."""
+        """Tell whether it is computed from the results of a call."""
         calls = [*self._origins.calls()]
         programs = bool(calls) and all(call.by_program for call in calls)
         return programs or any(is_behind(call.outputs, y) for call in calls)

@@ -120,7 +120,7 @@ class Handle:
         return Called(self, Nesting(args, kwargs))
 
     def vjp(self, count: int, params: Flags, inputs: bool) -> Handle:
-        """Return a handle of the gradients at so many leaves: :class:`VJP`."""
+        """Return a handle of the gradients at ``count`` leaves: :class:`VJP`."""
         net = VJP(self.net, count, self.nesting, params, inputs)
         return Handle(net, f"vjp of {self.label}")
 

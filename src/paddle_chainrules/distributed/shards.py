@@ -43,7 +43,7 @@ def shard(tree: Any) -> Any:
 
 
 def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
-    """Return part i of so many parts of each array of a tree, all of n samples."""
+    """Return part i of ``parts`` of each array of a tree, all of n samples."""
     rows = slice(n * i // parts, n * (i + 1) // parts)
     return optree.tree_map(lambda leaf: leaf[rows], tree, is_leaf=is_indexed)
 

@@ -67,7 +67,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
     is replaced; a file that is replaced keeps its mode.
 
     Args:
-        path: the file; its suffix says in which format.
+        path: the file; its suffix names the format.
         params: ``{name: tensor}``, as :meth:`Net.unflatten` gives of a theta.
 
     Raises:
@@ -117,7 +117,7 @@ def load_params(
     Nothing in the file is executed: no pickle is read.
 
     Args:
-        path: the file; its suffix says in which format.
+        path: the file; its suffix names the format.
         like: the net that they are for, its spec, or a dict of tensors like them; it
             has to be given.
 

@@ -33,7 +33,7 @@ BYTES = 1 << 22
 
 
 class Lowered(NamedTuple):
-    """A call as functions of Julia's.
+    """A call as Julia functions.
 
     Attributes:
         value: a function of ``(inputs, ps, constants)``, three tuples; gives the
@@ -67,7 +67,7 @@ def lowered(
         row: leaves of the arguments, in the order of Julia's inputs.
 
     Raises:
-        NoRule: an operator has no expression of Julia's.
+        NoRule: an operator has no expression in Julia.
         CaptureError: the call is no program.
     """
     call = _Call(net, params, row, arguments)

@@ -1,4 +1,4 @@
-"""Optimizers as functions, in optax's conventions, with the numbers of Paddle's.
+"""Optimizers as functions, in optax's conventions, with the results of Paddle.
 
 ``state = init(params)``; ``updates, state = update(grads, state, params)``; ``params =
 apply_updates(params, updates)``. Learning rates are numbers, tensors or schedules.

@@ -134,8 +134,8 @@ def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
 def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     """Add ``decay`` times the parameters that a mask lets through.
 
-    Before an optimizer it is the gradient of a penalty, ``weight_decay`` of Paddle's
-    ``SGD``, ``Momentum``, ``Adam`` and others.
+    Before an optimizer it is the gradient of a penalty, as ``weight_decay`` of
+    ``paddle.optimizer.SGD``, ``Momentum``, ``Adam`` and others.
     """
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
@@ -201,7 +201,7 @@ class Accumulated(NamedTuple):
 
 @checked
 def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
-    """Take a step with the mean of so many gradients, one call after another.
+    """Take a step with the mean of ``every`` gradients, one call after another.
 
     Between its steps updates are zeros. In optax it is ``MultiSteps``.
 

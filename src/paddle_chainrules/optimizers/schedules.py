@@ -25,7 +25,7 @@ Rate = float | Tensor | Schedule
 
 
 def rate_at(rate: Rate, count: Any) -> Any:
-    """Return the learning rate after so many steps: a number, or a tensor of one.
+    """Return the learning rate after ``count`` steps: a number, or a tensor of one.
 
     Raises:
         ValueError: it is a tensor of several numbers.
@@ -91,9 +91,10 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Schedule:
-    """Go from ``rate`` to ``end_rate`` in so many steps, as a power of what is left.
+    """Go from ``rate`` to ``end_rate`` as a power of the remaining steps.
 
     Args:
+        decay_steps: the number of steps that this takes.
         cycle: whether the rate goes up again after these steps, to fall in twice as
             many, and so on; otherwise it stays.
     """
@@ -145,7 +146,7 @@ def multi_step_decay(
 
 @checked
 def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
-    """Multiply ``rate`` by ``gamma`` after each so many steps."""
+    """Multiply ``rate`` by ``gamma`` every ``step_size`` steps."""
     _positive("step_decay", step_size=step_size, gamma=gamma)
     log = math.log(gamma)
     return lambda count: (
@@ -155,7 +156,7 @@ def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
 
 @checked
 def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
-    """Go up in so many steps, then down as the inverse square root.
+    """Go up for ``warmup_steps``, then down as the inverse square root.
 
     Source: Vaswani et al., 2017, "Attention is all you need", for a model of this
     width.
@@ -175,7 +176,7 @@ def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
 def linear_warmup(
     after: Rate, warmup_steps: int, start_rate: float, end_rate: float
 ) -> Schedule:
-    """Go from one rate to another in so many steps, then on with a rate or a schedule.
+    """Go from one rate to another in ``warmup_steps``, then on with ``after``.
 
     Args:
         after: a rate or a schedule; a schedule gets the number of steps since then.
@@ -197,7 +198,7 @@ def linear_warmup(
 def linear(
     rate: float, total_steps: int, start_factor: float = 1 / 3, end_factor: float = 1.0
 ) -> Schedule:
-    """Multiply ``rate`` by a factor that goes from one to another in so many steps."""
+    """Multiply ``rate`` by a factor that goes from one value to another."""
     _positive("linear", total_steps=total_steps)
 
     def schedule(count: Any) -> Tensor:
@@ -209,7 +210,7 @@ def linear(
 
 @checked
 def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule:
-    """Go from ``rate`` to ``end_rate`` in so many steps and back, along a cosine."""
+    """Go from ``rate`` to ``end_rate`` in ``steps`` and back, along a cosine."""
     _positive("cosine_annealing", steps=steps)
     return lambda count: (
         end_rate

@@ -48,7 +48,7 @@ sot = _Sot()
 
 
 def need_tensors(_: None) -> None:
-    """Refuse to compute in a static graph of Paddle's.
+    """Refuse to compute in a static graph of Paddle.
 
     Args:
         _: the result of ``sot.fallback(True)`` in the caller's own code. ``to_static``

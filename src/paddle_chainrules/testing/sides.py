@@ -77,7 +77,7 @@ class Side:
                 named[name].set_value(value)
 
     def outputs(self, params: Mapping[str, Tensor], inputs: Tree) -> list[Any]:
-        """Return leaves of what the net returns."""
+        """Return the leaves of the net's results."""
         args, kwargs = inputs
         with drawing_from(0):
             return flatten_tree(self.net.forward(params, *args, **kwargs))[0]

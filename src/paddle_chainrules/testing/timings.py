@@ -1,4 +1,4 @@
-"""Times of several sides in turn, so that noise hits all alike."""
+"""Times of several sides, alternating, so that noise hits all alike."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _axes_of(
 
 
 def _refuse_indexed(tree: Tree, axes: Sequence[Any]) -> None:
-    """Refuse axes of what has none that its leaves have in common."""
+    """Refuse axes for containers whose leaves share no axis of samples."""
     parts, start = optree.tree_leaves(tree, is_indexed, none_is_leaf=True), 0
     for part in parts:
         stop = start + len(flatten_tree(part)[0])

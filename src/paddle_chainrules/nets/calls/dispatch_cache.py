@@ -131,7 +131,7 @@ class DispatchCache:
     def _like(self, last: Last | None, params: Any, args: tuple[Any, ...]) -> list[Any]:
         """Return the leaves, if the call may be like the last one but for its tensors.
 
-        Whether these are alike, the program itself looks.
+        The program itself compares these.
         """
         if last is None or type(params) is not last.kind or is_plain() or watched():
             return []

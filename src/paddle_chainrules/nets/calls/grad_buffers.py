@@ -23,8 +23,8 @@ def check_buffers(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
     """Refuse buffers that can't take the gradients of the primals; None takes none.
 
     Raises:
-        TypeError: a buffer that is no tensor, of another dtype, or of what has no
-            gradient.
+        TypeError: a buffer that is no tensor, has another dtype, or is for an argument
+            without a gradient.
         ValueError: one of another shape or device, or memory that overlaps.
     """
     for buffer, (label, primal) in zip(buffers, primals, strict=True):

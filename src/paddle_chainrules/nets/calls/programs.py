@@ -150,7 +150,7 @@ class NetPrograms:
         return self._of(inputs, {})
 
     def _serves(self) -> bool:
-        """Tell whether a program can serve the net, by what is known of it."""
+        """Tell whether a program can serve the net, as far as known."""
         effects = self._net._effects
         return (
             not is_plain()

@@ -264,7 +264,7 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
 
 
 class RecordedPullback(NetPullback[Any]):
-    """The pullback of any net, by what a call has recorded."""
+    """The pullback of any net, from the record of a call."""
 
     def __init__(self, recording: Recording, form: Form) -> None:
         super().__init__(form)

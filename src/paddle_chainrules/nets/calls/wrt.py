@@ -109,5 +109,5 @@ Flags = bool | tuple[bool, ...]
 
 
 def each(flags: Flags, count: int) -> tuple[bool, ...]:
-    """Return the same for each of so many parameters."""
+    """Return one flag for each of ``count`` parameters."""
     return flags if isinstance(flags, tuple) else (flags,) * count

@@ -159,7 +159,7 @@ class VJP(InARow):
         directions: Sequence[Tensor | None],
         number: int,
     ) -> tuple[list[Any], list[list[Any]]]:
-        """Return the gradients, and their derivatives along so many directions.
+        """Return the gradients, and their derivatives along the directions.
 
         Those of <y, c> along (x', c') are the gradients of <y', c> + <y, c'>. That
         takes reverse mode twice: second derivatives are symmetric.

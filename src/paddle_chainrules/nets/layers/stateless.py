@@ -148,7 +148,7 @@ class StatelessLayer(Net):
         """Describe it in values of JSON; return these and the tensors that it holds.
 
         Raises:
-            TypeError: not all its parts are Paddle's.
+            TypeError: some of its parts do not come from Paddle.
         """
         with self._modules.marked() as layer:
             return describe(layer, self._kept())
@@ -451,7 +451,7 @@ def _unpickled(layer: bytes, kept: dict[str, Any]) -> StatelessLayer:
 
 
 def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:
-    """Return a net of a layer with marks and of what else it keeps."""
+    """Return a net of a layer with marks and of the rest that it keeps."""
     net = StatelessLayer.__new__(StatelessLayer)
     vars(net).update(kept)
     net._originals = {}

@@ -1,4 +1,4 @@
-"""Results written again at each use, within loops of Julia's."""
+"""Results written again at each use, within Julia's loops."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ChangingNumbers:
 
 
 class Returned(NamedTuple):
-    """The nesting of results, and which of them are numbers of Python's."""
+    """The nesting of results, and which of them are Python numbers."""
 
     spec: Any
     numbers: tuple[int, ...]

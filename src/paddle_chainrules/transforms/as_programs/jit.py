@@ -75,8 +75,8 @@ def jit(
     no size, the program serves any number of samples. Values computed from shapes and
     from Python objects are part of the program. If an attribute, a closed-over variable
     or a global that the code names gets another value, the call gets another program.
-    Tensors that the function closes over are read at every call. What the function does
-    to Python objects happens once for each program.
+    Tensors that the function closes over are read at every call. Changes that the
+    function makes to Python objects happen once for each program.
 
     ``@jit`` on a method keeps programs for each instance. A method that sets its own
     attributes at each call runs as it is.

@@ -119,7 +119,7 @@ def modes() -> tuple[Any, ...]:
 def are_off_the_graph(leaves: Iterable[Any], graph: bool) -> bool:
     """Tell whether leaves need no gradients, or gradients are off.
 
-    Leaves that are no tensors are for whoever enters a program to find.
+    The caller finds leaves that are no tensors.
     """
     try:
         return not graph or all(map(_needs_none, leaves))

@@ -180,7 +180,7 @@ class ProgramRecording(Recording):
         return saved
 
     def retained_bytes(self) -> int:
-        """Return how many bytes the call keeps of what it has made."""
+        """Return how many bytes of its results the call keeps."""
         given = {*map(id, self._read())}
         each = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
         made = [t for i, t in each.items() if i not in given and t._is_initialized()]

@@ -92,9 +92,9 @@ def scan(
         ValueError: the carry of a step is nested or shaped otherwise, a step gives
             something other than tensors, numbers and None, or the numbers of steps
             differ.
-        NotImplementedError: ``on_step`` within another program or derivative, of which
-            each call would have to report, also where a step reads what requires
-            gradients; or a step writes into what it is given.
+        NotImplementedError: ``on_step`` is used within another program or derivative,
+            or a step with it reads a tensor that requires gradients; or a step writes
+            into its arguments.
 
     Examples:
         >>> import paddle
@@ -191,7 +191,7 @@ class Loop:
 
         Args:
             begin: the first of these.
-            end: the one after the last; at most as many as were walked.
+            end: the one after the last; at most the number of steps done.
         """
         if self._repeated is not None:
             own = [y[begin:end].clone() for y in self._repeated.result()[1]]
@@ -372,7 +372,7 @@ class Loop:
 
 
 def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
-    """Return so many steps as a function of the carry and of their ``xs``."""
+    """Return ``count`` steps as a function of the carry and of their ``xs``."""
 
     def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
         loop = Loop(step, carry, xs, count, reverse=backwards)

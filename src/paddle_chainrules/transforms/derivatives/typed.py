@@ -1,4 +1,4 @@
-"""Types of what transforms take and give, for editors and type checkers."""
+"""Types of arguments and results of transforms, for editors and type checkers."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class _Work:
     def back(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
-        """Return gradients, and that there are no zeros of Paddle's."""
+        """Return gradients, and that Paddle added no zeros."""
         pairs = zip(self._ends, cotangents, strict=True)
         known = [(end, c) for end, c in pairs if c is not None]
 

@@ -99,7 +99,7 @@ _VERSION, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
 
 
 def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
-    """Set the flags of tensors to what :func:`flags` has found."""
+    """Set the flags of tensors as :func:`flags` has found them."""
     for tensor, flag in zip(tensors, before, strict=True):
         tensor.stop_gradient = flag
 

@@ -1,4 +1,4 @@
-"""A function's outputs, apart from what it was given and from each other."""
+"""A function's outputs, separate from its arguments and from each other."""
 
 from __future__ import annotations
 

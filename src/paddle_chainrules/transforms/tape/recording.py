@@ -339,7 +339,7 @@ class Recording(KeptGraph):
     def through(
         self, fn: Callable[[list[Any]], Sequence[Any]], tensors: Sequence[Any]
     ) -> list[Any]:
-        """Run ``fn(tensors)`` for derivatives of what was recorded."""
+        """Run ``fn(tensors)`` for derivatives of the record."""
         return [*fn([*tensors])]
 
     def _surveyed(self) -> Graph:

@@ -181,7 +181,7 @@ class _Convolution(WindowStep):
         sizes: Shape,
         onto: bool = False,
     ) -> None:
-        """Write the product of matrices, or add it to what is there."""
+        """Write the product of matrices, or add it to the result."""
         given = [
             *(f"i1 {str(each.turned).lower()}" for each in (x, y)),
             *(f"i64 {size}" for size in sizes),

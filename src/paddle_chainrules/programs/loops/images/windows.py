@@ -266,7 +266,7 @@ class WindowStep:
         """Write loops over a shape; reads and writes may share the same places.
 
         Args:
-            body: gives what is written, from what is read.
+            body: gives the values to write, from those read.
         """
         firsts: dict[int, str] = {}
         views = []

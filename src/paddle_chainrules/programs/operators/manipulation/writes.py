@@ -89,7 +89,7 @@ def _setitem_formula(x: Tensor, index: Any, value: Any) -> Tensor:
 
 
 def _taken(g: Tensor, index: Any) -> Tensor:
-    """Return the cotangents of what was written; zero where it was overwritten."""
+    """Return the cotangents of the written values; zero where they were overwritten."""
     asked = _tensors(index)
     if any(part.dtype == paddle.bool for part in asked):
         raise NoRule("an assigned tensor where the index is a mask; use paddle.where")
