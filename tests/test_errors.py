@@ -27,7 +27,7 @@ BY_OTHERS = {
     "why": "likewise",
     "self.refusal": "likewise, where it was met",
     "self._why": "why a context does not serve a call, as found before",
-    "self.why": "why a net's calls run as ever, as found before",
+    "self.why": "why a net's calls run without programs, as found before",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",
     "made.explain_machine()": "which operators of a program have no rule",

@@ -31,7 +31,7 @@ def test_nothing_is_left_of_it():
         assert "__call__" in vars(Net)
         residual(Net(), 0)
     assert patched() == before
-    told = "Taylor mode of this library: 0 calls of nets by programs, 1 as ever"
+    told = "Taylor mode of this library: 0 calls of nets by programs, 1 natively"
     assert repr(mode) == told
 
 

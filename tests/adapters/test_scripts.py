@@ -120,7 +120,7 @@ def test_values_alone_run_as_ever():
 
     mode = compared(loss, net, other)
     assert (mode.programs, mode.natively, mode.alone) == (5, 3, 10)
-    assert "3 as ever, 10 without derivatives" in repr(mode)
+    assert "3 natively, 10 without derivatives" in repr(mode)
 
 
 def test_batches_of_several_sizes():

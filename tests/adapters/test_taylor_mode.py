@@ -116,7 +116,7 @@ def test_derivatives_come_with_the_values(asking, mode):
         mode.clear()
     assert (mode.programs, mode.natively) == (3, 1)
     assert not mode.reasons
-    assert "3 calls of nets by programs, 1 as ever" in repr(mode)
+    assert "3 calls of nets by programs, 1 natively" in repr(mode)
 
 
 def test_what_was_not_foreseen_is_computed_and_foreseen(asking, mode):

@@ -64,7 +64,7 @@ class OptimizerSteps:
                     self.programs += 1
                     return []
             except NoProgram as error:
-                self._tell(f"steps of {type(optimizer).__name__} run as ever: {error}")
+                self._tell(f"steps of {type(optimizer).__name__} run natively: {error}")
             self.natively += 1
             return native(optimizer, pairs, param_group_idx)
 

@@ -89,7 +89,7 @@ class Retained:
         if retains:
             raise RuntimeError(
                 f"{WHY}, {RULE}; call it once for the sum of the losses, or take the "
-                "step again, which runs as ever from now on"
+                "step again, which runs natively from now on"
             )
         if any(programs & gone for _, gone in self._gone):
             raise RuntimeError(

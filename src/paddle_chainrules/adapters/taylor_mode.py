@@ -29,9 +29,9 @@ BEYOND = "paddle.grad differentiates it by what its arguments are computed from"
 HOOKED = "derivatives of a tensor with a hook are asked for"
 
 UNSEEN = (
-    "derivatives of a tensor that no call of a net has given run as ever; call the net "
-    "itself, net(x) and not net.forward(x), within the context, and give taylor_mode "
-    "the nets that are not the library's own"
+    "derivatives of a tensor that no call of a net has given run natively; call the "
+    "net itself, net(x) and not net.forward(x), within the context, and give "
+    "taylor_mode the nets that are not the library's own"
 )
 
 Asked = tuple[Call, list[Entry]]
@@ -104,14 +104,14 @@ class TaylorMode:
     def __repr__(self) -> str:
         told = (
             f"Taylor mode of {self._library}: {self.programs} calls of nets by "
-            f"programs, {self.natively} as ever"
+            f"programs, {self.natively} natively"
         )
         if self.alone:
             told += f", {self.alone} without derivatives"
         if self.steps.programs or self.steps.natively:
             told += (
                 f"; {self.steps.programs} steps of optimizers by programs, "
-                f"{self.steps.natively} as ever"
+                f"{self.steps.natively} natively"
             )
         return "\n".join([told, *self.reasons])
 
@@ -178,7 +178,7 @@ class TaylorMode:
         with self._at_work():
             ran = net.called(args)
         if ran.why:
-            self._tell(f"calls of {type(layer).__name__} run as ever: {ran.why}")
+            self._tell(f"calls of {type(layer).__name__} run natively: {ran.why}")
         if ran.call is not None:
             self._origins.add_outputs(ran.call)
         self.programs += ran.by_program
@@ -430,7 +430,7 @@ class TaylorMode:
             raise RuntimeError(
                 "a derivative was asked for of a tensor with a hook, which gradients "
                 "pass through and Taylor series do not; ask for the derivatives before "
-                "register_hook, or take the step again, which runs as ever from now on"
+                "register_hook, or take the step again, which runs natively from now on"
             )
 
 

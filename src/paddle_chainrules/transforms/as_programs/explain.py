@@ -34,7 +34,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
           2. argument 0: a float32 tensor of shape [5]
     """
     later = why_not(fn)
-    rest = f" Without jit its calls run as ever: {later}." if later else ""
+    rest = f" Without jit its calls run without a program: {later}." if later else ""
     return f"{_explained(fn, *args, **kwargs)}{rest}"
 
 
