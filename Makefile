@@ -28,6 +28,7 @@
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
+# make bench-small-nets  calls and steps of small nets beside PyTorch and JAX; QUICK=1 for less
 # make bench-first-calls  the import and first calls, each in fresh processes; TIMES=3 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
@@ -64,7 +65,7 @@ ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
 .PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders house bench bench-programs \
-	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
+	bench-side-by-side bench-small-nets bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
@@ -135,6 +136,9 @@ bench-recurrent: $(VENV)/installed
 bench-side-by-side: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/side_by_side.py
 
+bench-small-nets: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/small_nets.py
+
 bench-transforms: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/transforms.py
 
@@ -173,7 +177,7 @@ bench-ranks: $(VENV)/installed
 bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
-bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-recurrent bench-transforms bench-batches \
+bench-all: bench-side-by-side bench-small-nets bench bench-programs bench-equations bench-training bench-recurrent bench-transforms bench-batches \
 	bench-first-calls bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
 
 figures: $(VENV)/installed

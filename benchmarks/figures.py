@@ -33,6 +33,7 @@ import real_page
 import recurrent
 import run
 import side_by_side
+import small_nets
 import solved.page
 import training
 import transforms
@@ -210,6 +211,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "side_by_side.table": lambda results: side_by_side.table(results["rows"]),
     "side_by_side.few": few,
     "side_by_side.missing": lambda results: side_by_side.why_not(results["rows"]),
+    "small_nets.table": lambda results: small_nets.table(results["rows"]),
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),
     "programs_as_it_is.table": programs.short_table,
