@@ -23,6 +23,7 @@ import cores
 import distributed
 import equations
 import first_calls
+import front
 import laplacians
 import loops
 import lowered
@@ -184,23 +185,36 @@ def most(results: Results) -> str:
     return f"{each[-1] / each[0]:.2f}"
 
 
-def few(results: Results) -> str:
-    """Rows of each kind, the worst among them."""
-    kinds = ("MLP 3-", "convolutional", "Transformer", "Burgers")
-    rows = results["rows"]
-    return side_by_side.table({k: rows[k] for k in rows if k.startswith(kinds)})
+def small(side: str) -> Callable[[Results], str]:
+    """Of one sample's gradients, a side's time relative to native Paddle."""
+
+    def figure(results: Results) -> str:
+        (us,) = (
+            row["us"]
+            for row in results["tables"]["report"]
+            if row["task"] == run.PULLBACK and row["batch"] == 1
+        )
+        return f"{us[side]['min'] / us['native Paddle']['min']:.2f}"
+
+    return figure
 
 
 def real_median(results: Results) -> str:
     """Of real nets that are programs, the ratio to native Paddle in the median."""
-    found = [r for r in results["rows"] if "us" in r and r["captured"]]
-    return f"{statistics.median(map(real_nets.ratio, found)):.2f}"
+    return f"{statistics.median(map(real_nets.ratio, as_programs(results))):.2f}"
+
+
+def as_programs(results: Results) -> list[Any]:
+    """The real nets that are programs."""
+    return [r for r in results["rows"] if "us" in r and r["captured"]]
 
 
 FIGURES: dict[str, Callable[[Results], str]] = {
     "bench.forward": by_batch(run.FORWARD),
     "bench.gradients": by_batch(run.PULLBACK),
     "bench.few": by_batch(run.PULLBACK, (1, 64)),
+    "bench.python": small("ours, Python"),
+    "bench.zygote": small("ours, Zygote"),
     "bench.layers": layers,
     "bench.crossing": crossing,
     "bench.steady": steady,
@@ -209,7 +223,6 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "bench.iteration": of_iteration,
     "bench.missed": missed,
     "side_by_side.table": lambda results: side_by_side.table(results["rows"]),
-    "side_by_side.few": few,
     "side_by_side.missing": lambda results: side_by_side.why_not(results["rows"]),
     "small_nets.table": lambda results: small_nets.table(results["rows"]),
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
@@ -237,8 +250,10 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "adapters.median": lambda results: f"{adapters.median(results['rows']):.2f}",
     "adapters.told": lambda results: adapters.told(results["rows"]),
     "real_nets.median": real_median,
+    "real_nets.count": lambda results: str(len(as_programs(results))),
     "cores.table": lambda results: cores.table(results["rows"]),
     "solved.summary": lambda r: solved.page.summary(solved.page.read(r["runs"])),
+    "solved.median": lambda r: solved.page.in_the_median(solved.page.read(r["runs"])),
     "solved.goals": lambda r: solved.page.goals(solved.page.read(r["runs"])),
     "solved.told": lambda r: solved.page.told(solved.page.read(r["runs"])),
     "solved.problems": lambda r: solved.page.problems(solved.page.read(r["runs"])),
@@ -296,11 +311,15 @@ def main(check: bool) -> int:
     if not check:
         take_over()
     stale = [page for page in PAGES if page.read_text() != expected(page)]
-    for page in stale:
-        print(f"{page.relative_to(ROOT)}{': run make figures' * check}")
-        if not check:
+    pictures = front.stale(RESULTS, ROOT / "docs")
+    for path in stale + pictures:
+        print(f"{path.relative_to(ROOT)}{': run make figures' * check}")
+    if not check:
+        for page in stale:
             page.write_text(expected(page))
-    return int(check and bool(stale))
+        if pictures:
+            front.write(RESULTS, ROOT / "docs")
+    return int(check and bool(stale + pictures))
 
 
 if __name__ == "__main__":

@@ -276,6 +276,16 @@ def goals(runs: list[Run]) -> str:
     )
 
 
+def in_the_median(runs: list[Run]) -> str:
+    """How many times smaller our least error is after a minute, over all problems."""
+    found = [gains(sides)[0] for name in PROBLEMS if (sides := of(runs, name))]
+    known = [gain for gain in found if gain == gain]
+    return (
+        f"{statistics.median(known):.0f} times smaller than the libraries' best, "
+        f"in the median of {len(known)} problems"
+    )
+
+
 def told(runs: list[Run]) -> str:
     """How long runs were, and how many, without those that failed."""
     runs = [run for run in runs if run["curve"]]
