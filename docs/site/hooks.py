@@ -1,6 +1,6 @@
 """What MkDocs does beside: pages from outside ``docs``, and links to source files.
 
-The first page is the README, with the sections of the navigation at its head.
+The first page is the README.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ import sources
 
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):<code>([^<]*)</code>")
 FROM = {page: file for file, page in sources.PAGES.items()}
+JULIA = "reference/julia.md"
+WIDE = {"hide": ["toc"]}
+"""The metadata of the home page, which has two columns of code."""
+UNSEARCHED = {"search": {"exclude": True}}
+"""The metadata of source files, whose hits would hide those of pages."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,13 +37,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for name, page in sources.PAGES.items():
         text = (sources.ROOT / name).read_text()
-        if page == "index.md":
-            text = text.replace("\n\n![", f"\n\n{paths(config.nav)}\n\n![", 1)
+        if page == JULIA:
+            text = julia_reference.page()
         pages[name] = text
         if not text.startswith("#"):
             text = f"# {name.capitalize()}\n\n{text}"
         files.append(File.generated(config, page, content=text))
-    made = {"reference/julia.md": julia_reference.page()}
+    made: dict[str, str] = {}
     for page, text in pages.items():
         for path in sources.linked(page, text):
             made[sources.page_of(path)] = sources.shown(path)
@@ -47,20 +52,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def paths(nav: list[Any]) -> str:
-    """Which pages are for whom: the sections of the navigation as a table."""
-    rows = ["| | |", "|---|---|"]
-    for section, pages in (pair for entry in nav for pair in entry.items()):
-        if isinstance(pages, list):
-            named = (pair for page in pages for pair in page.items())
-            links = [f"[{n}]({FROM.get(page, f'docs/{page}')})" for n, page in named]
-            rows.append(f"| **{section}** | {' · '.join(links)} |")
-    return "\n".join(rows)
-
-
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Turn links to files outside ``docs`` to their pages."""
     here = page.file.src_uri
+    if here == "index.md":
+        page.meta.update(WIDE)
+    if here.startswith("source/"):
+        page.meta.update(UNSEARCHED)
     if here.startswith(("source/", "reference/")):
         return markdown
     origin = FROM.get(here, f"docs/{here}")

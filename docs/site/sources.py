@@ -60,5 +60,6 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "LICENSE": "licence.md",
     "SECURITY.md": "security.md",
+    "julia/README.md": "reference/julia.md",
 }
-"""Files outside ``docs`` that are pages of the site."""
+"""Files outside ``docs`` that are pages of the site; Julia's is the reference."""
