@@ -27,11 +27,12 @@ for (const page of PAGES) {
   await open(page)
   await pause(60)
   const root = frame.contentDocument
-  const scrolls = e => getComputedStyle(e).overflowX === "auto"
+  const right = e => e.getBoundingClientRect().right
+  const scrolls = e => getComputedStyle(e).overflowX === "auto" && right(e) <= WIDTH + 1
   const cut = t => {
     let e = t
     while (e.tagName !== "ARTICLE" && !scrolls(e)) e = e.parentElement
-    return e.tagName === "ARTICLE" && t.scrollWidth > e.clientWidth + 1
+    return e.tagName === "ARTICLE" && right(t) > WIDTH + 1
   }
   found[page] = {
     width: root.documentElement.scrollWidth,

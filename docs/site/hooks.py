@@ -5,9 +5,11 @@ The first page is the README.
 
 from __future__ import annotations
 
+import json
 import os.path
 import re
 import sys
+from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -81,8 +83,19 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     )
 
 
+def described(html: str, notebook: Path) -> str:
+    """Give a notebook's pictures the descriptions in the metadata of their cells."""
+    cells = json.loads(notebook.read_text())["cells"]
+    told = iter(
+        [cell["metadata"]["alt"] for cell in cells if "alt" in cell["metadata"]]
+    )
+    default = r'alt="No description has been provided for this image"'
+    return re.sub(default, lambda _: f'alt="{escape(next(told))}"', html)
+
+
 def on_page_content(html: str, page: Page, **_: Any) -> str:
     """Show roles of docstrings as the names that they mean; turn a notebook's links."""
     if page.file.src_uri.endswith(".ipynb"):
         html = re.sub(r'href="([\w/-]+)\.md', r'href="\1.html', html)
+        html = described(html, Path(page.file.abs_src_path or ""))
     return ROLE.sub(lambda m: f"<code>{m.group(1).lstrip('~.')}</code>", html)

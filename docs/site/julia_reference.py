@@ -85,7 +85,7 @@ def _markdown(text: str) -> str:
     if signature:
         code = textwrap.dedent(signature.group(1)).rstrip()
         text = f"```julia\n{code}\n```\n{text[signature.end() :]}"
-    text = re.sub(r"^```jldoctest.*$", "```julia", text, flags=re.MULTILINE)
+    text = re.sub(r"^```jldoctest.*$", "```jlcon", text, flags=re.MULTILINE)
     text = re.sub(r"^#+ (.+)$", r"**\1**", text, flags=re.MULTILINE)
     return re.sub(
         r"\[`([\w!.]+)`\]\(@ref(?: ([\w!.]+))?\)",
