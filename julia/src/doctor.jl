@@ -3,13 +3,26 @@
 """
     PaddleChainRules.doctor(io = stdout)
 
-Say how Julia, Python and Paddle work together here, a line for each, with the remedy where
-something is amiss: versions, threads, whose handler of SIGSEGV is in place, how tensors cross,
-and a net's call and gradients that cross once.
+Say how Julia, Python and Paddle work together here, a line for each, with remedies.
 
-`python -m paddle_chainrules doctor` looks at Python's side too.
+It looks at versions, threads, whose handler of SIGSEGV is in place, how tensors cross, and
+a net's call and gradients that cross once. `python -m paddle_chainrules doctor` looks at
+Python's side too.
 
-Returns `true` where nothing is amiss.
+# Arguments
+
+- `io`: where to print.
+
+# Returns
+
+`true` if nothing is amiss.
+
+# Examples
+
+```jldoctest
+julia> PaddleChainRules.doctor(devnull) isa Bool
+true
+```
 """
 function doctor(io::IO = stdout)
     fine = Ref(true)

@@ -30,7 +30,18 @@ passes(row::Row) = row.error <= row.tolerance
 """
     Report
 
-What was compared: `rows`, and `ok`, whether all of it agrees. Printed it is a table.
+The result of a comparison: printed it is a table.
+
+`rows` holds an entry for each array and oracle, and `ok` is true if all of them agree.
+
+# Examples
+
+```jldoctest
+julia> report = PaddleChainRules.check_vjp(paddle.nn.Linear(3, 2), rand(Float32, 3, 4));
+
+julia> report.ok
+true
+```
 """
 struct Report
     rows::Vector{Row}
@@ -57,24 +68,36 @@ passed(report::Report) =
     report.ok ? report : throw(AssertionError("arrays differ\n" * sprint(show, MIME("text/plain"), report)))
 
 """
-    PaddleChainRules.check_vjp(layer, args...; eltypes = (Float32, Float64), seed = 0, kwargs...)
+    PaddleChainRules.check_vjp(layer, args...;
+        eltypes = (Float32, Float64), seed = 0, kwargs...)
 
-Compare a layer's outputs and gradients as they arrive in Julia, element by element and with
-random cotangents, with two oracles:
+Compare a layer's outputs and gradients, as they arrive in Julia, with two oracles.
 
-- `native`: the untouched layer, called and differentiated by `paddle.grad` on copies made by way
-  of numpy;
-- `differences`: central differences in Float64, along a random direction of each array.
+They are compared element by element, with random cotangents. The oracles are `native`, the
+untouched layer, called and differentiated by `paddle.grad` on copies made by way of numpy;
+and `differences`, central differences in Float64, along a random direction of each array.
+The layer and Paddle's random state are left as they were.
 
-Arguments and keyword arguments are the layer's; they may be nested, floating arrays are converted
-to each element type. Random layers draw the same numbers every time. The layer and Paddle's
-random state are left as they were.
+# Arguments
 
-Returns a [`Report`](@ref PaddleChainRules.Report) with a row for each array and oracle; throws an
-`AssertionError` with the table where they differ.
+- `layer`: a `paddle.nn.Layer`. Random layers draw the same numbers every time.
+- `args`, `kwargs`: the layer's arguments, which may be nested.
+- `eltypes`: the element types that floating arrays are converted to, one after another.
+- `seed`: the seed of cotangents and directions.
 
-```julia
-PaddleChainRules.check_vjp(paddle.nn.Linear(3, 2), rand(Float32, 3, 4))
+# Returns
+
+A [`Report`](@ref PaddleChainRules.Report) with a row for each array and oracle.
+
+# Throws
+
+- `AssertionError` with the table: they differ.
+
+# Examples
+
+```jldoctest
+julia> PaddleChainRules.check_vjp(paddle.nn.Linear(3, 2), rand(Float32, 3, 4)).ok
+true
 ```
 """
 function check_vjp(layer, args...; eltypes = (Float32, Float64), seed::Integer = 0, kwargs...)
@@ -95,16 +118,31 @@ end
 """
     PaddleChainRules.compare(f, g, args...; tolerance, move = identity)
 
-Call two functions on the same arguments, and compare the arrays that they return, `g`'s being
-the reference; `move`, for example `cu`, is applied to every array before.
+Call two functions on the same arguments, and compare the arrays that they return.
 
-Returns a [`Report`](@ref PaddleChainRules.Report); throws an `AssertionError` where they differ, in
-nesting, size, element type or value. `tolerance` is of errors relative to the largest entry, by
-element type where not given.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 3, 16; activation = "tanh")
-PaddleChainRules.compare(wrapper, lower(wrapper), rand(Float32, 3, 8))
+- `f`, `g`: the functions; `g` is the reference.
+- `args`: the arguments of both.
+- `tolerance`: of errors relative to the largest entry; by default it depends on the element
+  type.
+- `move`: a function that is applied to every array before, for example `cu`.
+
+# Returns
+
+A [`Report`](@ref PaddleChainRules.Report).
+
+# Throws
+
+- `AssertionError`: they differ in nesting, size, element type or value.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 3, 16; activation = "tanh", seed = 0);
+
+julia> PaddleChainRules.compare(wrapper, lower(wrapper), rand(Float32, 3, 8)).ok
+true
 ```
 """
 function compare(f, g, args...; tolerance = nothing, move = identity)

@@ -11,7 +11,7 @@ const FILES = (
     "rules/cotangents", "rules/losses", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "testing",
     "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",
-    "libraries/enzyme", "libraries/ode", "libraries/gpus", "libraries/all_gpus", "faults", "names", "slips", "quality", "registry",
+    "libraries/enzyme", "libraries/ode", "libraries/gpus", "libraries/all_gpus", "faults", "names", "docstrings", "slips", "quality", "registry",
 )
 const SLOW =
     ("nets/layers", "nets/code_kinds", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",

@@ -223,7 +223,19 @@ struct PaddleModule end
 """
     paddle
 
-The Python module `paddle`, imported on first use: `paddle.nn.Linear(3, 2)`.
+The Python module `paddle`, imported when you first use it.
+
+Its functions take Python objects, so that shapes are written `pylist([2, 3])` of
+PythonCall.
+
+# Examples
+
+```jldoctest
+julia> layer = paddle.nn.Linear(3, 2);
+
+julia> size(PaddleModuleWrapper(layer)(rand(Float32, 3, 4)))
+(2, 4)
+```
 """
 const paddle = PaddleModule()
 

@@ -3,12 +3,30 @@
 """
     LayerError(layer, message, cause)
 
-Paddle refuses what a layer of a net was given: the layer's name within the net, empty for the
-whole, a sentence with sizes and element types as Julia has them, and Python's exception.
+An error of Paddle's about what a layer of a net was given, in Julia's terms.
 
-What is shown is the sentence, and beneath it Paddle's own words, in which sizes are in the
-reverse order, with Python's traceback. Exceptions of a layer's own code are not Paddle's, and pass
+It shows the sentence, and beneath it Paddle's own words, in which sizes are in the reverse
+order, with Python's traceback. Exceptions of a layer's own code are not Paddle's, and pass
 as PythonCall's `PyException`.
+
+# Arguments
+
+- `layer`: the layer's name within the net, empty for the whole.
+- `message`: a sentence with sizes and element types as Julia has them.
+- `cause`: Python's exception.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.LSTM(3, 2)));
+
+julia> try
+           wrapper(rand(Float32, 4, 5, 2))
+       catch err
+           err isa PaddleChainRules.LayerError
+       end
+true
+```
 """
 struct LayerError <: Exception
     layer::String

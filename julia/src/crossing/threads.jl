@@ -63,13 +63,26 @@ end
 holds_lock() = ccall(PYTHON[].holds_gil, Cint, ()) == 1
 
 """
-    crossing(f)
+    PaddleChainRules.crossing(f)
 
-`f()`, which enters Python: this thread holds Python's lock, and no other is in a crossing. The
-task stays on its thread, and an interrupt (Ctrl-C) waits until the crossing has ended, so that it
-leaves nothing halfway.
+Run `f()`, which enters Python, while this thread holds Python's lock and no other crosses.
 
-Throws a `ConcurrencyViolationError` on a thread without the lock, outside of [`threaded`](@ref).
+The task stays on its thread. An interrupt (Ctrl-C) waits until the crossing has ended, so
+that it leaves nothing halfway. The result is that of `f()`.
+
+# Throws
+
+- `ConcurrencyViolationError`: the thread does not have the lock, outside of
+  [`threaded`](@ref PaddleChainRules.threaded).
+
+# Examples
+
+```jldoctest
+julia> using PythonCall
+
+julia> PaddleChainRules.crossing(() -> pyconvert(Int, pybuiltins.len("four")))
+4
+```
 """
 @inline function crossing(f::F) where {F}
     bridge()
@@ -144,24 +157,35 @@ end
 """
     PaddleChainRules.threaded(f)
 
-`f()`, during which nets, wrappers and their pullbacks may be called on any Julia thread; calls take
-turns. To be called on the main thread, which lends Python's lock to the others meanwhile.
+Run `f()`, within which any Julia thread may call nets, wrappers and their pullbacks.
 
-Within `f` no other use of Python is safe, such as a progress bar's, unless it is wrapped in
-`PaddleChainRules.crossing(() -> ...)`. Where a program calls `PythonCall.GIL.@unlock` and
-`@lock` itself instead, a garbage collection at the wrong moment stops it for ever (with Julia 1.10).
+Call it on the main thread, which lends Python's lock to the others meanwhile. Calls take
+turns. Within `f` no other use of Python is safe, such as a progress bar's, unless it is
+wrapped in `PaddleChainRules.crossing(() -> ...)`. If a program calls
+`PythonCall.GIL.@unlock` and `@lock` itself instead, a garbage collection at the wrong
+moment stops it for ever (with Julia 1.10).
 
-Throws an `ErrorException` within a call that Python made while a net was computing.
+# Throws
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-xs = [rand(Float32, 3, 8) for _ in 1:20]
-ys = Vector{Matrix{Float32}}(undef, 20)
-PaddleChainRules.threaded() do
-    Threads.@threads for i in eachindex(xs)
-        ys[i] = wrapper(xs[i])
-    end
-end
+- `ErrorException`: called within a call that Python made while a net was computing.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> xs = [rand(Float32, 3, 8) for _ in 1:20];
+
+julia> ys = Vector{Matrix{Float32}}(undef, 20);
+
+julia> PaddleChainRules.threaded() do
+           Threads.@threads for i in eachindex(xs)
+               ys[i] = wrapper(xs[i])
+           end
+       end
+
+julia> ys[3] ≈ wrapper(xs[3])
+true
 ```
 """
 function threaded(f)

@@ -4,22 +4,43 @@
     laplacian(net, x, ps; kwargs...)
     laplacian(wrapper, x; kwargs...)
 
-The sum of the second derivatives of a net by each of its inputs, at every point: `(out, n)` for
-`x` of size `(d, n)`.
+Compute the sum of a net's second derivatives with respect to each of its inputs, at every
+point.
 
-Exact and in one pass, for any net whose results depend on their own column of the input;
-differentiable with respect to `ps` and `x`, in forward mode too. The arguments are those of
-`net(x, ps; kwargs...)`; a wrapper may stand for its net. Where `x` is a tuple or a named tuple of
-arrays, all of their rows are inputs; keyword arguments are constants.
+It is exact, in one pass, for any net whose results depend on their own column of the input
+only. It can be differentiated with respect to `ps` and `x`, in forward mode too.
 
-Throws what `net(x, ps)` throws, and a Python error with a sentence where columns depend on
-others (statistics of a batch) or the net has an operator without a rule.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
-x = rand(2, 100)
-loss(w) = sum(abs2, laplacian(w, x) .+ 1)
-Zygote.gradient(loss, wrapper)
+- `net`, `x`, `ps`, `kwargs`: those of a call `net(x, ps; kwargs...)`. If `x` is a tuple or
+  a named tuple of arrays, all of their rows are inputs. Keyword arguments are constants.
+- `wrapper`: a net with its parameters.
+
+# Returns
+
+An array of size `(out, n)` for `x` of size `(d, n)`.
+
+# Throws
+
+What `net(x, ps)` throws, and a Python error with a sentence if columns depend on others
+(statistics of a batch) or the net has an operator without a rule.
+
+# Examples
+
+```jldoctest
+julia> using Zygote
+
+julia> wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> x = rand(2, 100);
+
+julia> size(laplacian(wrapper, x))
+(1, 100)
+
+julia> loss(w) = sum(abs2, laplacian(w, x) .+ 1);
+
+julia> map(size, Zygote.gradient(loss, wrapper)[1].params[1:2])
+((16, 2), (16,))
 ```
 """
 laplacian(net::PaddleNet, x, ps; kw...) = evaluate(applied(net, "laplacian", x), x, ps, values(kw))
@@ -27,17 +48,42 @@ laplacian(w::PaddleModuleWrapper, x, ps; kw...) = laplacian(w.net, x, ps; kw...)
 laplacian(w::PaddleModuleWrapper, x; kw...) = laplacian(w.net, x, params_of(w); kw...)
 
 """
-    derivative(net, x, ps, multi_index; kwargs...)
-    derivative(wrapper, x, multi_index; kwargs...)
+    PaddleChainRules.derivative(net, x, ps, multi_index; kwargs...)
+    PaddleChainRules.derivative(wrapper, x, multi_index; kwargs...)
 
-One partial derivative of a net of one array by its inputs, at every point: `(2, 0)` is u_xx,
-`(1, 1)` is u_xy, for at most four differentiations together.
+Compute one partial derivative of a net with respect to its inputs, at every point.
 
-As [`laplacian`](@ref): exact, `(out, n)` for `x` of size `(d, n)`, differentiable with respect
-to `ps` and `x`.
+It is exact, and can be differentiated with respect to `ps` and `x`, as [`laplacian`](@ref).
 
-Throws an `ArgumentError` for an order above four or an index that is
-negative, and a `DimensionMismatch` for one of another length than the inputs.
+# Arguments
+
+- `net`, `x`, `ps`, `wrapper`, `kwargs`: as for [`laplacian`](@ref), of one array `x`.
+- `multi_index`: how often to differentiate with respect to each input: `(2, 0)` is u_xx,
+  `(1, 1)` is u_xy; at most four differentiations together.
+
+# Returns
+
+An array of size `(out, n)` for `x` of size `(d, n)`.
+
+# Throws
+
+- `ArgumentError`: an order above four, or a negative index.
+- `DimensionMismatch`: as many indices as inputs were expected.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> x = rand(2, 100);
+
+julia> u_xx = PaddleChainRules.derivative(wrapper, x, (2, 0));
+
+julia> u_yy = PaddleChainRules.derivative(wrapper, x, (0, 2));
+
+julia> u_xx .+ u_yy ≈ laplacian(wrapper, x)
+true
+```
 """
 derivative(net::PaddleNet, x, ps, multi_index; kw...) =
     evaluate(applied(net, checked_index(net, x, multi_index), x), x, ps, values(kw))
@@ -50,21 +96,43 @@ derivative(w::PaddleModuleWrapper, x, multi_index; kw...) =
     derivatives(net, x, ps, wanted; kwargs...)
     derivatives(wrapper, x, wanted; kwargs...)
 
-Several partial derivatives of a net in one pass and one crossing: all that a differential equation
-names. They share what they have in common, and cost little more than the highest of them alone.
+Compute several partial derivatives of a net with respect to its input, in one pass.
 
-`wanted` is a tuple or vector of multi-indices, as for [`derivative`](@ref), which gives a tuple;
-the index of zeros is the value, and each may be there once. Or it is a named tuple of names of your
-own, which gives a named tuple: of each the output and what it is differentiated by, such as
-`(u_xx = (:u, :x, :x),)`. Outputs and inputs are names of a named tuple, or indices from 1 on of a
-tuple or of the rows of an array, or both, `(:x, 2)`; `nothing` is the whole of an output that is
-one array.
+They share what they have in common, and cost little more than the highest of them alone.
+The whole call enters Python at most once.
 
-```julia
-wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
-u, u_t, u_x, u_xx = derivatives(wrapper, rand(2, 100), ((0, 0), (0, 1), (1, 0), (2, 0)))
-residual = u_t .+ u .* u_x .- 0.01 .* u_xx
-found = derivatives(wrapper, rand(2, 100), (u_t = (1, 2), u_xx = (1, 1, 1)))
+# Arguments
+
+- `net`, `x`, `ps`, `wrapper`, `kwargs`: as for [`laplacian`](@ref).
+- `wanted`: either a tuple or vector of multi-indices, as for
+  [`derivative`](@ref PaddleChainRules.derivative), each at most once, of which zeros stand
+  for the value. Or a named tuple of your own names, each an output followed by what it is
+  differentiated with respect to, such as `(u_xx = (:u, :x, :x),)`. Outputs and inputs are
+  names of a named tuple, indices from 1 of a tuple or of the rows of an array, or both,
+  `(:x, 2)`. `nothing` is the whole of an output that is one array.
+
+# Returns
+
+A tuple for multi-indices, a named tuple for names; each entry has the size of its output.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> x = rand(2, 100);
+
+julia> u, u_t, u_x, u_xx = derivatives(wrapper, x, ((0, 0), (0, 1), (1, 0), (2, 0)));
+
+julia> residual = u_t .+ u .* u_x .- 0.01 .* u_xx;
+
+julia> size(residual)
+(1, 100)
+
+julia> named = derivatives(wrapper, x, (u_t = (1, 2), u_xx = (1, 1, 1)));
+
+julia> named.u_xx ≈ u_xx
+true
 ```
 """
 function derivatives(net::PaddleNet, x, ps, wanted; kw...)

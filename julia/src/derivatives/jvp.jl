@@ -4,20 +4,33 @@
     PaddleChainRules.jvp(net, x, ps, ẋ, ṗs = nothing; kwargs...)
     PaddleChainRules.jvp(wrapper, x, ẋ; kwargs...)
 
-The derivative of a net along a direction of its input, and of its parameters where `ṗs` is given,
-nested as `net(x, ps; kwargs...)`, with `nothing` for what has no derivative.
+Compute the derivative of a net along a direction of its input, and of its parameters.
 
-Directions are nested and named as `x` and `ps`, of the same sizes and element types, with `nothing` for
-zero; of one array `x` also one vector of length `size(x, 1)` for all points. A named tuple `x` has
-those of keyword arguments. Exact, in one crossing, for any net; differentiable with respect to
-`x`, `ps` and the directions.
+It is exact, in one crossing, for any net, and can be differentiated with respect to `x`,
+`ps` and the directions.
 
-Throws a `DimensionMismatch` for a direction of another size, and an `ArgumentError` for one of
-another element type, or where there is none.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
-PaddleChainRules.jvp(wrapper, rand(2, 100), [1.0, 0.0]) # 1×100
+- `ẋ`, `ṗs`: directions, nested and named as `x` and `ps`, of the same sizes and element
+  types, with `nothing` for zero. Of one array `x` also one vector of length `size(x, 1)`
+  for all points. A named tuple `x` has those of keyword arguments.
+
+# Returns
+
+Nested as `net(x, ps; kwargs...)`, with `nothing` for what has no derivative.
+
+# Throws
+
+- `DimensionMismatch`: a direction of another size.
+- `ArgumentError`: a direction of another element type, or none at all.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> size(PaddleChainRules.jvp(wrapper, rand(2, 100), [1.0, 0.0]))
+(1, 100)
 ```
 """
 function jvp(net::PaddleNet, x, ps, ẋ, ṗs = nothing; kwargs...)

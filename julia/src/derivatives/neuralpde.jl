@@ -6,23 +6,34 @@
     exact_derivative(net)
     exact_derivative()
 
-A function `(phi, u, x, εs, order, θ)` that gives the exact partial derivative of a fully
-connected net, for NeuralPDE's `PhysicsInformedNN(chain, strategy; derivative)`.
+Return a function that gives NeuralPDE exact partial derivatives of a fully connected net.
 
-`phi` and `u` are not called: the net is, at the flat parameters `θ`, with `x` of size `(d, n)`.
-It is that of the layer within `phi`, which [`luxlayer`](@ref) has made: in systems of several nets
-NeuralPDE says with each call which one it is. The net that is given serves where `phi` is `nothing`;
-a lowered one, which is faster where it is small, stands in for the net that it was made of, or
-for a chain of Linear layers alike.
-See [`derivative`](@ref) for which nets and orders.
+The function `(phi, u, x, εs, order, θ)` is for
+`PhysicsInformedNN(chain, strategy; derivative)`. It does not call `phi` and `u`, but the
+net, at the flat parameters `θ`, with `x` of size `(d, n)`. The net is that of the layer
+within `phi`, which [`luxlayer`](@ref) has made: in systems of several nets NeuralPDE says
+with each call which one it is. See [`derivative`](@ref PaddleChainRules.derivative) for
+which nets and orders.
 
-The function throws an `ArgumentError` where `phi` holds no such layer, or another net than the one
-that was lowered.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
-u_xx = exact_derivative(wrapper)
-u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, reduce(vcat, vec.(wrapper.params)))
+- `net`: the net if `phi` is `nothing`. A lowered one, which is faster if it is small,
+  stands in for the net that it was made of, or for a chain of Linear layers alike.
+
+# Throws
+
+The function throws an `ArgumentError` if `phi` holds no such layer, or another net than the
+one that was lowered.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> u_xx, θ = exact_derivative(wrapper), reduce(vcat, vec.(wrapper.params));
+
+julia> size(u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, θ))
+(1, 5)
 ```
 """
 function exact_derivative(net::Union{PaddleNet,Lowered})
@@ -85,9 +96,25 @@ end
 """
     stencil_derivative(phi, u, x, εs, order, θ)
 
-The central differences that NeuralPDE takes by itself, of second order in the step, from one
-call of `u(x, θ, phi)` on all points of the stencil: for nets of which the exact derivative is
-not to be had.
+Compute the central differences that NeuralPDE takes by itself, in one call on all points.
+
+They are of second order in the step. Use them for nets that have no exact derivative.
+
+# Arguments
+
+- `phi`, `u`, `x`, `εs`, `order`, `θ`: what NeuralPDE passes to a `derivative`.
+  `u(x, θ, phi)` is called once, on all points of the stencil.
+
+# Examples
+
+```jldoctest
+julia> x = [0.5 1.0];
+
+julia> y = stencil_derivative(nothing, (x, θ, phi) -> θ .* x .^ 2, x, [[1e-3]], 1, 3.0);
+
+julia> y ≈ 6 .* x
+true
+```
 """
 function stencil_derivative(phi, u, x, εs, order, θ)
     steps = first_steps(εs, order)
@@ -155,18 +182,21 @@ end
 """
     PaddleDerivative()
 
-How NeuralPDE 7 and newer shall differentiate nets by their inputs: exactly, by Taylor series,
-instead of by finite differences. For layers that [`luxlayer`](@ref) gives; needs
-`using NeuralPDE`.
+Have NeuralPDE 7 and newer differentiate nets exactly, by Taylor series, not by differences.
+
+Pass it as `derivative` to `PhysicsInformedNN`. It serves layers made by [`luxlayer`](@ref),
+for derivatives of total order one to four, mixed ones too, of dependent variables with
+respect to independent variables and numbers. The gradient with respect to parameters is
+Zygote's, since Enzyme cannot see into Paddle. Needs `using NeuralPDE`.
+
+# Examples
 
 ```julia
 layer = luxlayer(PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh"))
-discretization = PhysicsInformedNN(layer, GridTraining(0.05); derivative = PaddleDerivative())
+discretization =
+    PhysicsInformedNN(layer, GridTraining(0.05); derivative = PaddleDerivative())
 problem = discretize(system, discretization; adtype = AutoZygote())
 ```
-
-Derivatives of total order one to four, mixed ones too, of dependent variables at independent
-variables and numbers. The gradient by parameters is Zygote's, since Enzyme can't see into Paddle.
 """
 PaddleDerivative(given...) = throw(
     ArgumentError(

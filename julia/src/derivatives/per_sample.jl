@@ -4,18 +4,35 @@
     PaddleChainRules.batched_vjp(net, x, ps, ȳ; kwargs...)
     PaddleChainRules.batched_vjp(wrapper, x, ȳ; kwargs...)
 
-The gradients of the parameters by each sample apart: of `sum(ȳᵢ .* yᵢ)` for the sample `i`, with
-one dimension more than the parameters, the last, and nested as they are; `nothing` where there is
-none. Samples are along the last dimension of all arrays of `x` and of `ȳ`, which is nested as
-`net(x, ps; kwargs...)`; keyword arguments are shared by all.
+Compute the gradient of the parameters for each sample separately.
 
-Throws a Python error with a sentence where samples can't be told apart, as in batch normalization
-in training, or for random layers.
+For sample `i` it is the gradient of `sum(ȳᵢ .* yᵢ)`.
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-x, ȳ = rand(Float32, 3, 8), ones(Float32, 2, 8)
-map(size, PaddleChainRules.batched_vjp(wrapper, x, ȳ)) # ((16, 3, 8), (16, 8), (2, 16, 8), (2, 8))
+# Arguments
+
+- `x`, `ȳ`: samples along the last dimension of all their arrays. `ȳ` is nested as
+  `net(x, ps; kwargs...)`.
+- `kwargs`: keyword arguments of the net, shared by all samples.
+
+# Returns
+
+Nested as the parameters, with one dimension more, the last; `nothing` if there is no
+gradient.
+
+# Throws
+
+- A Python error with a sentence: samples cannot be separated, as in batch normalization in
+  training, or the layer is random.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> x, ȳ = rand(Float32, 3, 8), ones(Float32, 2, 8);
+
+julia> map(size, PaddleChainRules.batched_vjp(wrapper, x, ȳ))
+((16, 3, 8), (16, 8), (2, 16, 8), (2, 8))
 ```
 """
 function batched_vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
@@ -35,18 +52,34 @@ batched_vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = batched_vjp(w.net, x, w.
     PaddleChainRules.batched_jacobian(net, x, ps; kwargs...)
     PaddleChainRules.batched_jacobian(wrapper, x; kwargs...)
 
-The Jacobian of each sample: `(outputs, inputs, n)` for `x` with `n` samples along its last
-dimension, where a sample of several dimensions counts as one vector, as `vec` makes it.
+Compute the Jacobian of each sample.
 
-For a net of one array that gives one, whose samples do not depend on each other; keyword arguments
-are shared by all. Differentiable with respect to `x` and `ps`.
+It can be differentiated with respect to `x` and `ps`.
 
-Throws as [`batched_vjp`](@ref PaddleChainRules.batched_vjp), and for a net that gives several
-results.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-size(PaddleChainRules.batched_jacobian(wrapper, rand(Float32, 3, 8))) # (2, 3, 8)
+- `net`, `wrapper`: a net of one array that gives one, whose samples do not depend on each
+  other.
+- `x`: `n` samples along the last dimension. A sample of several dimensions counts as one
+  vector, as `vec` makes it.
+- `kwargs`: keyword arguments of the net, shared by all samples.
+
+# Returns
+
+An array of size `(outputs, inputs, n)`.
+
+# Throws
+
+What [`batched_vjp`](@ref PaddleChainRules.batched_vjp) throws, and for a net that gives
+several results.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> size(PaddleChainRules.batched_jacobian(wrapper, rand(Float32, 3, 8)))
+(2, 3, 8)
 ```
 """
 function batched_jacobian(net::PaddleNet, x, ps; kwargs...)

@@ -18,30 +18,42 @@ end
     lower(net, x, st)
     lower(wrapper, x...; kw...)
 
-A net as a pure Julia function of the same arguments: `lower(net, x)(x, ps)`,
-`lower(net, x, st)(x, ps, st)`, and `lower(wrapper, x)(x)` on the parameters of the wrapper, which it
-shares.
+Return a net as a pure Julia function of the same arguments, which calls no Paddle.
 
-The call is captured as Paddle runs it, operator by operator, and written in Julia; `print` of what
-comes shows the code. It calls no Paddle, so that small nets pay no crossing, and what Paddle does
-not take enters: dual numbers of ForwardDiff, other element types. Its gradients are written in Julia
-too, and Zygote takes them; nets with an operator whose gradient is not (recurrent layers)
-are differentiated by Zygote as any Julia code. [`laplacian`](@ref),
-[`derivative`](@ref), [`derivatives`](@ref) and [`jvp`](@ref) take a lowered net where they take the
-net.
+`lower(net, x)(x, ps)` equals `net(x, ps)`. The call is captured operator by operator and
+written in Julia; `print` shows the code. Small nets pay for no crossing, and the net takes
+what Paddle does not: dual numbers of ForwardDiff, other element types. Its gradients are
+Julia code, too; nets with an operator whose gradient is not (recurrent layers) are
+differentiated by Zygote as any Julia code. [`laplacian`](@ref),
+[`derivative`](@ref PaddleChainRules.derivative), [`derivatives`](@ref) and
+[`jvp`](@ref PaddleChainRules.jvp) take a lowered net in place of the net. The result is
+compared with Paddle before it is returned.
 
-It is for arguments nested as `x`, with the same constants, for arrays of its sizes, and for any number of samples along the last
-dimension where the code does not depend on it otherwise than linearly; a fully connected net needs no
-`x`. Convolution, pooling and attention need `using NNlib`, Fourier transforms a package of
-AbstractFFTs, gelu `using SpecialFunctions`. It is compared with Paddle before it is returned.
+# Arguments
 
-Throws a Python error with the name and place of an operator that has no expression of Julia's, as
-those that draw random numbers, and an `ArgumentError` where a package is missing.
+- `net` or `wrapper`: what to lower. A lowered wrapper shares the wrapper's parameters.
+- `x`, `kw`, `st`: arguments of a call. The result takes arguments that are nested as these,
+  with the same constants and sizes, and any number of samples along the last dimension if
+  the code depends on it linearly. A fully connected net needs no `x`.
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0)
-x = rand(Float32, 3, 4)
-lower(wrapper, x)(x) ≈ wrapper(x)
+Convolution, pooling and attention need `using NNlib`, Fourier transforms a package of
+AbstractFFTs, gelu `using SpecialFunctions`.
+
+# Throws
+
+- A Python error with the name and place of an operator that has no expression in Julia,
+  such as those that draw random numbers.
+- `ArgumentError`: a package is missing.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0);
+
+julia> x = rand(Float32, 3, 4);
+
+julia> lower(wrapper, x)(x) ≈ wrapper(x)
+true
 ```
 """
 lower(net::PaddleNet, x; kw...) = lowered(net, x, sample_params(net, x), values(kw))

@@ -4,22 +4,37 @@
     save_lowered(path, lowered, ps)
     save_lowered(path, lowered_wrapper)
 
-Write a lowered net as Julia source and its parameters beside it: `save_lowered("net.jl", ...)` writes
-`net.jl` and `net.safetensors`.
+Write a lowered net as Julia source, and its parameters beside it.
 
-The source is a module, named after the file, with all that the net calls but what it borrows from
-NNlib, AbstractFFTs or SpecialFunctions, which it loads. Its `net(x)` is the net at the parameters of
-the file, `net(x, ps)` at others, a tuple in the same order; `x` is an array, or a tuple where the net
-takes several. It is differentiated as any Julia code.
+`save_lowered("net.jl", ...)` writes `net.jl` and `net.safetensors`. The source is a module
+named after the file. It holds all that the net calls, except what it borrows from NNlib,
+AbstractFFTs or SpecialFunctions, which it loads. Its `net(x)` is the net at the parameters
+of the file, `net(x, ps)` at others. It is differentiated as any Julia code.
 
-Throws an `ArgumentError` for a path that does not end in `.jl`, and for arrays that Paddle does not take.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0)
-folder = mktempdir()
-save_lowered(joinpath(folder, "small_net.jl"), lower(wrapper))
-include(joinpath(folder, "small_net.jl"))
-SmallNet.net(rand(Float32, 3, 4))
+- `path`: a file name that ends in `.jl`.
+- `lowered`, `lowered_wrapper`: what [`lower`](@ref) returns.
+- `ps`: parameters, as the lowered net takes them. The written `net(x, ps)` takes a tuple in
+  the same order; `x` is an array, or a tuple if the net takes several.
+
+# Throws
+
+- `ArgumentError`: `path` does not end in `.jl`, or Paddle does not take an array.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0);
+
+julia> path = joinpath(mktempdir(), "small_net.jl");
+
+julia> save_lowered(path, lower(wrapper));
+
+julia> include(path);
+
+julia> size(SmallNet.net(rand(Float32, 3, 4)))
+(2, 4)
 ```
 """
 save_lowered(path::AbstractString, m::LoweredModule) = save_lowered(path, m.net, m.params)

@@ -4,13 +4,22 @@
     PaddleChainRules.explain(net, x, ps) -> String
     PaddleChainRules.explain(wrapper, x) -> String
 
-Which way calls with arrays of these sizes go, in a sentence or two: as machine code, which enters
-no Python, takes no lock and so runs on any thread, or through Python, and why.
+Say which way calls with arrays of these sizes go, and why, in a sentence or two.
 
-The first calls of a kind go through Python. After some 36 of them, or one
-[`compile`](@ref PaddleChainRules.compile), the net's program comes to Julia as one function,
-where all of its operators can be machine code; after calls with two numbers of samples it serves any
-number of at least two.
+They go as machine code, which enters no Python, takes no lock and so runs on any thread; or
+through Python. The first calls of a kind go through Python. After some 36 of them, or one
+[`compile`](@ref PaddleChainRules.compile), the net's program comes to Julia as one
+function, if all of its operators can be machine code. After calls with two numbers of
+samples it serves any number of at least two.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> PaddleChainRules.explain(wrapper, rand(Float32, 3, 8)) isa String
+true
+```
 """
 explain(net::PaddleNet, x, ps; kw...) = explained(arrays_of(net, x, ps, values(kw))[1:3]...)
 explain(w::PaddleModuleWrapper, x; kw...) = explain(w.net, x, w.params; kw...)
@@ -19,19 +28,37 @@ explain(w::PaddleModuleWrapper, x; kw...) = explain(w.net, x, w.params; kw...)
     PaddleChainRules.compile(net, x, ps) -> String
     PaddleChainRules.compile(wrapper, x) -> String
 
-Have the net's value and its gradients as machine code now, for arrays like these and, where `x` is a
-matrix, for any number of samples, by calls on some of its columns; gives what [`explain`](@ref PaddleChainRules.explain) says
-then. It takes half a second for a small net. Threads may then call the net without
-[`threaded`](@ref PaddleChainRules.threaded):
+Compile the net's value and its gradients to machine code now, not after some calls.
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-xs = [rand(Float32, 3, 8) for _ in 1:20]
-PaddleChainRules.compile(wrapper, xs[1])
-ys = Vector{Matrix{Float32}}(undef, 20)
-Threads.@threads for i in eachindex(xs)
-    ys[i] = wrapper(xs[i])
-end
+It takes half a second for a small net. Threads may then call the net without
+[`threaded`](@ref PaddleChainRules.threaded).
+
+# Arguments
+
+- `x`, `ps`: arrays like those of later calls. If `x` is a matrix, the code serves any
+  number of samples, for which the net is called on some of its columns.
+
+# Returns
+
+What [`explain`](@ref PaddleChainRules.explain) says then.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> xs = [rand(Float32, 3, 8) for _ in 1:20];
+
+julia> PaddleChainRules.compile(wrapper, xs[1]);
+
+julia> ys = Vector{Matrix{Float32}}(undef, 20);
+
+julia> Threads.@threads for i in eachindex(xs)
+           ys[i] = wrapper(xs[i])
+       end
+
+julia> ys[3] ≈ wrapper(xs[3])
+true
 ```
 """
 function compile(net::PaddleNet, x, ps; kw...)
@@ -99,10 +126,26 @@ end
     PaddleChainRules.forward!(y, net, x, ps) -> y
     PaddleChainRules.forward!(y, wrapper, x) -> y
 
-Write the net's value into an array of the caller's. By machine code nothing is allocated.
+Write the net's value into an array of the caller's.
 
-Throws a `DimensionMismatch` where `y` has another size than the value, and an `ArgumentError` where
-it has another element type, overlaps what is read, or the net gives more than one array.
+Machine code allocates nothing here.
+
+# Throws
+
+- `DimensionMismatch`: `y` has another size than the value.
+- `ArgumentError`: `y` has another element type or overlaps what is read, or the net gives
+  more than one array. Nothing is written then.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> x, y = rand(Float32, 3, 8), zeros(Float32, 2, 8);
+
+julia> PaddleChainRules.forward!(y, wrapper, x) === y && y ≈ wrapper(x)
+true
+```
 """
 function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
     of, params, inputs, flat = arrays_of(net, x, ps, values(kw))

@@ -1,20 +1,31 @@
 # Fully connected nets.
 
 """
-    PaddleFCNet(dim_in, dim_out, num_layers, hidden; dtype="float32", activation="sigmoid", seed)
+    PaddleFCNet(dim_in, dim_out, num_layers, hidden;
+        dtype = "float32", activation = "sigmoid", seed)
 
-A fully connected net with fresh parameters, as a [`PaddleModuleWrapper`](@ref).
+Make a fully connected net with fresh parameters, as a [`PaddleModuleWrapper`](@ref).
 
-`num_layers` counts the affine maps: 1 goes from input to output directly, `n` has `n - 1`
-hidden layers of width `hidden`, each followed by the activation. `activation` is a name
-(`"identity"`, `"sigmoid"`, `"tanh"`, `"relu"`, `"gelu"`, `"silu"`, `"softplus"`, `"elu"`,
-`"leaky_relu"`, `"mish"`, `"sin"`) or a Python callable of a tensor. `dtype` is `"float32"`,
-`"float64"` or `"float16"` (which Paddle computes on a GPU only). The parameters depend on
-the integer `seed` alone, drawn from Julia's default generator where not given.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh")
-wrapper(rand(Float32, 3, 32)) # 2×32
+- `dim_in`, `dim_out`: the numbers of inputs and outputs.
+- `num_layers`: the number of affine maps. 1 goes from input to output directly; `n` has
+  `n - 1` hidden layers, each followed by the activation.
+- `hidden`: the width of the hidden layers.
+- `dtype`: `"float32"`, `"float64"`, or `"float16"`, which Paddle computes on a GPU only.
+- `activation`: a Python callable of a tensor, or a name: `"identity"`, `"sigmoid"`,
+  `"tanh"`, `"relu"`, `"gelu"`, `"silu"`, `"softplus"`, `"elu"`, `"leaky_relu"`, `"mish"`,
+  `"sin"`.
+- `seed`: the integer that alone decides the parameters; by default drawn from Julia's
+  default generator.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0);
+
+julia> size(wrapper(rand(Float32, 3, 32)))
+(2, 32)
 ```
 """
 function PaddleFCNet(

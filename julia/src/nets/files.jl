@@ -4,10 +4,25 @@
     PaddleChainRules.save_params(path, wrapper)
     PaddleChainRules.save_params(path, net, ps)
 
-Write parameters to a `.npz` or `.safetensors` file, which Python's `load_params` reads too, with
-dimensions reversed by the layout law. It is there as a whole or not at all.
+Write parameters to a `.npz` or `.safetensors` file, which Python's `load_params` reads too.
 
-Throws Python's `ValueError` for another suffix, and what the file system says.
+Dimensions are reversed there by the layout law. The file is there as a whole or not at all.
+
+# Throws
+
+- Python's `ValueError`: another suffix.
+- What the file system says.
+
+# Examples
+
+```jldoctest
+julia> path = joinpath(mktempdir(), "net.safetensors");
+
+julia> PaddleChainRules.save_params(path, PaddleFCNet(3, 2, 2, 16; seed = 0));
+
+julia> isfile(path)
+true
+```
 """
 save_params(path::AbstractString, w::PaddleModuleWrapper) = save_params(path, w.net, w.params)
 function save_params(path::AbstractString, given::PaddleNet, ps)
@@ -32,16 +47,29 @@ end
     PaddleChainRules.load_params(path, wrapper) -> wrapper
     PaddleChainRules.load_params(path, net) -> ps
 
-Read parameters from a `.npz` or `.safetensors` file: a wrapper with them, or a named tuple. Nothing
-in the file is executed, no pickle is read.
+Read parameters from a `.npz` or `.safetensors` file.
 
-Throws Python's `ValueError` for a file that is corrupt or of another net; it says what differs.
+Nothing in the file is executed, and no pickle is read.
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16)
-path = joinpath(mktempdir(), "net.npz")
-PaddleChainRules.save_params(path, wrapper)
-again = PaddleChainRules.load_params(path, wrapper)
+# Returns
+
+A new wrapper with the parameters of the file, or for a net a named tuple.
+
+# Throws
+
+- Python's `ValueError`: the file is corrupt or of another net; it says what differs.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> path = joinpath(mktempdir(), "net.npz");
+
+julia> PaddleChainRules.save_params(path, wrapper);
+
+julia> PaddleChainRules.load_params(path, wrapper).params == wrapper.params
+true
 ```
 """
 function load_params(path::AbstractString, w::PaddleModuleWrapper)

@@ -4,32 +4,54 @@
     PaddleNet(layer; jit = nothing)
     PaddleNet(wrapper::PaddleModuleWrapper)
 
-A net without parameters of its own: `net(x, ps)`. `jit` is as for [`PaddleModuleWrapper`](@ref).
+Make a net that holds no parameters: `net(x, ps)`, or `net(x, ps, st)` with an explicit
+state.
 
-`x` is an array with the batch last, of size `(features, batch)` for a fully connected net; a
-tuple where the layer takes several arguments, a named tuple where it takes them by keyword.
-These may be nested: arguments are arrays, tuples and named tuples (dicts in Python) of
-arguments, and integers, Booleans, strings, `nothing` and `Py` objects, which have no gradient.
-Keyword arguments of the call go to the layer too, all but `seed`, a whole number that the
-random numbers of the layer are drawn from instead of Paddle's own, and `buffers`, see
-[`initial_state`](@ref PaddleChainRules.initial_state). `ps` is one of
+Gradients have the form of what they are gradients of: that with respect to `ps` the form of
+`ps`, that with respect to `x` the form of `x`. Zygote differentiates keyword arguments of a
+call, other rules hold them constant; a named tuple `x` is differentiated by everything.
 
-- a flat vector, the parameters in order, each as `vec` of the Julia array, or a
-  `ComponentVector` with the names below in that order;
-- a named tuple with the names `net.names`, for example `ps.var"0.weight"`;
-- a tuple in that order, such as `wrapper.params`.
+# Arguments
 
-The gradient with respect to `ps` has the form of `ps`, that by `x` the form of `x`. Keyword
-arguments of the call are held constant, but differentiated by Zygote; a named tuple `x` is
-differentiated by everything. Outputs are plain arrays, in tuples and named tuples where the
-layer returns several; what is no tensor is passed through.
+- `layer`, `jit`: as for [`PaddleModuleWrapper`](@ref).
+- `x` of a call: an array with the batch last, `(features, batch)` for a fully connected
+  net; a tuple if the layer takes several arguments, a named tuple for keyword arguments.
+  They nest: arguments are arrays, tuples and named tuples (dicts in Python) of arguments,
+  and integers, Booleans, strings, `nothing` and `Py` objects, which have no gradient. One
+  sample may come as a vector wherever the net takes it as a batch of one.
+- `ps` of a call: a flat vector, the parameters in order, each as `vec` of the Julia array;
+  a `ComponentVector` with the names `net.names` in that order; a named tuple with these
+  names, such as `ps.var"0.weight"`; or a tuple in that order, such as `wrapper.params`.
+- `st` of a call: see [`initial_state`](@ref PaddleChainRules.initial_state).
+- `seed` of a call: a whole number, from which the layer's random numbers are drawn instead
+  of from Paddle's own generator. All other keyword arguments go to the layer.
 
-One sample may come as a vector, several arguments as vectors each, wherever the net takes it
-as a batch of one; so may its gradients and derivatives.
+# Returns
 
-Throws a `DimensionMismatch` for a wrong size, an `ArgumentError` for a wrong name, element
-type or kind of array, a [`LayerError`](@ref PaddleChainRules.LayerError) for what only a layer
-refuses, and Python's own exception for the rest.
+A call returns plain arrays, in tuples and named tuples if the layer returns several. Values
+that are not tensors are passed through.
+
+# Throws
+
+- `DimensionMismatch`: a wrong size.
+- `ArgumentError`: a wrong name, element type or kind of array.
+- [`LayerError`](@ref PaddleChainRules.LayerError): what only a layer refuses.
+- Python's own exception for the rest.
+
+# Examples
+
+```jldoctest
+julia> net = PaddleNet(paddle.nn.Linear(3, 2));
+
+julia> Tuple(net.names)
+(:weight, :bias)
+
+julia> size(net(rand(Float32, 3, 8), (weight = ones(Float32, 2, 3), bias = zeros(Float32, 2))))
+(2, 8)
+
+julia> size(net(rand(Float32, 3, 8), ones(Float32, 8))) # a flat vector
+(2, 8)
+```
 """
 struct PaddleNet
     handle::PaddleHandle

@@ -4,19 +4,28 @@
     PaddleChainRules.Packed(sequences)
     PaddleChainRules.Packed(values, offsets)
 
-Sequences of unequal length as one argument of a net, without padding: a vector of arrays of
-sizes `(..., length)`, or all of them one after another along the last dimension of `values`,
-with the `n + 1` places, from 0, where each begins and the last ends.
+Sequences of unequal length as one argument of a net, without padding.
 
-What works on each element by itself, `LSTM`, `GRU`, `SimpleRNN` and `MultiHeadAttention` take
-it, and with them encoders; see `Packed` in Python. A result of this kind comes as a named tuple
-of `values` and `offsets`, and so does a cotangent for it, with `nothing` for the offsets. Its
-gradient is a `Tangent` with `values`.
+Layers that work on each element by itself, `LSTM`, `GRU`, `SimpleRNN` and
+`MultiHeadAttention` take it, and with them encoders; see `Packed` in Python. A result of
+this kind comes as a named tuple of `values` and `offsets`, and so does a cotangent for it,
+with `nothing` for the offsets. Its gradient is a `Tangent` with `values`.
 
-```julia
-words = PaddleChainRules.Packed([[3, 1], [4, 1, 5]])
-table = PaddleModuleWrapper(paddle.nn.Embedding(9, 4))
-size(table(words).values) # (4, 5)
+# Arguments
+
+- `sequences`: a vector of arrays of sizes `(..., length)`.
+- `values`: all of them one after another along the last dimension.
+- `offsets`: the `n + 1` places, from 0, where each begins and the last ends.
+
+# Examples
+
+```jldoctest
+julia> words = PaddleChainRules.Packed([[3, 1], [4, 1, 5]]);
+
+julia> table = PaddleModuleWrapper(paddle.nn.Embedding(9, 4));
+
+julia> size(table(words).values)
+(4, 5)
 ```
 """
 struct Packed{V<:AbstractArray,O<:AbstractVector{Int64}}

@@ -4,22 +4,43 @@
     PaddleChainRules.initial_state(net; seed)
     PaddleChainRules.initial_state(wrapper; seed)
 
-The state `st` of `net(x, ps, st)`, which gives `(y, st)` with the state of the next call:
+Return the state `st` of a call `net(x, ps, st)`, which gives `(y, st)` with the next state.
 
-- `buffers`, a named tuple of arrays: what the layer holds but does not train, BatchNorm's
-  running statistics and frozen parameters among them; in training mode the new ones come back;
-- `seed`, of the random numbers of the call, drawn from Julia's default generator where not given:
-  the same state gives the same dropout. Each call returns the next seed;
+Nothing of it has a derivative. The state of a [`PaddleFCNet`](@ref) is empty.
+
+# Arguments
+
+- `seed`: the seed of the first call, by default drawn from Julia's default generator.
+
+# Returns
+
+A named tuple:
+
+- `buffers`, a named tuple of arrays: what the layer holds but does not train, such as
+  BatchNorm's running statistics and frozen parameters. In training mode calls return new
+  ones.
+- `seed`, of the random numbers of the call: the same state gives the same dropout. Each
+  call returns the next seed.
 - `training`, `Val(true)` or `Val(false)`: the mode, at first the one that the layer had.
 
-Nothing of it has a derivative. A [`PaddleFCNet`](@ref) has none of it: its state is empty.
+# Examples
 
-```julia
-layer = paddle.nn.Sequential(paddle.nn.Linear(3, 16), paddle.nn.BatchNorm1D(16), paddle.nn.Dropout(0.5))
-wrapper = PaddleModuleWrapper(layer)
-net, st = PaddleNet(wrapper), PaddleChainRules.initial_state(PaddleNet(wrapper); seed = 1)
-y, st = net(rand(Float32, 3, 8), wrapper.params, st)
-quiet = merge(st, (; training = Val(false)))
+```jldoctest
+julia> layer = paddle.nn.Sequential(
+           paddle.nn.Linear(3, 16), paddle.nn.BatchNorm1D(16), paddle.nn.Dropout(0.5));
+
+julia> wrapper = PaddleModuleWrapper(layer);
+
+julia> net = PaddleNet(wrapper);
+
+julia> st = PaddleChainRules.initial_state(net; seed = 1);
+
+julia> y, next = net(rand(Float32, 3, 8), wrapper.params, st);
+
+julia> next.seed == st.seed, keys(st)
+(false, (:buffers, :seed, :training))
+
+julia> quiet = merge(st, (; training = Val(false))); # no dropout
 ```
 """
 initial_state(w::PaddleModuleWrapper; options...) = initial_state(w.net; options...)

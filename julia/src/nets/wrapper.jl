@@ -3,30 +3,51 @@
 """
     PaddleModuleWrapper(layer; frozen = (), jit = nothing)
 
-A `paddle.nn.Layer` with its parameters as Julia arrays, as a callable: `wrapper(x)`.
+Wrap a `paddle.nn.Layer` as a callable Julia object that holds its parameters.
 
-`wrapper.params` is a tuple of arrays, in the order of `layer.named_parameters()` (what the
-layer trains; frozen parameters and running statistics stay as they are now; `frozen` names
-more of them, by name or pattern such as `"encoder.*"`, one or several). They are
-copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives
-`grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
-else. Arguments `wrapper(x, y; z)` go to the layer as such, nested or not, as for a
-[`PaddleNet`](@ref).
+`wrapper(x)` calls the layer on Julia arrays, with the batch last. `wrapper.params` is a
+tuple of arrays in the order of `layer.named_parameters()`. They are copies: the layer never
+changes. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives `grad.params[i]`. Functors,
+Optimisers and `destructure` see the parameters and nothing else.
 
-`jit = true` has calls run as programs of Paddle's raw operators, captured at the first call with
-arrays of new sizes, which takes a third to nine tenths of the time; what `forward` computes must
-then depend on nothing of Python's that changes. Layers of `paddle.nn` and `paddle.vision` and
-containers of them do so by themselves, after three calls with the same sizes; `jit = false` has
-none. What is shown of the wrapper in the REPL says which way it runs, and why.
+# Arguments
 
-Throws an `ArgumentError` where `layer` is no `paddle.nn.Layer`.
+- `layer`: any `paddle.nn.Layer`. `wrapper(x, y; z)` passes its arguments to the layer,
+  nested or not, as for a [`PaddleNet`](@ref).
+- `frozen`: parameters to leave out, by name or pattern such as `"encoder.*"`, one or
+  several. They keep their present values, as do parameters that the layer does not train
+  and running statistics.
+- `jit`: how calls run. `true` captures a program of Paddle's operators at the first call
+  with arrays of new sizes, which takes a third to nine tenths of the time; the result of
+  `forward` must then depend on no Python value that changes. `nothing` does this after
+  three calls with the same sizes, for layers of `paddle.nn` and `paddle.vision` and
+  containers of them. `false` never does. The REPL shows which way a wrapper runs, and why.
 
-```julia
-layer = paddle.nn.Sequential(
-    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
-wrapper = PaddleModuleWrapper(layer)
-wrapper(rand(Float32, 3, 32)) # 2×32
+# Throws
+
+- `ArgumentError`: `layer` is not a `paddle.nn.Layer`.
+- Calls throw what a [`PaddleNet`](@ref) throws.
+
+# Examples
+
+```jldoctest
+julia> layer = paddle.nn.Sequential(
+           paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2));
+
+julia> wrapper = PaddleModuleWrapper(layer);
+
+julia> size(wrapper(rand(Float32, 3, 32)))
+(2, 32)
+
+julia> map(size, wrapper.params)
+((16, 3), (16,), (2, 16), (2,))
+
+julia> length(PaddleModuleWrapper(layer; frozen = "0.*").params)
+2
 ```
+
+See also [`PaddleNet`](@ref), [`PaddleFCNet`](@ref),
+[`freeze`](@ref PaddleChainRules.freeze).
 """
 struct PaddleModuleWrapper{P<:Tuple,T,B}
     net::Present # of the type PaddleNet as a property
@@ -143,18 +164,32 @@ end
 """
     PaddleChainRules.freeze(wrapper, names)
 
-The same wrapper with some parameters held constant, by name, pattern such as `"encoder.*"` or
-regular expression such as `r"norm|bias"`, one or several; `freeze(wrapper, ())` has none.
+Return the same wrapper with some parameters held constant.
 
-They stay in `wrapper.params`, unlike those that `PaddleModuleWrapper(layer; frozen)` leaves out,
-so that they may be trained later. Their gradients are `NoTangent()` (`nothing` in Zygote)
-and are not computed, and `Optimisers.trainable` leaves them out of `setup`, `update` and
-`destructure`.
+They stay in `wrapper.params`, unlike those that `PaddleModuleWrapper(layer; frozen)` leaves
+out, so that you can train them later. Their gradients are `NoTangent()` (`nothing` in
+Zygote) and are not computed. `Optimisers.trainable` leaves them out of `setup`, `update`
+and `destructure`.
 
-```julia
-layer = paddle.nn.Sequential(
-    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
-head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*")
+# Arguments
+
+- `names`: a name, a pattern such as `"encoder.*"`, a regular expression such as
+  `r"norm|bias"`, or several of these. `()` freezes nothing.
+
+# Examples
+
+```jldoctest
+julia> using Zygote
+
+julia> layer = paddle.nn.Sequential(
+           paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2));
+
+julia> head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*");
+
+julia> grad, = Zygote.gradient(w -> sum(w(ones(Float32, 3, 4))), head_only);
+
+julia> map(isnothing, grad.params)
+(true, true, false, false)
 ```
 """
 freeze(w::PaddleModuleWrapper, names) = crossing() do

@@ -4,28 +4,50 @@
     PaddleChainRules.pullback(net, x, ps; kwargs...) -> y, back
     PaddleChainRules.pullback(wrapper, x; kwargs...) -> y, back
 
-The value, and the way back without automatic differentiation around it. Gradients come in the
-order of the arguments, nested as they are: `back(ȳ; into, accumulate = false) -> x̄, p̄s` for a
-net, `p̄s, x̄` for a wrapper. It may be called again and again; `nothing` stands where there is no
-gradient. Keyword arguments are those of the net, held constant.
+Return the value and its pullback, without automatic differentiation around them.
 
-`into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
-written there, or added with `accumulate = true`, without a new array of that size, and it is
-not computed where it is not wanted. Arrays of GPUs and other kinds go by a copy; they are on the
-device of the arrays that the gradients are of.
+`back(ȳ; into, accumulate = false)` gives `x̄, p̄s` for a net and `p̄s, x̄` for a wrapper,
+in the order of the arguments and nested as they are. You can call it again and again.
 
-Throws a `DimensionMismatch` for a buffer of another size, and an `ArgumentError` for one of
-another element type or nesting, or that overlaps another, a parameter or an input; nothing is
-written then.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
-total = zero(theta) # of several batches
-for _ in 1:4
-    y, back = PaddleChainRules.pullback(net, rand(Float32, 3, 8), theta)
-    back(2 .* y; into = (nothing, total), accumulate = true)
-end
+- `kwargs`: keyword arguments of the net, held constant.
+- `ȳ` of `back`: the cotangent, nested as `y`.
+- `into` of `back`: the same pair of arrays of your own, `nothing` for a gradient that you
+  do not want and that is then not computed. Gradients are written there without a new array
+  of that size. Arrays of GPUs and other kinds go by a copy; they are on the device of the
+  arrays that the gradients are of.
+- `accumulate` of `back`: add to `into` instead.
+
+# Returns
+
+The value and `back`. Its results are `nothing` where there is no gradient.
+
+# Throws
+
+- `DimensionMismatch`: a buffer of another size.
+- `ArgumentError`: a buffer of another element type or nesting, or that overlaps another, a
+  parameter or an input. Nothing is written then.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params));
+
+julia> y, back = PaddleChainRules.pullback(net, rand(Float32, 3, 8), theta);
+
+julia> x̄, p̄s = back(ones(Float32, 2, 8));
+
+julia> total = zero(theta); # of several batches
+
+julia> for _ in 1:4
+           back(ones(Float32, 2, 8); into = (nothing, total), accumulate = true)
+       end
+
+julia> total ≈ 4 .* p̄s
+true
 ```
 """
 pullback(net::PaddleNet, x, ps; kwargs...) = pullback_of(net, x, ps, values(kwargs))

@@ -4,19 +4,40 @@
     vjp(net, x, ps, ȳ; kwargs...) -> x̄, p̄s
     vjp(wrapper, x, ȳ; kwargs...) -> p̄s, x̄
 
-The gradients of `sum(ȳ .* net(x, ps))` in the order of the arguments, nested as they are, as a
-function that may be differentiated in its turn: by Zygote and whatever reads the rules of ChainRules. So may
-`Zygote.gradient` within `Zygote.gradient`.
+Compute the gradients of `sum(ȳ .* net(x, ps))`, as a function that can be differentiated
+again.
 
-Second derivatives go by Paddle's kernels; where they end, or are known to be wrong, Python's
-`NotImplementedError` names the kernel.
+Zygote and whatever reads the rules of ChainRules can differentiate it. `Zygote.gradient`
+within `Zygote.gradient` does the same. Second derivatives go by Paddle's kernels.
 
-```julia
-wrapper = PaddleModuleWrapper(paddle.nn.Sequential(
-    paddle.nn.Linear(3, 16), paddle.nn.Tanh(), paddle.nn.Linear(16, 1)))
-x, ones_like_y = rand(Float32, 3, 8), ones(Float32, 1, 8)
-slope(w) = sum(abs2, vjp(w, x, ones_like_y)[2]) # a gradient penalty
-Zygote.gradient(slope, wrapper)
+# Arguments
+
+- `net`, `x`, `ps`, `wrapper`, `kwargs`: those of a call `net(x, ps; kwargs...)`.
+- `ȳ`: the cotangent, nested as the result of the call.
+
+# Returns
+
+The gradients in the order of the arguments, nested as they are.
+
+# Throws
+
+- Python's `NotImplementedError` with the name of a kernel: Paddle has no second derivative
+  there, or a wrong one.
+
+# Examples
+
+```jldoctest
+julia> using Zygote
+
+julia> wrapper = PaddleModuleWrapper(paddle.nn.Sequential(
+           paddle.nn.Linear(3, 16), paddle.nn.Tanh(), paddle.nn.Linear(16, 1)));
+
+julia> x, ȳ = rand(Float32, 3, 8), ones(Float32, 1, 8);
+
+julia> slope(w) = sum(abs2, vjp(w, x, ȳ)[2]); # a gradient penalty
+
+julia> map(size, Zygote.gradient(slope, wrapper)[1].params[1:2])
+((16, 3), (16,))
 ```
 """
 function vjp(net::PaddleNet, x, ps, ȳ; kwargs...)

@@ -32,7 +32,32 @@ const AnyTraced = Union{Traced,TracedNumber}
 """
     TraceError(what, remedy, place = "")
 
-What a loss may not do while it is traced, what to write in its stead, and the file and line.
+An error that [`train!`](@ref PaddleChainRules.train!) throws if a loss cannot be traced.
+
+# Arguments
+
+- `what`: what the loss did that cannot be traced, such as `if` on a value.
+- `remedy`: what to write instead.
+- `place`: the file and line.
+
+# Examples
+
+```jldoctest
+julia> using Optimisers
+
+julia> theta = [1.0, 2.0];
+
+julia> state = Optimisers.setup(Optimisers.Adam(), theta);
+
+julia> choose(theta) = sum(theta) > 0 ? sum(theta) : sum(abs2, theta);
+
+julia> try
+           PaddleChainRules.train!(choose, theta, state; steps = 3)
+       catch err
+           err isa PaddleChainRules.TraceError
+       end
+true
+```
 """
 struct TraceError <: Exception
     what::String

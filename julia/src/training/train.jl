@@ -4,40 +4,62 @@
 const SLICE = 0.1
 
 """
-    PaddleChainRules.train!(loss, ps, state, data...; steps, callback = nothing, every = 1) -> losses
-    PaddleChainRules.train!(loss, net, ps, state, data...; steps, callback = nothing, every = 1) -> losses
+    PaddleChainRules.train!(loss, ps, state, data...;
+        steps, callback = nothing, every = 1) -> losses
+    PaddleChainRules.train!(loss, net, ps, state, data...;
+        steps, callback = nothing, every = 1) -> losses
 
-Many steps of an optimizer of Optimisers, `state = Optimisers.setup(rule, ps)`, on the loss
-`loss(ps, data...)`, or `loss(net, ps, data...)`: what a loop of `Zygote.gradient` and
-`Optimisers.update!` does, as one compiled program a step.
+Run many steps of an optimizer of Optimisers on a loss, as one compiled program a step.
 
-`ps` is anything that `Optimisers.setup` takes: a flat vector, a `ComponentVector`, nested named
-tuples, a wrapper. Its arrays and the state are updated in place, so that one goes on with
-`Optimisers.update!` or another `train!`; what is frozen stays. Gives the loss of each step, before
-its update.
+It does what a loop of `Zygote.gradient` and `Optimisers.update!` does. The loss and the
+rule are traced: they are called a few times with arrays that stand for Paddle's tensors,
+and their operations become the program.
 
-The loss and the rule are traced: they are called a few times with arrays that stand for Paddle's
-tensors, and their operations become the program. So a loss is made of nets, [`derivatives`](@ref), [`laplacian`](@ref)
-and other functions of nets, broadcasts of any function of numbers, sums, products, slices, and
-`vcat`; it must depend on nothing that changes from step to step. Arrays that it has from elsewhere
-are constants.
+# Arguments
 
-`callback(step, loss, ps)` is called after each `every` steps and after the last; where it gives
-`true` training ends. After an error of its own, or Ctrl-C, `ps` and `state` are those of a step
-that was done, at most a tenth of a second ago.
+- `loss`: a function `loss(ps, data...)` or `loss(net, ps, data...)` that returns a number.
+  It is made of nets, [`derivatives`](@ref), [`laplacian`](@ref) and other functions of
+  nets, broadcasts of any function of numbers, sums, products, slices, and `vcat`. It must
+  depend on nothing that changes from step to step. Arrays that it has from elsewhere are
+  constants.
+- `ps`: anything that `Optimisers.setup` takes: a flat vector, a `ComponentVector`, nested
+  named tuples, a wrapper. Its arrays are updated in place. What is frozen stays.
+- `state`: `Optimisers.setup(rule, ps)`, updated in place, so that you can go on with
+  `Optimisers.update!` or another `train!`.
+- `steps`: the number of steps.
+- `callback`: called as `callback(step, loss, ps)` after each `every` steps and after the
+  last. If it returns `true`, training ends. After an error of its own, or Ctrl-C, `ps` and
+  `state` are those of a finished step, at most a tenth of a second old.
 
-Throws a [`TraceError`](@ref PaddleChainRules.TraceError) where the loss needs a value that it has
-not, such as in `if`, and an `ArgumentError` for a loss that is no number, or a state of another tree.
+# Returns
 
-```julia
-using Optimisers
-wrapper = PaddleFCNet(1, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0)
-net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
-x = reshape(range(-3, 3; length = 64), 1, :)
-state = Optimisers.setup(Optimisers.Adam(0.01), theta)
-losses = PaddleChainRules.train!(net, theta, state, x, sin.(x); steps = 500) do net, theta, x, y
-    sum(abs2, net(x, theta) .- y) / length(y)
-end
+The loss of each step, before its update.
+
+# Throws
+
+- [`TraceError`](@ref PaddleChainRules.TraceError): the loss needs a value while it is
+  traced, such as in `if`.
+- `ArgumentError`: the loss is no number, or the state is of another tree.
+
+# Examples
+
+```jldoctest
+julia> using Optimisers
+
+julia> wrapper = PaddleFCNet(1, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0);
+
+julia> net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params));
+
+julia> x = collect(reshape(range(-3, 3; length = 64), 1, :));
+
+julia> state = Optimisers.setup(Optimisers.Adam(0.01), theta);
+
+julia> loss(net, theta, x, y) = sum(abs2, net(x, theta) .- y) / length(y);
+
+julia> losses = PaddleChainRules.train!(loss, net, theta, state, x, sin.(x); steps = 500);
+
+julia> losses[end] < losses[1] / 10
+true
 ```
 """
 function train!(loss, model, state, data...; steps::Integer, callback = nothing, every::Integer = 1)
