@@ -7,9 +7,9 @@ const SOURCE = read(joinpath(pkgdir(PaddleChainRules), "src", "PaddleChainRules.
 "The names for users: exported, or public and written with the module's name."
 function names_for_users()
     list = match(r":public,(.*?)\)"s, SOURCE).captures[1]
-    public = [Symbol(found.captures[1]) for found in eachmatch(r":([\w!]+)", list)]
+    others = [Symbol(found.captures[1]) for found in eachmatch(r":([\w!]+)", list)]
     exported = filter(name -> Base.isexported(PaddleChainRules, name), names(PaddleChainRules))
-    return sort!(unique!([setdiff(exported, (:PaddleChainRules,)); public]))
+    return sort!(unique!([setdiff(exported, (:PaddleChainRules,)); others]))
 end
 
 "A name's docstrings as they are written, one after another; empty where there are none."
