@@ -129,6 +129,24 @@ def test_examples_of_the_first_page_fit_a_column_and_a_phone():
         assert len(line) <= 48, line
 
 
+def test_code_fits_the_column_of_a_desktop():
+    """Without a scroll to the side, as 106 characters do; what is printed wraps."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").glob("*.md"),
+    ]
+    texts = {path.name: path.read_text() for path in pages}
+    texts["reference/julia.md"] = julia_reference.page()
+    seen = 0
+    for name, text in texts.items():
+        for language, code in re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M):
+            if language not in ("text", "mermaid", ""):
+                seen += 1
+                assert max(map(len, code.splitlines())) <= 106, (name, code)
+    assert seen > 100
+
+
 def test_the_search_index_has_pages_and_no_source_files(site):
     made = (site / "search" / "search_index.js").read_text()
     index = json.loads(made.removeprefix("var __index = "))
