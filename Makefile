@@ -46,7 +46,8 @@
 # make differential  every function and layer beside differences; writes docs/refusals.md
 # make house   lines, files that know an operator, functions without a name; and goals
 # make orders  how high derivatives of each operator go; writes docs/orders.md
-# make docs    the documentation site, warnings as errors (output/site/index.html)
+# make docs    the documentation site, warnings as errors (output/site/index.html);
+#              SITE_URL=https://example.org/docs/ for one that is published there
 # make notebook  run docs/notebook.ipynb and keep what it shows
 # make lint    ruff, mypy, import-linter, and a parse check of every Julia file
 # make clean   remove what these made
