@@ -70,7 +70,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def told(folder, script, **constants):
-    """What a script tells, in a page beside those of a folder."""
+    """Return what a script tells, in a page beside those of a folder."""
     given = "".join(f"const {k} = {json.dumps(v)}\n" for k, v in constants.items())
     page = folder / "asked.html"
     page.write_text(f"{HEAD}{given}{script}</script>")
@@ -97,17 +97,17 @@ def told(folder, script, **constants):
 
 
 def measured(folder, pages, width):
-    """For each page in a window so wide: its width, broken pictures, cut tables."""
+    """Measure each page in a window so wide: its width, broken pictures, cut tables."""
     return told(folder, MEASURE, PAGES=pages, WIDTH=width)
 
 
 def found(folder, word):
-    """The links that the search box shows for a word, from a server."""
+    """Return the links that the search box shows for a word, from a server."""
     return told(folder, SEARCH, WORD=word)
 
 
 def dumped(address):
-    """What a page is after its scripts have run, as HTML."""
+    """Return a page as HTML, after its scripts have run."""
     done = subprocess.run(
         [CHROMIUM, *OPTIONS, "--dump-dom", "--virtual-time-budget=30000", address],
         capture_output=True,

@@ -82,12 +82,12 @@ def test_no_link_of_the_site_leads_nowhere(site):
 
 
 def article(path):
-    """The HTML of what a page says, without what stands around it."""
+    """Return the HTML of a page without header, navigation and footer."""
     return path.read_text().partition("<article")[2].partition("</article>")[0]
 
 
 def of_readers(site):
-    """The site's pages without the source files."""
+    """List the pages of the site without the source files."""
     found = sorted(site.rglob("*.html"))
     return [p for p in found if "source" not in p.relative_to(site).parts]
 
@@ -130,7 +130,7 @@ def test_examples_of_the_first_page_fit_a_column_and_a_phone():
 
 
 def test_code_fits_the_column_of_a_desktop():
-    """Without a scroll to the side, as 106 characters do; what is printed wraps."""
+    """Allow 106 characters, which need no scroll to the side; output wraps."""
     pages = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
@@ -159,7 +159,7 @@ def test_the_search_index_has_pages_and_no_source_files(site):
 
 
 def test_no_page_loads_what_is_not_of_the_site(site):
-    """Search from files has a script of its own, where the theme has one from afar."""
+    """Use our own script for search from files: the theme loads one from elsewhere."""
     for path in of_readers(site):
         loaded = Page(path.read_text()).loaded
         own = [urlsplit(link).netloc in ("", "example.org") for link in loaded]

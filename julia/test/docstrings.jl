@@ -4,7 +4,7 @@ using PaddleChainRules: PaddleChainRules
 
 const SOURCE = read(joinpath(pkgdir(PaddleChainRules), "src", "PaddleChainRules.jl"), String)
 
-"The names for users: exported, or public and written with the module's name."
+"Return the names for users: exported, or public and written with the module's name."
 function names_for_users()
     list = match(r":public,(.*?)\)"s, SOURCE).captures[1]
     others = [Symbol(found.captures[1]) for found in eachmatch(r":([\w!]+)", list)]
@@ -12,7 +12,7 @@ function names_for_users()
     return sort!(unique!([setdiff(exported, (:PaddleChainRules,)); others]))
 end
 
-"A name's docstrings as they are written, one after another; empty where there are none."
+"Join a name's docstrings as they are written; empty if there are none."
 function docstring(name)
     binding = Base.Docs.Binding(PaddleChainRules, name)
     found = get(Base.Docs.meta(PaddleChainRules), binding, nothing)
@@ -20,10 +20,10 @@ function docstring(name)
     return join((join(found.docs[signature].text) for signature in found.order), "\n")
 end
 
-"The code blocks of a docstring that begin with a word behind the fence."
+"List the code blocks of a docstring with a language behind the fence."
 blocks(text, word) = [found.captures[1] for found in eachmatch(Regex("^```$word\n(.*?)^```", "ms"), text)]
 
-"The inputs of a session at Julia's prompt, each with what is printed after it."
+"Split a session at Julia's prompt into inputs, each with what is printed after it."
 function inputs(block)
     parts = split(block, r"^julia> "m; keepempty = false)
     return map(parts) do part
@@ -33,7 +33,7 @@ function inputs(block)
     end
 end
 
-"What Julia's prompt prints for an input, in a module."
+"Return what Julia's prompt prints for an input, in a module."
 function printed(input, own)
     value = Base.include_string(own, input)
     silent = value === nothing || endswith(rstrip(replace(input, r"#[^\n]*$" => "")), ';')
