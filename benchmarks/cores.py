@@ -114,7 +114,7 @@ def table(found: list[dict[str, Any]]) -> str:
     least = {
         (r["kind"], r["rows"], r["side"], r["threads"]): r["seconds"] for r in found
     }
-    head = ["", "native, ms", f"with {cores} threads", "ours, ms"]
+    head = ["net", "native, ms", f"with {cores} threads", "ours, ms"]
     head.append(f"with {cores} threads")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for kind, rows in dict.fromkeys(key[:2] for key in least):

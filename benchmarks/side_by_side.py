@@ -308,7 +308,7 @@ def picture(rows: dict[str, Any], path: Path) -> None:
 
 def table(rows: dict[str, Any]) -> str:
     """Ratios of the minima to native Paddle."""
-    head = ["", "native, us", *STYLE]
+    head = ["net or equation", "native, us", *STYLE]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name, row in rows.items():
         native = row["us"]["native"]["min"]
