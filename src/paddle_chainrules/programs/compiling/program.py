@@ -150,7 +150,7 @@ class Program:
         if not left:
             return f"As machine code it is {code}."
         names = ", ".join(f"{n} x {k}" if k > 1 else n for n, k in left.most_common())
-        return f"As machine code it is {code} between operators of Paddle's: {names}."
+        return f"As machine code it is {code}, and these operators run in Paddle: {names}."
 
     @cached_property
     def as_run(self) -> Program:
