@@ -152,7 +152,7 @@ def test_pages_show_when_an_error_was_reached():
     assert "| Burgers | 25.0 | (111.0) | 400.0 | 400.0 |" in page.summary(runs)
     text = page.problems(runs)
     assert "| **ours, scan** | 2 | 60 | 60 | 5.0e-06 | 17 |" in text
-    assert "Not by JAX, optax: `KeyError: tan`." in text
+    assert "Fails in JAX, optax: `KeyError: tan`." in text
     said = page.goals(runs)
     assert "times smaller on 1 of the 1 problems that at least one of them" in said
     assert said.endswith("after the most time that they had on 1")

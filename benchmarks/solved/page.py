@@ -108,7 +108,7 @@ def failures(runs: list[Run], problem: str) -> str:
             error = run["failed"].partition(" (at ")[0].replace("`", "'")
             sides = why.setdefault(error, [])
             sides += [run["side"]] * (run["side"] not in sides)
-    return "".join(f" Not by {', '.join(w)}: `{e}`." for e, w in why.items())
+    return "".join(f" Fails in {', '.join(w)}: `{e}`." for e, w in why.items())
 
 
 def shown(seconds: float) -> str:
@@ -236,7 +236,7 @@ def summary(runs: list[Run]) -> str:
     """A line for each problem."""
     head = [
         "problem",
-        *(f"sooner than {name}" for name in THEIRS),
+        *(f"faster than {name}" for name in THEIRS),
         "smaller error in a minute",
         "in the most time",
     ]
@@ -250,7 +250,7 @@ def summary(runs: list[Run]) -> str:
 
 
 def pace(sides: dict[str, list[Run]], theirs: str) -> str:
-    """How much sooner; in brackets by steps, where they have learnt too little."""
+    """Return how many times faster; by steps, in brackets, if they learnt too little."""
     times, steps = sooner(sides, theirs), more_steps(sides, theirs)
     if times == times:
         return f"{times:.1f}" if times else "never"
@@ -268,11 +268,11 @@ def goals(runs: list[Run]) -> str:
     both = [found for s in by_problem if (found := gains(s)) and found[1] == found[1]]
     minute, most = (sum(found[i] >= 100 for found in both) for i in (0, 1))
     return (
-        f"`scan` is at least 5 times sooner than PaddleScience and DeepXDE on {soon} "
+        f"`scan` is at least 5 times faster than PaddleScience and DeepXDE on {soon} "
         f"of the {len(compared)} problems that both train, and takes at least 5 times "
-        f"as many steps a second on {fast}. After a minute, our least error is at "
-        f"least 100 times smaller on {minute} of the {len(both)} problems that at "
-        f"least one of them trains, and in the most time that they had on {most}"
+        f"the steps a second on {fast}. Of {len(both)} problems, our smallest error is "
+        f"at least 100 times smaller than theirs on {minute} after a minute, and on "
+        f"{most} after their longest runs"
     )
 
 
