@@ -250,7 +250,7 @@ def summary(runs: list[Run]) -> str:
 
 
 def pace(sides: dict[str, list[Run]], theirs: str) -> str:
-    """Return how many times faster; by steps, in brackets, if they learnt too little."""
+    """Return how many times faster, or, in brackets, the ratio of steps per second."""
     times, steps = sooner(sides, theirs), more_steps(sides, theirs)
     if times == times:
         return f"{times:.1f}" if times else "never"
