@@ -23,37 +23,38 @@ Verdicts = dict[Case, list[list[str]]]
 
 HEAD = """# What is refused
 
-Made by `make differential`, which asks for derivatives of {cases} functions, layers and
-small programs ({questions} questions: every floating argument together, alone and by
-`wrt`; every output together and alone; by `vjp`, `jvp`, `pullback`, `value_and_grad`)
-and compares each with central differences in float64, element by element. {exact} were
-exact, {refused} refused, none wrong, and no process crashed.
+This page lists the derivatives that nets and transforms refuse. A refusal is a
+`NotImplementedError` or a `TypeError` that names the operator.
 
-Functions as `jit` and as losses, and layers as nets by default and with `jit`, are
-called fifty times besides, each time on numbers of its own, in float32 and float64:
-{called} calls, the first, second, sixth and fiftieth, had the values and gradients of
-the first call of another net, in float64, and the slopes of central differences.
+`make differential` makes the page. It asks for derivatives of {cases} functions, layers
+and small programs, and compares each with central differences in float64, element by
+element. Of {questions} questions {exact} were exact, {refused} refused, none wrong, and
+no process crashed. A question names all floating arguments, one, or those of `wrt`;
+all outputs or one; and `vjp`, `jvp`, `pullback` or `value_and_grad`.
 
-A refusal is a `NotImplementedError` or a `TypeError` that names the operator.
+Each is also called fifty times with other values, in float32 and float64: functions in
+`jit` and as losses, layers with and without `jit`. {called} calls (the first, second,
+sixth and fiftieth) had the values and gradients of a new net's first call in float64,
+and the slopes of central differences.
 
-Functions that are one operator are not among these: every operator has its samples in
+Functions that are one operator are tested elsewhere: every operator has samples in
 `tests/programs/samples`, and `tests/programs/test_table.py` asks the same of them.
-Where Paddle's tape is wrong, `tests/programs/wrong_on_the_tape.py` names the sample.
+`tests/programs/wrong_on_the_tape.py` names the samples that Paddle's tape gets wrong.
 
 ![How many derivatives of each kind were exact, and how many refused](differential.png)
 
-## Not to be differentiated
+## No gradient
 
-| function or layer | asked | said |
+| function or layer | asked | reason |
 | --- | --- | --- |
 {first}
 
-## Once, but not twice
+## First derivatives only
 
-Their gradients are right; `jvp`, `hvp` and gradients of gradients are refused, since
-there is no rule for them.
+Gradients are right. `jvp`, `hvp` and gradients of gradients are refused, since
+they have no rule.
 
-| said | seen in |
+| reason | seen in |
 | --- | --- |
 {second}
 """
@@ -92,7 +93,7 @@ def limits(verdicts: Verdicts, called: int) -> str:
             said = " ".join(why.partition(": ")[2].split())
             again = re.match(r"Paddle can't differentiate (\w+) once more", said)
             if again or asked.startswith("jvp"):
-                kernel = again[1] if again else said.partition(". ")[0][:120]
+                kernel = again[1] if again else re.split(r"[.;:] ", said)[0]
                 once.setdefault(kernel, []).append(name)
             else:
                 said = re.split(r"[.;,:] ", said)[0]

@@ -34,17 +34,19 @@ CLOSE = 1e-7
 
 HEAD = """# How high derivatives of each operator go
 
-Made by `make orders` with Paddle {paddle}, in float64: of {cases} samples of {count}
-operators the derivatives along a direction, up to order {order}, by gradients of
-gradients (`grad(grad(...))`, each nested in the last) and by Taylor series
-(`derivatives`, `taylor`, `laplacian`). The two share no rule, and are counted as far as
-they agree to {close} of the largest number. No rule ends at order {order}.
+This page says to which order derivatives of each operator go. `make orders` makes it
+with Paddle {paddle}, in float64, for {cases} samples of {count} operators.
 
-To order {order} at least, both ways ({full}):
+It takes derivatives along a direction up to order {order} in two ways that share no
+rule: by `grad(grad(...))`, and by Taylor series (`derivatives`, `taylor`, `laplacian`).
+An order counts if both agree to {close} of the largest value. No rule ends at order
+{order}.
+
+To order {order} or more, both ways ({full}):
 
 {names}
 
-Less:
+To a lower order:
 
 | operator | order | why no higher |
 | --- | --- | --- |
