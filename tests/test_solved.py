@@ -154,7 +154,9 @@ def test_pages_show_when_an_error_was_reached():
     assert "| **ours, scan** | 2 | 60 | 60 | 5.0e-06 | 17 |" in text
     assert "Fails in JAX, optax: `KeyError: tan`." in text
     said = page.goals(runs)
-    assert said.endswith("on 1 after a minute, and on 1 after their longest runs")
+    assert said.endswith(
+        "on 1 of 1 problems after a minute, and on 1 after their longest runs"
+    )
     assert page.seconds_to(slow, 1e-3) == float("inf")
     never = [slow, {**fast, "curve": [(0, 0, 1.0), (60.0, 9, 0.9)]}]
     assert "| Burgers | never |" in page.summary(never)

@@ -270,9 +270,9 @@ def goals(runs: list[Run]) -> str:
     return (
         f"`scan` is at least 5 times faster than PaddleScience and DeepXDE on {soon} "
         f"of the {len(compared)} problems that both train, and takes at least 5 times "
-        f"the steps a second on {fast}. Of {len(both)} problems, our smallest error is "
-        f"at least 100 times smaller than theirs on {minute} after a minute, and on "
-        f"{most} after their longest runs"
+        f"the steps a second on {fast}. Our smallest error is at least 100 times "
+        f"smaller than theirs on {minute} of {len(both)} problems after a minute, and "
+        f"on {most} after their longest runs"
     )
 
 

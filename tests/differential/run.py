@@ -28,7 +28,7 @@ This page lists the derivatives that nets and transforms refuse. A refusal is a
 
 `make differential` makes the page. It asks for derivatives of {cases} functions, layers
 and small programs, and compares each with central differences in float64, element by
-element. Of {questions} questions {exact} were exact, {refused} refused, none wrong, and
+element. {exact} of {questions} questions were exact, {refused} refused, none wrong, and
 no process crashed. A question names all floating arguments, one, or those of `wrt`;
 all outputs or one; and `vjp`, `jvp`, `pullback` or `value_and_grad`.
 

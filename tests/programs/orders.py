@@ -34,8 +34,8 @@ CLOSE = 1e-7
 
 HEAD = """# How high derivatives of each operator go
 
-This page says to which order derivatives of each operator go. `make orders` makes it
-with Paddle {paddle}, in float64, for {cases} samples of {count} operators.
+This page gives the highest order of derivatives for each operator. `make orders` makes
+it with Paddle {paddle}, in float64, for {cases} samples of {count} operators.
 
 It takes derivatives along a direction up to order {order} in two ways that share no
 rule: by `grad(grad(...))`, and by Taylor series (`derivatives`, `taylor`, `laplacian`).
