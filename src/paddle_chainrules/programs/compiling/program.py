@@ -150,7 +150,8 @@ class Program:
         if not left:
             return f"As machine code it is {code}."
         names = ", ".join(f"{n} x {k}" if k > 1 else n for n, k in left.most_common())
-        return f"As machine code it is {code}, and these operators run in Paddle: {names}."
+        left_out = f"these operators run in Paddle: {names}"
+        return f"As machine code it is {code}, and {left_out}."
 
     @cached_property
     def as_run(self) -> Program:
