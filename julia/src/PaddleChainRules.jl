@@ -65,6 +65,7 @@ export PaddleDerivative, exact_derivative, stencil_derivative
 
 # Pullbacks, and rules for ChainRules.
 include("rules/reverse.jl")
+include("rules/code_call.jl")
 include("rules/row_calls.jl")
 include("rules/duals.jl")
 include("rules/pullback.jl")

@@ -8,11 +8,12 @@ A rule and the pullback that it returns, for a matrix as cotangent.
 """
 function precompile_rule(rule, types...)
     precompile(rule, types)
-    made = Base.promote_op(rule, types...)
-    back = made <: Tuple ? fieldtype(made, 2) : Any
-    isconcretetype(back) && precompile(Tuple{back,Matrix{Float32}})
-    isconcretetype(back) && precompile(Tuple{back,Matrix{Float64}})
-    return back
+    for made in Base.uniontypes(Base.promote_op(rule, types...))
+        back = made <: Tuple ? fieldtype(made, 2) : Any
+        isconcretetype(back) && precompile(Tuple{back,Matrix{Float32}})
+        isconcretetype(back) && precompile(Tuple{back,Matrix{Float64}})
+    end
+    return nothing
 end
 
 for T in (Float32, Float64)
@@ -58,7 +59,7 @@ function stand_in(T::Type, sizes::Dims...)
     inputs, y = [map(layout, [sizes...]); batch(features)], batch(outputs)
     code(inputs, k, results) = Code(
         C_NULL, false, (k, 2, 1, typemax(Int)), inputs, Place[], Extent[],
-        [Output(Place(RESULT, i), result) for (i, result) in enumerate(results)], collect(eachindex(results)), NONE, nothing,
+        [Output(Place(RESULT, i), result) for (i, result) in enumerate(results)], collect(eachindex(results)), NONE,
     )
     there, count = code(inputs, length(inputs), [y]), length(inputs)
     back = BackCode((true, true, [true]), code([y], 1, inputs), collect(1:count), count - 1, 1)

@@ -20,7 +20,7 @@ at(extent::Extent, n::Int) =
 An array of a call: `Array{T,N}`, and its size; `Nothing` where there is something
 else, or elements that no code computes with.
 """
-struct Layout
+mutable struct Layout # so that a reference is passed
     type::DataType
     bytes::Int # of an element
     size::Vector{Extent}
@@ -43,11 +43,43 @@ end
 
 const Address = Ptr{Cvoid}
 
-"The addresses of one call: of inputs, of outputs, and the block that code is called with."
+"""
+    Word(base, bytes)
+
+An address of a call: a number of bytes behind one of its bases. The first base is null, and constants have their address as
+bytes. The second is the block of residuals, and behind it come the arrays of the call.
+"""
+struct Word
+    base::Int
+    bytes::Int
+end
+
+const NOWHERE = Word(1, 0)
+const OF_BLOCK = 2
+const BEFORE_ARRAYS = 2
+
+"""
+    Call
+
+What code does for one number of samples, worked out once: from what each word of its block of addresses is made, which
+outputs are copied since the code does not write them, and how much memory it takes.
+"""
+mutable struct Call # so that a reference is found
+    n::Int
+    flat::Bool # whether parameters are one vector
+    words::Vector{Word}
+    copies::Vector{Tuple{Word,Word,Int}} # to, from, bytes
+    missing_bytes::Vector{Int} # of each base, the memory to take if it is null; 0 if nothing uses it
+    work::Int
+    block::Int # bytes of residuals
+end
+
+"The addresses of one call, kept for the next one."
 mutable struct Addresses # so that a reference is exchanged
-    inputs::Vector{Address}
-    outputs::Vector{Address}
+    bases::Vector{Address}
     block::Vector{Int}
+    number::Vector{UInt64} # where code writes a number
+    work::Vector{UInt8} # memory for what is in between, if it is kept
 end
 
 """
@@ -67,8 +99,12 @@ mutable struct Code
     outputs::Vector{Output}
     writers::Vector{Int} # of each result the output whose array it is, the last one
     owner::Py # which keeps the code and its constants
+    @atomic calls::Vector{Call} # the latest numbers of samples; exchanged, not changed
     @atomic spare::Union{Nothing,Addresses} # for the next call
 end
+
+Code(address, may_leave, samples, inputs, block, work, outputs, writers, owner) =
+    Code(address, may_leave, samples, inputs, block, work, outputs, writers, owner, Call[], nothing)
 
 const WORK_ALIGNED = 64
 
@@ -95,7 +131,7 @@ function Code(text::AbstractString, owner::Py)
         found = findlast(output -> output.place == Place(RESULT, j), outputs)
         found === nothing ? error("machine code with a result that is no output") : found
     end
-    return Code(address, may_leave, samples, inputs, block, work, outputs, writers, owner, nothing)
+    return Code(address, may_leave, samples, inputs, block, work, outputs, writers, owner)
 end
 
 const TYPES = Dict(
@@ -147,66 +183,114 @@ new_array(::Type{Array{T,N}}, size::Vector{Extent}, n::Int) where {T,N} =
     Array{T,N}(undef, ntuple(d -> at(size[d], n), Val(N)))
 
 """
-    with_addresses(f, code)
+    Call(code, n, flat, inputs, outputs, bytes, block)
 
-`f(addresses)` with nulls for inputs and outputs, of which there are spare ones but for calls within
-one another and on several threads at a time.
+The call of code whose inputs and outputs are at these words. `bytes` is, of each base, the memory to take for it if it is
+null: only for what the code reads or writes.
 """
-@inline function with_addresses(f::F, code::Code) where {F}
-    spare = @atomicswap code.spare = nothing
-    found = spare === nothing ?
-            Addresses(fill(C_NULL, length(code.inputs)), fill(C_NULL, length(code.outputs)),
-        zeros(Int, length(code.block) + 3)) : spare
-    result = f(found)
-    fill!(found.inputs, C_NULL)
-    fill!(found.outputs, C_NULL)
-    @atomic code.spare = found
-    return result
+function Call(code::Code, n::Int, flat::Bool, inputs::Vector{Word}, outputs::Vector{Word}, bytes::Vector{Int}, block::Int)
+    source(place::Place) =
+        place.kind === INPUT ? inputs[place.at] :
+        place.kind === RESULT ? outputs[code.writers[place.at]] : Word(1, place.at)
+    words = code.address == C_NULL ? Word[] : Word[source(place) for place in code.block]
+    copies = Tuple{Word,Word,Int}[]
+    for (to, output) in zip(outputs, code.outputs)
+        from = source(output.place)
+        to == from || to == NOWHERE || push!(copies, (to, from, sizeof(output.layout, n)))
+    end
+    used = Set(word.base for word in [words; map(copy -> copy[2], copies)])
+    needed = [base in used ? count : 0 for (base, count) in enumerate(bytes)]
+    work = sum(extent -> at(extent, n), code.work; init = 0)
+    return Call(n, flat, words, copies, needed, work, block)
 end
 
 """
-    run_code(code, n, addresses)
+    known_call(make, code, n, flat) -> Call
 
-Compute what belongs at each address of outputs, from what is at those of inputs; nothing is written
-for an output that is null and no result. The caller keeps the arrays.
+The call for so many samples, `make()` the first time.
+"""
+@inline function known_call(make::F, code::Code, n::Int, flat::Bool) where {F}
+    for call in (@atomic code.calls)
+        call.n == n && call.flat == flat && return call
+    end
+    made = make()::Call
+    @atomic code.calls = [made; first((@atomic code.calls), MOST_CALLS - 1)]
+    return made
+end
+
+const MOST_CALLS = 8
+
+"""
+    run_code(put!, code, call)
+
+Compute what belongs into the arrays of a call: `put!(bases)` puts the address of its block and of each of its arrays, null
+where there is none. The caller keeps them alive.
 
 Other threads may collect garbage meanwhile. An interrupt ends it between two loops or products.
 """
-function run_code(code::Code, n::Int, (; inputs, outputs, block)::Addresses)
-    source(place::Place) =
-        place.kind === INPUT ? inputs[place.at] :
-        place.kind === RESULT ? outputs[code.writers[place.at]] : Address(place.at)
-    if code.address != C_NULL
-        block[1], block[2] = n, Int(interrupt_flag())
-        for i in eachindex(code.block)
-            block[i+2] = Int(source(code.block[i]))
+@inline function run_code(put!::F, code::Code, call::Call) where {F}
+    at = take_addresses(code, call)
+    put!(at.bases)
+    run_code(code, call, at)
+    @atomic code.spare = at
+    return nothing
+end
+
+# None are spare for calls within one another and on several threads at a time.
+function take_addresses(code::Code, call::Call)
+    spare = @atomicswap code.spare = nothing
+    at = spare === nothing ? Addresses(Address[], zeros(Int, length(code.block) + 3), [UInt64(0)], UInt8[]) : spare
+    length(at.bases) == length(call.missing_bytes) || resize!(at.bases, length(call.missing_bytes))
+    at.bases[1] = at.bases[OF_BLOCK] = C_NULL
+    return at
+end
+
+function run_code(code::Code, call::Call, at::Addresses)
+    (; bases, block) = at
+    others = fill_missing!(bases, call.missing_bytes)
+    GC.@preserve others begin
+        if code.address != C_NULL
+            block[1], block[2] = call.n, Int(interrupt_flag())
+            words = call.words
+            @inbounds for i in eachindex(words)
+                word = words[i]
+                block[i+2] = Int(bases[word.base]) + word.bytes
+            end
+            call_code(code, block, call.work, at.work)
         end
-        call_code(code, block, n)
-    end
-    for (i, output) in enumerate(code.outputs)
-        from = source(output.place)
-        (outputs[i] == from || outputs[i] == C_NULL) && continue
-        ccall(:memmove, Address, (Address, Address, Csize_t), outputs[i], from, sizeof(output.layout, n))
+        for (to, from, bytes) in call.copies
+            bases[to.base] == C_NULL && continue
+            ccall(:memmove, Address, (Address, Address, Csize_t), bases[to.base] + to.bytes, bases[from.base] + from.bytes, bytes)
+        end
     end
     return nothing
 end
 
-function call_code(code::Code, block::Vector{Int}, n::Int)
-    address, bytes = code.address, 0
-    for extent in code.work
-        bytes += at(extent, n)
+"Memory for arrays that code reads or writes and the caller does not have: zeros for cotangents, and gradients that are not wanted."
+function fill_missing!(bases::Vector{Address}, bytes::Vector{Int})
+    others = nothing
+    @inbounds for k in eachindex(bytes)
+        bytes[k] > 0 && bases[k] == C_NULL || continue
+        others === nothing && (others = Vector{UInt8}[])
+        push!(others, zeros(UInt8, bytes[k]))
+        bases[k] = Address(pointer(last(others)))
     end
+    return others
+end
+
+function call_code(code::Code, block::Vector{Int}, bytes::Int, kept::Vector{UInt8})
+    address, is_kept = code.address, length(kept) >= bytes + WORK_ALIGNED
     Base.sigatomic_begin()
-    work = bytes == 0 ? C_NULL : Libc.malloc(bytes + WORK_ALIGNED)
+    work = bytes == 0 ? C_NULL : is_kept ? Ptr{Cvoid}(pointer(kept)) : Libc.malloc(bytes + WORK_ALIGNED)
     if work == C_NULL && bytes > 0
         Base.sigatomic_end()
         throw(OutOfMemoryError())
     end
     block[end] = Int(work)
-    GC.@preserve block code begin
+    GC.@preserve block code kept begin
         given = pointer(block)
         is_left = @gc_safe ccall(address, Bool, (Ptr{Int},), given)
-        work == C_NULL || Libc.free(work)
+        is_kept || work == C_NULL || Libc.free(work)
         Base.sigatomic_end() # throws what waits
         is_left && throw(code.may_leave ? OutOfRange() : InterruptException())
     end

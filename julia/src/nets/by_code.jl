@@ -1,35 +1,43 @@
 # Calls by machine code: where everything lies, and what the way back needs.
 
 """
-    put_inputs!(found, net, params, inputs, flat)
+    put_addresses!(bases, k, xs) -> next
 
-The addresses of the parameters, which lie one after another in a flat vector, and of the inputs.
+The addresses of arrays from the base `k` on, null for what is no array.
 """
-function put_inputs!(found::Vector{Address}, net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool)
-    flat ? put_parts!(found, net, only(params)) : put_addresses!(found, 1, params)
-    put_addresses!(found, length(net.names) + 1, inputs)
-    return found
+put_addresses!(::Vector{Address}, k::Int, ::Tuple{}) = k
+function put_addresses!(bases::Vector{Address}, k::Int, xs::Tuple)
+    bases[k] = address_or_null(xs[1])
+    return put_addresses!(bases, k + 1, Base.tail(xs)) # unrolled over the tuple, whose arrays differ in type
+end
+function put_addresses!(bases::Vector{Address}, k::Int, xs::Vector)
+    for x in xs
+        bases[k] = address_or_null(x)::Address
+        k += 1
+    end
+    return k
 end
 
-# Unrolled over the tuple, whose arrays differ in type.
-put_addresses!(_, _, ::Tuple{}) = nothing
-function put_addresses!(found, k, xs::Tuple)
-    xs[1] isa Array && (found[k] = address(xs[1]))
-    return put_addresses!(found, k + 1, Base.tail(xs))
-end
-function put_addresses!(found, k, xs::Vector{Any})
-    for (i, x) in enumerate(xs)
-        x isa Array && (found[k+i-1] = address(x))
+address_or_null(x::Array) = address(x)
+address_or_null(_) = C_NULL
+
+"Where the parameters are, which lie one after another in a flat vector, from the base `first` on."
+function param_words(net::PaddleNet, first::Int, flat::Bool)
+    flat || return [Word(first + k - 1, 0) for k in eachindex(net.names)]
+    next = 0
+    return map(net.sizes) do size
+        word = Word(first, next)
+        next += prod(size) * sizeof(net.eltype)
+        word
     end
 end
 
-"Those of the parameters within a flat vector."
-function put_parts!(found, net::PaddleNet, theta::Array{T}) where {T}
-    next = address(theta)
-    for k in eachindex(net.names)
-        found[k] = next
-        next += prod(net.sizes[k]) * sizeof(T)
-    end
+base_count(net::PaddleNet, flat::Bool) = flat ? 1 : length(net.names)
+
+"Where parameters and inputs are, and the number of bases up to them."
+function given_words(net::PaddleNet, flat::Bool, inputs::Int, before::Int = BEFORE_ARRAYS)
+    count = before + base_count(net, flat)
+    return [param_words(net, before + 1, flat); [Word(count + i, 0) for i in 1:inputs]], count + inputs
 end
 
 """
@@ -37,7 +45,7 @@ end
 
 The first `count` outputs, nested as they are, once `write!(ys)` has written them.
 """
-function with_outputs(write!::F, net::PaddleNet, of, inputs::Tuple, n::Int, count::Int) where {F}
+@inline function with_outputs(write!::F, net::PaddleNet, of, inputs::Tuple, n::Int, count::Int) where {F}
     outputs = of.code.outputs
     if is_alone(net, of, inputs)
         y = new_array(typeof(only(inputs)), outputs[1].layout.size, n)
@@ -57,28 +65,35 @@ What [`forward`](@ref) gives, by code.
 function value_by_code(net::PaddleNet, found::OfValue, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
     code = found.code
     return with_outputs(net, found, inputs, n, length(code.outputs)) do ys
-        write_value!(Returns(nothing), ys, net, code, n, params, inputs, flat)
+        write_value!(ys, net, code, n, params, inputs, flat)
     end
 end
 
 """
-    write_value!(more!, ys, net, code, n, params, inputs, flat)
+    write_value!(ys, net, code, n, params, inputs, flat)
 
-Run the code into these arrays, and where `more!` puts addresses of other outputs.
+Run the code of a value into these arrays.
 """
-function write_value!(
-    more!::F, ys::Arrays, net::PaddleNet, code::Code, n::Int, params::Arrays, inputs::Tuple, flat::Bool,
-) where {F}
-    with_addresses(code) do at
-        GC.@preserve ys params inputs begin
-            put_inputs!(at.inputs, net, params, inputs, flat)
-            put_addresses!(at.outputs, 1, ys)
-            more!(at.outputs)
-            run_code(code, n, at)
-        end
-    end
+function write_value!(ys::Arrays, net::PaddleNet, code::Code, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
+    call = known_call(() -> value_call(net, code, n, flat, length(inputs)), code, n, flat)
+    write_outputs!(C_NULL, ys, code, call, params, inputs)
     return nothing
 end
+
+@inline function write_outputs!(block::Address, ys::Arrays, code::Code, call::Call, params::Arrays, inputs::Tuple)
+    GC.@preserve ys params inputs run_code(code, call) do bases
+        bases[OF_BLOCK] = block
+        k = put_addresses!(bases, BEFORE_ARRAYS + 1, params)
+        put_addresses!(bases, put_addresses!(bases, k, inputs), ys)
+    end
+end
+
+function value_call(net::PaddleNet, code::Code, n::Int, flat::Bool, inputs::Int)
+    given, count = given_words(net, flat, inputs)
+    outputs = [Word(count + i, 0) for i in eachindex(code.outputs)]
+    return Call(code, n, flat, given, outputs, zeros(Int, count + length(outputs)), 0)
+end
+
 # A fully connected net gives the kind of array that it takes.
 is_alone(net::PaddleNet, found, inputs) =
     net.features > 0 && found.structure === 1 && found.code.outputs[1].layout.type === typeof(only(inputs))
@@ -100,24 +115,22 @@ end
 aligned(bytes::Int) = (bytes + WORK_ALIGNED - 1) & -WORK_ALIGNED
 
 """
-    put_kept!(f, way, n, start) -> bytes
+    kept_words(way, n) -> words, bytes
 
-`f(k, address, place)` for each thing that the way back needs: its address in a block that starts
-there, or null, and where the way there has it; and how many bytes the block has.
+Where in the block each thing is that the way there leaves, and how many bytes the block has.
 """
-function put_kept!(f::F, way::OfWay, n::Int, start::Address) where {F}
+function kept_words(way::OfWay, n::Int)
     (; code, outputs) = way
-    next = start
-    for k in 1:length(code.outputs)-outputs
-        (; place, layout) = code.outputs[outputs+k]
-        if is_written(code, outputs + k)
-            f(k, next, place)
-            next += aligned(sizeof(layout, n))
+    next, words = 0, Word[]
+    for i in outputs+1:length(code.outputs)
+        if is_written(code, i)
+            push!(words, Word(OF_BLOCK, next))
+            next += aligned(sizeof(code.outputs[i].layout, n))
         else
-            f(k, C_NULL, place)
+            push!(words, NOWHERE)
         end
     end
-    return Int(next - start)
+    return words, next
 end
 
 "Whether the code writes into the array of an output, and not into that of another that equals it."
@@ -126,20 +139,45 @@ function is_written(code::Code, i::Int)
     return place.kind === RESULT && code.writers[place.at] == i
 end
 
+function there_call(net::PaddleNet, way::OfWay, n::Int, flat::Bool, inputs::Int)
+    given, count = given_words(net, flat, inputs)
+    kept, bytes = kept_words(way, n)
+    outputs = [[Word(count + i, 0) for i in 1:way.outputs]; kept]
+    return Call(way.code, n, flat, given, outputs, zeros(Int, count + way.outputs), bytes)
+end
+
 """
     there_by_code(net, way, n, params, inputs, flat) -> y, kept
 
 The value by code, and what the way back needs. What is kept is not shared with the value, which
 its caller may change.
 """
-function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
-    block = Vector{UInt8}(undef, put_kept!(Returns(nothing), way, n, C_NULL))
+@inline function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
+    call = known_call(() -> there_call(net, way, n, flat, length(inputs)), way.code, n, flat)
+    block = Vector{UInt8}(undef, call.block)
     y = with_outputs(net, way, inputs, n, way.outputs) do ys
-        GC.@preserve block write_value!(ys, net, way.code, n, params, inputs, flat) do outputs
-            put_kept!((k, address, _) -> (outputs[way.outputs+k] = address), way, n, Address(pointer(block)))
-        end
+        GC.@preserve block write_outputs!(Address(pointer(block)), ys, way.code, call, params, inputs)
     end
     return y, Kept(way, n, block)
+end
+
+function back_call(net::PaddleNet, way::OfWay, back::BackCode, n::Int, flat::Bool, inputs::Int)
+    there, code = way.code, back.code
+    given, count = given_words(net, flat, inputs)
+    kept, bytes = kept_words(way, n)
+    left = map(there.outputs[way.outputs+1:end]) do output # for the way back
+        at = output.place.at
+        output.place.kind === INPUT ? given[at] :
+        output.place.kind === CONSTANT ? Word(1, at) : kept[there.writers[at]-way.outputs]
+    end
+    seeds = [Word(count + s, 0) for s in eachindex(way.seeds)]
+    gradients, last = given_words(net, flat, inputs, count + length(seeds))
+    outputs = gradients[back.places]
+    missing_bytes = zeros(Int, last)
+    needs(word, layout) = (missing_bytes[word.base] = max(missing_bytes[word.base], word.bytes + sizeof(layout, n)))
+    foreach(needs, seeds, code.inputs[length(left)+1:end])
+    foreach((word, output) -> needs(word, output.layout), outputs, code.outputs)
+    return Call(code, n, flat, [left; seeds], outputs, missing_bytes, bytes)
 end
 
 """
@@ -148,44 +186,22 @@ end
 Gradients by code, written into arrays, nothing where one is not wanted. Cotangents are arrays, or
 nothing.
 """
-function back_by_code(
+@inline function back_by_code(
     kept::Kept, back::BackCode, net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool,
-    cotangents::Vector, p̄s::Arrays, x̄s::Tuple,
+    cotangents::Union{Tuple,Vector}, p̄s::Arrays, x̄s::Tuple,
 )
     (; way, n, block) = kept
-    code, there = back.code, way.code
-    others = nothing # zeros for cotangents, and arrays for gradients that are not wanted
-    function other(layout)
-        made = zeros(UInt8, sizeof(layout, n))
-        others = (made, others)
-        return Address(pointer(made))
-    end
-    with_addresses(there) do given
-        with_addresses(code) do at
-            GC.@preserve block params inputs cotangents p̄s x̄s begin
-                put_inputs!(given.inputs, net, params, inputs, flat)
-                put_kept!(way, n, Address(pointer(block))) do k, address, place
-                    at.inputs[k] =
-                        place.kind === INPUT ? given.inputs[place.at] :
-                        place.kind === CONSTANT ? Address(place.at) : address
-                    place.kind === RESULT && address != C_NULL && (given.outputs[place.at] = address)
-                end
-                count = length(there.outputs) - way.outputs
-                for k in 1:count # written by way of another
-                    at.inputs[k] == C_NULL && (at.inputs[k] = given.outputs[there.outputs[way.outputs+k].place.at])
-                end
-                for (k, seed) in enumerate(way.seeds)
-                    ȳ = cotangents[seed]
-                    at.inputs[count+k] = ȳ === nothing ? other(code.inputs[count+k]) : address(ȳ)::Address
-                end
-                put_inputs!(fill!(given.inputs, C_NULL), net, p̄s, x̄s, flat && only(p̄s) !== nothing)
-                for (i, place) in enumerate(back.places)
-                    at.outputs[i] = given.inputs[place]
-                    at.outputs[i] == C_NULL && is_written(code, i) && (at.outputs[i] = other(code.outputs[i].layout))
-                end
-                GC.@preserve others run_code(code, n, at)
-            end
-        end
+    call = known_call(() -> back_call(net, way, back, n, flat, length(inputs)), back.code, n, flat)
+    seeds = of_seeds(cotangents, way.seeds)
+    GC.@preserve block params inputs seeds p̄s x̄s run_code(back.code, call) do bases
+        bases[OF_BLOCK] = Address(pointer(block))
+        k = put_addresses!(bases, BEFORE_ARRAYS + 1, params)
+        k = put_addresses!(bases, put_addresses!(bases, k, inputs), seeds)
+        put_addresses!(bases, put_addresses!(bases, k, p̄s), x̄s)
     end
     return nothing
 end
+
+"Cotangents of those outputs that have any."
+of_seeds(cotangents::Tuple{Array}, ::Vector{Int}) = cotangents # of one output that is known to have one
+of_seeds(cotangents, seeds::Vector{Int}) = Any[cotangents[seed] for seed in seeds]

@@ -6,7 +6,7 @@
 Code of a net's value at inputs of some sizes, and how its outputs are nested: numbers in their
 places, or 1 for one alone.
 """
-struct OfValue
+mutable struct OfValue # so that a reference is found
     code::Code
     structure::Any
     constants::Tuple # arguments that are no arrays, which it was made for
@@ -19,17 +19,19 @@ Code of the gradients that a key asks for: of parameters (one flag, or one of ea
 and which cotangents are more than zeros. `places` are those that there are, parameters first;
 `wanted` are flags of all that tell which of them were asked for.
 """
-struct BackCode
+mutable struct BackCode # so that a reference is found
     key::Tuple{Union{Bool,Vector{Bool}},Bool,Vector{Bool}}
     code::Code
     places::Vector{Int}
     wanted::Vector{Bool}
+    is_whole::Bool # whether all that was asked for is there
 end
 
 function BackCode(key, code::Code, places::Vector{Int}, params::Int, inputs::Int)
     flags = key[1] isa Bool ? fill(key[1], params) : key[1]
-    wanted = [i in places && (i <= params ? flags[i] : key[2]) for i in 1:params+inputs]
-    return BackCode(key, code, places, wanted)
+    asked = [flags; fill(key[2], inputs)]
+    wanted = [asked[i] && i in places for i in 1:params+inputs]
+    return BackCode(key, code, places, wanted, wanted == asked)
 end
 
 """
@@ -45,6 +47,23 @@ mutable struct OfWay
     seeds::Vector{Int} # outputs that have cotangents
     made::Py
     @atomic backs::Vector{BackCode} # that of all gradients first; exchanged, not changed
+end
+
+"""
+    LossCode
+
+Code of a loss and its gradients with respect to parameters, from parameters, inputs and data.
+"""
+mutable struct LossCode # so that a reference is found
+    loss::Any
+    world::UInt # when it was traced: another definition may be another loss
+    flat::Bool
+    inputs::Int
+    kinds::Vector{Any} # type and size of each array
+    code::Union{Code,Nothing} # nothing where it goes through Python
+    has::Vector{Bool} # whether the loss depends on each of the parameters
+    made::Py
+    failure::Any # the last error of the loss, of the type Failure
 end
 
 """
@@ -66,11 +85,12 @@ The code of one net, found by any thread without a lock: vectors are exchanged, 
 mutable struct Codes
     @atomic values::Vector{OfValue}
     @atomic ways::Vector{OfWay}
+    @atomic losses::Vector{LossCode}
     @atomic missed::Dict{Any,Missed} # by kinds of calls; exchanged, not changed
     process::UInt
 end
 
-Codes() = Codes(OfValue[], OfWay[], Dict{Any,Missed}(), PROCESS[])
+Codes() = Codes(OfValue[], OfWay[], LossCode[], Dict{Any,Missed}(), PROCESS[])
 
 "The code of a net, of this process: it doesn't outlive the one that it was made in."
 function codes_of(net::PaddleNet)
@@ -107,6 +127,42 @@ function found_code(all::Vector, net::PaddleNet, params, inputs)
     end
     return nothing, 0
 end
+
+"""
+    fitting_code(all, net, ps, xs) -> found, n, or nothing, 0
+
+Code that these plain arrays fit as they are, in number, types and sizes, so that nothing else need be checked before it is
+called. Whatever else there may be is not looked for.
+"""
+fitting_code(::Vector, ::PaddleNet, _, _) = nothing, 0
+function fitting_code(all::Vector, net::PaddleNet, ps::Vector{T}, xs::Tuple{Vararg{Array}}) where {T}
+    T === net.eltype && length(ps) == net.nparams || return nothing, 0
+    for found in all
+        n = samples_in(found.code, length(net.names), xs)
+        n >= 0 && return found, n
+    end
+    return nothing, 0
+end
+function fitting_code(all::Vector, net::PaddleNet, ps::Tuple{Vararg{Array}}, xs::Tuple{Vararg{Array}})
+    length(ps) <= MANY && length(ps) == length(net.names) || return nothing, 0
+    for found in all
+        n = samples_in(found.code, length(ps), xs)
+        n >= 0 && length(ps) <= length(found.code.inputs) && fits(found.code, 1, n, ps...) && return found, n
+    end
+    return nothing, 0
+end
+fitting_code(all::Vector, net::PaddleNet, ps::NamedTuple, xs::Tuple{Vararg{Array}}) =
+    length(ps) == length(net.names) && all_same(keys(ps), net.names) ? fitting_code(all, net, Tuple(ps), xs) : (nothing, 0)
+
+all_same(names::Tuple, others::Vector{Symbol}) = all(i -> names[i] === others[i], eachindex(names))
+
+"Parameters as the arrays that code reads."
+params_as_given(ps::Vector) = (ps,)
+params_as_given(ps::Tuple) = ps
+params_as_given(ps::NamedTuple) = Tuple(ps)
+
+"Whether code gives one output, an array of this type."
+gives_alone(of, A::Type, count::Int) = of.structure === 1 && count == 1 && of.code.outputs[1].layout.type === A
 
 constants_among(inputs::Tuple) = map(x -> x isa AbstractArray ? nothing : x, inputs)
 

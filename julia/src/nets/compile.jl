@@ -148,12 +148,13 @@ true
 ```
 """
 function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
+    isempty(kw) && write_at_once!(y, net, x isa Array ? (x,) : x, ps) && return y
     of, params, inputs, flat = arrays_of(net, x, ps, values(kw))
     found, n = value_code(of, params, inputs)
     check_apart(y, params)
     check_apart(y, inputs)
     if found !== nothing && found.structure === 1 && has_layout(found.code.outputs[1].layout, n, y)
-        write_value!(Returns(nothing), (y,), of, found.code, n, params, inputs, flat)
+        write_value!((y,), of, found.code, n, params, inputs, flat)
         return y
     end
     check_device(both((y,), both(params, inputs)))
@@ -167,6 +168,22 @@ function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
     check_eltype("the array for the value", eltype(y), eltype(value))
     return copyto!(y, value)
 end
+"""
+    write_at_once!(y, net, xs, ps) -> Bool
+
+Whether the value was written by code; false where there is none for plain arrays like these, or `y` is not one for it.
+"""
+write_at_once!(_, _, _, _) = false
+function write_at_once!(y::Array, net::PaddleNet, xs::Tuple{Array,Vararg{Array}}, ps)
+    found, n = fitting_code((@atomic codes_of(net).values), net, ps, xs)
+    found === nothing && return false
+    code, params = found.code, params_as_given(ps)
+    gives_alone(found, typeof(y), length(code.outputs)) && has_layout(code.outputs[1].layout, n, y) || return false
+    are_apart((y,), (params..., xs...)) || return false
+    write_value!((y,), net, code, n, params, xs, ps isa Vector)
+    return true
+end
+
 forward!(y::AbstractArray, w::PaddleModuleWrapper, x; kw...) = forward!(y, w.net, x, w.params; kw...)
 
 check_apart(_, ::Tuple{}) = nothing

@@ -93,7 +93,12 @@ adder(_, _, _, _, _) = nothing
 """
 function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
     y, reverse = reversible(net, xs, ps, trained)
-    project_ps = params_projector(ps, net.names)
+    return y, rule_back(how, reverse, xs, ps), reverse.shape
+end
+
+"The way back of [`rule`](@ref)."
+function rule_back(how, reverse::AnyReverse, xs::Tuple, ps)
+    project_ps = params_projector(ps, reverse.net.names)
     project_xs = map(projector, xs)
     flat = ps isa Array ? ps : nothing
     function back(ȳ)
@@ -112,7 +117,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         add! = adder(flat, reverse, found, p̄ -> ((p̄,), no_inputs), tangent)
         return x̄s, deferred(tangent, add!)
     end
-    return y, back, reverse.shape
+    return back
 end
 
 projector(x::AbstractArray) = ProjectTo(x)
@@ -149,6 +154,8 @@ tangents(pullback::NetPullback, ȳ) = pullback.back(ȳ)
 One array, or a tuple of them, has no row to be put in; what compiles ahead are these.
 """
 function net_rule(how, net::PaddleNet, x::AbstractArray, ps, kw::NamedTuple{()} = (;), trained = nothing)
+    at_once = trained === nothing ? eager_call(how, net, (x,), ps) : nothing
+    at_once === nothing || return at_once[1], code_pullback(at_once..., net, x, ps)
     has_sparse(x) && return rule_by_leaves(how, net, x, ps, kw, trained)
     y, back, shape = rule(how, net, (x,), ps, trained)
     function paddle_net_pullback(ȳ)
@@ -159,6 +166,8 @@ function net_rule(how, net::PaddleNet, x::AbstractArray, ps, kw::NamedTuple{()} 
 end
 
 function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, kw::NamedTuple{()} = (;), trained = nothing)
+    at_once = trained === nothing ? eager_call(how, net, xs, ps) : nothing
+    at_once === nothing || return at_once[1], code_pullback(at_once..., net, xs, ps)
     has_sparse(xs) && return rule_by_leaves(how, net, xs, ps, kw, trained)
     y, back, shape = rule(how, net, xs, ps, trained)
     function paddle_net_pullback(ȳ)
@@ -166,6 +175,44 @@ function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, kw:
         return Tangent{typeof(xs)}(x̄s...), NoTangent(), p̄s
     end
     return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), shape, trained)
+end
+
+eager_call(::Lazy, _, _, _) = nothing
+eager_call(::Eager, net, xs, ps) = code_call(net, xs, ps)
+
+code_pullback(y, call::CodeCall, net::PaddleNet, x, ps) =
+    NetPullback(TangentsByCode(call, x, ps), net, x, ps, (;), Leaf(eltype(y), size(y)), nothing)
+
+"""
+    TangentsByCode
+
+The tangents of a call by code, of all its arguments at once.
+"""
+struct TangentsByCode{C<:CodeCall,X,P}
+    call::C
+    x::X
+    ps::P
+end
+
+function (of::TangentsByCode)(ȳ)
+    (; call, x, ps) = of
+    Δ = unthunk(ȳ)
+    found = whole_gradients(call, fitting_cotangent(call, Δ))
+    found === nothing && return Base.inferencebarrier(general_tangents)(of, Δ)
+    p̄s, x̄s = found
+    return tangent_in_form(x, x̄s), NoTangent(), tangent_in_form(ps, p̄s)
+end
+
+function general_tangents((; call, x, ps)::TangentsByCode, Δ)
+    x̄s, p̄s = rule_back(Eager(), Reverse(call), call.inputs, ps)(Δ)
+    return tangent_in_form(x, x̄s), NoTangent(), p̄s
+end
+
+tangent_in_form(::Array, row::Tuple) = only(row)
+tangent_in_form(::P, row::Tuple) where {P<:Tuple} = Tangent{P}(row...)
+function tangent_in_form(::P, row::Tuple) where {K,P<:NamedTuple{K}}
+    backing = NamedTuple{K}(row)
+    return Tangent{P,typeof(backing)}(backing)
 end
 
 net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing) =

@@ -55,32 +55,85 @@ pullback(w::PaddleModuleWrapper, x; kwargs...) =
     pullback_of(w.net, x, w.params, values(kwargs), trained(w), reverse)
 
 # `ordered` turns the gradients of input and parameters to the order of the caller's arguments.
-function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ordered = identity)
+@inline function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ordered = identity)
+    if isempty(kw) && flags === nothing
+        at_once = code_call(net, x isa Array ? (x,) : x, ps)
+        at_once === nothing || return at_once[1], Back(CodeBack(at_once[2], x, ps, ordered), net)
+    end
+    return Base.inferencebarrier(general_pullback)(net, x, ps, kw, flags, ordered)::Tuple{Any,Back}
+end
+
+function general_pullback(net::PaddleNet, x, ps, kw::NamedTuple, flags, ordered)
     flat, row = in_a_row(net, x, kw)
     y, reverse = reversible(flat, row, ps, flags)
-    nest_inputs(x̄s) = nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
-    function back(ȳ; into = nothing, accumulate::Bool = false)
-        found = cotangents(reverse, ȳ)
-        if into === nothing
-            accumulate && throw(ArgumentError("accumulate adds to the arrays of into; give them too"))
-            p̄s, x̄s = gradients(reverse, found)
-            return ordered((nest_inputs(x̄s), nest_params(p̄s, ps, net.names)))
-        end
-        into isa Tuple && length(into) == 2 || throw(
-            ArgumentError(
-                "into must be a pair, for $(join(ordered(("the input", "the parameters")), " and for ")), " *
-                "got $(kind_of(into))",
-            ),
-        )
-        for_inputs, for_params = ordered(into)
-        p̄s = param_buffers(for_params, ps, net.names)
-        x̄s = input_buffers(for_inputs, x)
-        x̄s = (x̄s..., map(Returns(nothing), row[length(x̄s)+1:end])...)
-        write_gradients!(p̄s, x̄s, reverse, found, accumulate)
-        return into
-    end
-    return y, Back(back, net)
+    return y, Back(GeneralBack(reverse, x, row, ps, ordered), net)
 end
+
+"""
+    GeneralBack
+
+The way back of a call on arrays of any kind.
+"""
+struct GeneralBack{R<:AnyReverse,X,I<:Tuple,P,O}
+    reverse::R
+    x::X
+    row::I
+    ps::P
+    ordered::O
+end
+
+function (of::GeneralBack)(ȳ; into = nothing, accumulate::Bool = false)
+    (; reverse, x, row, ps, ordered) = of
+    names = reverse.net.names
+    found = cotangents(reverse, ȳ)
+    if into === nothing
+        accumulate && throw(ArgumentError("accumulate adds to the arrays of into; give them too"))
+        p̄s, x̄s = gradients(reverse, found)
+        x̄ = nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
+        return ordered((x̄, nest_params(p̄s, ps, names)))
+    end
+    into isa Tuple && length(into) == 2 || throw(
+        ArgumentError(
+            "into must be a pair, for $(join(ordered(("the input", "the parameters")), " and for ")), " *
+            "got $(kind_of(into))",
+        ),
+    )
+    for_inputs, for_params = ordered(into)
+    p̄s = param_buffers(for_params, ps, names)
+    x̄s = input_buffers(for_inputs, x)
+    x̄s = (x̄s..., map(Returns(nothing), row[length(x̄s)+1:end])...)
+    write_gradients!(p̄s, x̄s, reverse, found, accumulate)
+    return into
+end
+
+"""
+    CodeBack
+
+The same of a call by code on plain arrays.
+"""
+struct CodeBack{C<:CodeCall,X,P,O}
+    call::C
+    x::X
+    ps::P
+    ordered::O
+end
+
+@inline function (of::CodeBack)(ȳ; into = nothing, accumulate::Bool = false)
+    given = fitting_cotangent(of.call, ȳ)
+    if into isa Tuple{Any,Any}
+        for_inputs, for_params = of.ordered(into)
+        p̄s, x̄s = buffers_for(for_params, of.ps), buffers_for(for_inputs, of.x)
+        write_whole!(of.call, given, p̄s, x̄s, accumulate) || general_back(of)(ȳ; into, accumulate)
+        return into
+    elseif into === nothing && !accumulate
+        found = whole_gradients(of.call, given)
+        found === nothing || return of.ordered((in_form(of.x, found[2]), in_form(of.ps, found[1])))
+    end
+    return general_back(of)(ȳ; into, accumulate)
+end
+
+general_back((; call, x, ps, ordered)::CodeBack) =
+    Base.inferencebarrier(GeneralBack)(Reverse(call), x, call.inputs, ps, ordered)
 
 "The way back of a call, which shows itself in a line."
 struct Back{F}
@@ -88,7 +141,7 @@ struct Back{F}
     net::PaddleNet
 end
 
-(of::Back)(ȳ; options...) = of.back(ȳ; options...)
+@inline (of::Back)(ȳ; into = nothing, accumulate::Bool = false) = of.back(ȳ; into, accumulate)
 Base.show(io::IO, of::Back) = print(io, "the pullback of ", of.net, ", back(ȳ; into, accumulate)")
 Base.summary(io::IO, of::Back) = show(io, of)
 

@@ -348,9 +348,10 @@ function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents:
 end
 
 # What a call keeps lies in this process.
-Serialization.serialize(::AbstractSerializer, reverse::Reverse) = throw(
+Serialization.serialize(::AbstractSerializer, reverse::Reverse) = refuse_to_send(reverse.net)
+refuse_to_send(net::PaddleNet) = throw(
     ArgumentError(
-        "the pullback of $(reverse.net) can't go to another process or a file; send the net and the arrays, and " *
+        "the pullback of $net can't go to another process or a file; send the net and the arrays, and " *
         "make the pullback there",
     ),
 )
