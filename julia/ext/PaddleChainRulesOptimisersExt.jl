@@ -5,7 +5,7 @@ using Functors: functor
 using LinearAlgebra: norm
 using Optimisers: Optimisers, Leaf
 using PaddleChainRules:
-    LoweredModule, PaddleChainRules, PaddleModuleWrapper, Traced, TrainedLeaf, kind_of, spread_out, trained
+    LoweredModule, PaddleChainRules, PaddleModuleWrapper, Traced, TracedNumber, TrainedLeaf, kind_of, spread_out, trained
 
 Optimisers.trainable(w::PaddleModuleWrapper) = (; functor(w)[1].params)
 
@@ -75,6 +75,15 @@ function Optimisers.apply!(rule::Optimisers.Rprop, (g, η), x::Traced{T}, x̄) w
     η = ifelse.(turn .> 0, min.(η .* more, most), ifelse.(turn .< 0, max.(η .* less, least), η))
     g = ifelse.(turn .< 0, zero(T), x̄)
     return (g, η), η .* sign.(g)
+end
+
+# A first `train!` compiles the rule on traced arrays more than anything else.
+for T in (Float32, Float64), R in (T, Float64)
+    rule = Optimisers.Adam{R,Tuple{Float64,Float64},Float64}
+    x, number = Traced{T,1}, TracedNumber{T}
+    precompile(PaddleChainRules.apply_rule, (rule, Tuple{x,x,Tuple{number,number}}, x, x))
+    leaf = Leaf{rule,Tuple{Vector{T},Vector{T},Tuple{T,T}}}
+    precompile(PaddleChainRules.trained_leaves, (leaf, Vector{T}))
 end
 
 end

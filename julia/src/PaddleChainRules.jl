@@ -86,7 +86,10 @@ include("training/arrays.jl")
 include("training/joined.jl")
 include("training/nets.jl")
 include("training/step.jl")
+include("training/steps_by_code.jl")
+include("training/known_loops.jl")
 include("training/train.jl")
+include("training/gradients.jl")
 
 # Many processes.
 include("ranks.jl")
@@ -103,6 +106,7 @@ include("precompile.jl")
         Expr(
             :public, :LayerError, :Packed, :RankError, :Report, :TraceError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
             :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded, :train!,
+            :value_and_gradient!, :mse, :logitcrossentropy,
         ),
     )
 end

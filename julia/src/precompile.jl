@@ -72,3 +72,25 @@ function stand_in(T::Type, sizes::Dims...)
     net = PaddleNet(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
     return PaddleModuleWrapper(net, params)
 end
+
+# Of training: what traces a loss, and the steps.
+for T in (Float32, Float64)
+    F, X = Vector{T}, Matrix{T}
+    precompile(steps_by_code, (Code, F, Vector{TrainedLeaf}, Int, Nothing, Int))
+    precompile(step_code, (Py, Vector{TrainedLeaf}, Dict{Any,Py}, Failure))
+    precompile(advance_by_code!, (F, NTuple{2,Vector{Any}}, Int, Code, Call, Addresses, Int, Int))
+    precompile(value_and_gradient_of, (F, PaddleNet, X, F, Function, Tuple{X}))
+    for loss in (mse, logitcrossentropy)
+        precompile(value_and_gradient!, (F, PaddleNet, X, F, typeof(loss), X))
+        precompile(traced_loss, (PaddleNet, typeof(loss), Tuple{F}, Bool, Int, Tuple{F,X,X}))
+        precompile(loss, (Traced{T,2}, Traced{T,2}))
+    end
+    precompile(forward, (PaddleNet, Tuple{Traced{T,2}}, Traced{T,1}))
+    precompile(forward, (PaddleNet, Tuple{X}, Traced{T,1}))
+    precompile(forward_of_duals, (Type{TracedNumber}, PaddleNet, Tuple{Traced{T,2}}, Traced{T,1}))
+    precompile(forward_of_duals, (Type{TracedNumber}, PaddleNet, Tuple{X}, Traced{T,1}))
+    precompile(checked_loss, (TracedNumber{T},))
+end
+precompile(write_down!, (Vector{TrainedLeaf}, Vector{Any}, Int))
+precompile(Tuple{typeof(rule_of_tensors(TrainedLeaf[])),Py,Py,Py})
+precompile(reads_arguments_alone, (Function,))

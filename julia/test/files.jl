@@ -9,7 +9,7 @@ const FILES = (
     "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/losses", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
-    "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "testing",
+    "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "training/gradients", "testing",
     "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",
     "libraries/enzyme", "libraries/ode", "libraries/gpus", "libraries/all_gpus", "faults", "names", "docstrings", "slips", "quality", "registry",
 )
@@ -26,7 +26,7 @@ const LONG = (
 )
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
-    "nets/by_code", "nets/code", "rules/pullback", "libraries/jld2",
+    "nets/by_code", "nets/code", "rules/pullback", "training/gradients", "libraries/jld2",
     "libraries/mooncake", "quality",
 )
 

@@ -75,10 +75,18 @@ function train!(loss, model, state, data...; steps::Integer, callback = nothing,
     )
     foreach(check_trained, leaves)
     steps == 0 && return eltype(first(leaves).array)[]
-    return run_steps(ps -> loss(ps, data...), model, leaves, Int(steps), callback, Int(every))
+    known = known_loop(loss, model, leaves, data)
+    known === nothing || return steps_by_code(known, model, leaves, Int(steps), callback, Int(every))
+    return run_steps(loss, data, model, leaves, Int(steps), callback, Int(every))
 end
-train!(loss, net::PaddleNet, ps, state, data...; options...) =
-    train!((ps, data...) -> loss(net, ps, data...), ps, state, data...; options...)
+train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
+
+"The loss of parameters and data that is one of a net, too."
+struct LossOfNet{F}
+    loss::F
+    net::PaddleNet
+end
+(of::LossOfNet)(ps, data...) = of.loss(of.net, ps, data...)
 
 function check_trained(trained::TrainedLeaf)
     x = trained.array
@@ -91,7 +99,7 @@ function check_trained(trained::TrainedLeaf)
     return nothing
 end
 
-function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
+function run_steps(loss, data::Tuple, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
     check_device(Any[trained.array for trained in leaves])
     constants, failure = Dict{Any,Py}(), Failure(nothing)
     training = crossing() do
@@ -100,10 +108,15 @@ function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callbac
         params = pytuple([of_array(trained.array) for trained in leaves])
         states = pytuple([of_array(x) for trained in leaves for x in state_parts(trained.leaf.state)])
         BRIDGE.Training(
-            called_by_python(loss_of_tensors(loss, model, leaves), failure),
+            called_by_python(loss_of_tensors(ps -> loss(ps, data...), model, leaves), failure),
             called_by_python(rule_of_tensors(leaves), failure),
             params, states, steps,
         )
+    end
+    code = step_code(training, leaves, constants, failure)
+    if code !== nothing
+        remember_loop!(loss, model, leaves, data, code)
+        return steps_by_code(code, model, leaves, steps, callback, every)
     end
     losses, done, stops = nothing, 0, false
     while done < steps && !stops
@@ -136,8 +149,8 @@ Some more steps, after which parameters and states are written down. In one cros
 interrupt divides.
 """
 function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::Int, constants, failure::Failure)
-    try
-        return crossing() do
+    return reporting(failure) do
+        crossing() do
             args = map(Py, (done, most, SLICE))
             found = with_constants(constants, first(leaves).array) do
                 GC.@preserve args call(training.advance, map(PythonCall.getptr, args))
@@ -147,6 +160,13 @@ function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::I
             write_down!(leaves, map(receive, collect(Py, tensors)), now)
             return now, Array(receive(latest[0]))
         end
+    end
+end
+
+"`f()`, of whose errors those of Julia's code that Python has called are thrown as they were."
+function reporting(f, failure::Failure)
+    try
+        return f()
     catch err
         err isa PyException && failure.error !== nothing || rethrow()
         crossing(() -> pytype_name(err.v)) == "JuliaError" || rethrow()

@@ -6,6 +6,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
+include("../has_code.jl")
 include("../oracle.jl")
 include("../process.jl")
 
@@ -200,7 +201,7 @@ const IN_ITS_OWN = """
     train(w, state, 20)
     before = deepcopy(w)
     try
-        run(`bash -c "sleep 0.5; kill -INT \$(getpid())"`; wait = false)
+        run(`bash -c "sleep 2; kill -INT \$(getpid())"`; wait = false)
         train(w, state, 20_000_000)
         exit(7)
     catch err
@@ -222,4 +223,66 @@ const IN_ITS_OWN = """
 
 @testset "Ctrl-C ends a long loop, and what was done stays; threads" begin
     @test run_julia(IN_ITS_OWN)[1:3] == (0, 0, "right")
+end
+
+factor() = 1.0
+const HELD, LIMITS = Ref(1.0), (0.5, 2.0)
+setting = 1.0
+inside(y) = sum(v -> clamp(v, LIMITS...), y)
+pure(net, theta, x, y) = factor() * sum(abs2, net(x, theta) .- y) / length(y) + 0.1 * inside(net(x, theta))
+held(net, theta, x, y) = HELD[] * sum(abs2, net(x, theta) .- y)
+global_read(net, theta, x, y) = setting * sum(abs2, net(x, theta) .- y)
+through(net, theta, x, y) = global_read(net, theta, x, y)
+drawn(net, theta, x, y) = rand() * sum(abs2, net(x, theta) .- y)
+
+@testset "a loop is traced once, and again where anything may differ" begin
+    net, theta = (w = fcnet(Float64, 2, 1, 3, 5); (PaddleNet(w), flat(w)))
+    x, y = randn(Xoshiro(1), 2, 6), randn(Xoshiro(2), 1, 6)
+    traces(f) = only(counted(f, "paddle_chainrules.bridge.training:Training.__init__"))
+    start(rule) = (ps = copy(theta); (ps, Optimisers.setup(rule, ps)))
+    "Whether the same losses come as by Zygote, and whether the loss was traced."
+    function run(loss, rule, data...; steps = 20)
+        (ps, state), (other, other_state), losses = start(rule), start(rule), Ref{Any}()
+        count = traces(() -> losses[] = train!(loss, net, ps, state, data...; steps))
+        expected = by_zygote(theta -> loss(net, theta, data...), other, other_state, steps)
+        return same(losses[], expected; tolerance(Float64)...) && same(ps, other; tolerance(Float64)...), count
+    end
+    adam = Optimisers.Adam(0.01)
+    known = HAS_CODE ? 0 : 1
+    @test run(pure, adam, x, y) == (true, 1)
+    @test run(pure, adam, x, y) == (true, known)
+    @test run(pure, adam, x, y; steps = 3) == (true, known)
+    @test run(pure, adam, copy(x), y) == (true, known) # equal data
+    @test run(pure, adam, x, y .+ 1) == (true, 1)
+    y[2] += 1 # in place
+    @test run(pure, adam, x, y) == (true, 1)
+    @test run(pure, Optimisers.Adam(0.02), x, y) == (true, 1)
+    @test run(pure, Optimisers.OptimiserChain(Optimisers.ClipGrad(0.1), adam), x, y) == (true, 1)
+    @test run(pure, Optimisers.OptimiserChain(Optimisers.ClipGrad(0.1), adam), x, y) == (true, known)
+    for scale in (1.0, 2.0, 2.0) # captured numbers are part of a loss, and captured arrays may change
+        captured(net, theta, x, y) = scale * sum(abs2, net(x, theta) .- y)
+        run(captured, adam, x, y)[1] || @test false
+    end
+    weights = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
+    weighted(net, theta, x, y) = sum(weights' .* abs2.(net(x, theta) .- y))
+    @test run(weighted, adam, x, y) == (true, 1)
+    weights[1] = 5
+    @test run(weighted, adam, x, y) == (true, 1)
+    for loss in (held, global_read, through)
+        @test run(loss, adam, x, y) == (true, 1)
+        HELD[] += 1
+        global setting += 1
+        @test run(loss, adam, x, y) == (true, 1)
+    end
+    first_losses = train!(drawn, net, start(adam)[1], start(adam)[2], x, y; steps = 2)
+    @test first_losses[1] != train!(drawn, net, start(adam)[1], start(adam)[2], x, y; steps = 2)[1]
+    @test run(pure, adam, x, y)[1]
+    @eval factor() = 3.0
+    @test Base.invokelatest(run, pure, adam, x, y) == (true, 1)
+    # Reports, ends and errors as those of a loop that was traced.
+    seen, (ps, state), (other, other_state) = [], start(adam), start(adam)
+    train!(pure, net, other, other_state, x, y; steps = 7)
+    losses = train!(pure, net, ps, state, x, y; steps = 50, every = 7, callback = (i, loss, ps) -> (push!(seen, (i, loss, copy(ps))); true))
+    @test length(losses) == 7 && only(seen) == (7, losses[7], ps) && ps == other && state.state[3] == other_state.state[3]
+    @test_throws "stop" train!(pure, net, ps, state, x, y; steps = 5, callback = (_...) -> error("stop"))
 end

@@ -28,10 +28,11 @@ from .handles import (
 from .julia_lock import start_lock
 from .refusals import refusal
 from .retained_bytes import retained_bytes_address
-from .training import Training, facts, own
+from .training import Gradients, Training, facts, own
 
 __all__ = [
     "Called",
+    "Gradients",
     "Handle",
     "Packed",
     "Recorded",

@@ -14,8 +14,12 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
+from ..programs.capture_error import CaptureError
+from ..programs.switch import loops_are_on, programs_are_on
+from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
+from .code import Found, NoCode, code_of
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """Function from parameters to a number."""
@@ -54,6 +58,18 @@ class Training:
         self._loop = Loop(step, carry, length=steps, reports=True)
         self._walk: Iterator[int] = self._loop.walk()
 
+    def code(self) -> Found:
+        """Return the code of a step, from a carry to the next carry and the loss."""
+        program = self._loop.program() if loops_are_on() else None
+        if program is None:
+            return Found("there is no program of a step")
+        if len(program.outputs) != len(program.inputs) + 1:
+            return Found("a step gives something that is no tensor")
+        try:
+            return Found("", *code_of(program))
+        except NoCode as error:
+            return Found(str(error))
+
     def advance(self, done: int, most: int, seconds: float) -> int:
         """Take more steps, and return how many are done then.
 
@@ -75,6 +91,52 @@ class Training:
         return (*_contiguous(params), *_contiguous(state)), (
             self._loop.given(before, done).contiguous(),
         )
+
+
+class Gradients:
+    """A loss and its gradients as one program.
+
+    Args:
+        loss: a function of parameters and data.
+        params: how many of the tensors of a call are parameters.
+    """
+
+    def __init__(
+        self, loss: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor], params: int
+    ) -> None:
+        def both(params: Sequence[Tensor], data: Sequence[Tensor]) -> Any:
+            return value_and_grad_or_none(lambda own: loss(own, data))(params)
+
+        self._run, self._params = program_of(both), params
+
+    def code(self, *tensors: Tensor) -> Found:
+        """Return the code of calls like this one, which gives the loss first.
+
+        The structure has one flag for each parameter: whether the loss depends on it.
+        """
+        if not (programs_are_on() and loops_are_on()):
+            return Found("programs or machine code are off")
+        try:
+            found = self._run.found(*self._in_parts(tensors))
+            captured = found.captured
+            if any(captured.requires):
+                raise NoCode("it reads a tensor that requires gradients; detach it")
+            flags = captured.filled([True] * len(captured.program.outputs))
+            _, grads = found.structure.unflatten(flags)
+            made = code_of(captured.program)
+        except (NoCode, CaptureError) as error:
+            return Found(str(error))
+        return Found("", *made, " ".join(str(int(g is not None)) for g in grads))
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the loss, and the gradient for each parameter."""
+        value, grads = self._run(*self._in_parts(tensors))
+        return value, *(None if g is None else g.contiguous() for g in grads)
+
+    def _in_parts(
+        self, tensors: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return tensors[: self._params], tensors[self._params :]
 
 
 def facts(tensor: Tensor) -> str:

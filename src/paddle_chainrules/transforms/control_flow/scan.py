@@ -18,6 +18,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
 from ...programs.compiling.repeated_steps import (
     MAX_EAGER_STEPS,
     NotOne,
@@ -164,6 +165,13 @@ class Loop:
         self._given: list[list[Any]] = []
         """The results of each step, tensors by step."""
         self._of_step: optree.PyTreeSpec | None = None
+
+    def program(self) -> Program | None:
+        """Return the program of a step, if it is a function of the carry alone."""
+        found = self._found()
+        if found is None or any(found.captured.requires):
+            return None
+        return found.captured.program
 
     def walk(self) -> Iterator[int]:
         """Take one step after another; yield the number of each, once it is done."""
