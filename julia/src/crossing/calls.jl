@@ -14,6 +14,8 @@ function owned_item(object::PyPtr, i)
     keep(item)
     return PythonCall.pynew(item)
 end
+"The items of a Python object. (`collect(Py, object)` compiles PythonCall's conversions for seconds.)"
+items(object::Py) = Py[item for item in object]
 is_tuple(object::PyPtr) = is_instance(object, TUPLE)
 is_instance(object::PyPtr, type::Py) =
     ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(type)) == 1

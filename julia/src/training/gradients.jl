@@ -174,7 +174,7 @@ The code of a loss for arrays like these, kept with the net; Paddle's program of
 function traced_loss(net::PaddleNet, loss, params::Arrays, flat::Bool, inputs::Int, arrays::Arrays)
     failure, count, world = Failure(nothing), length(params), Base.get_world_counter()
     function of_tensors(own::Py, data::Py)
-        ps, rest = map(traced_array, collect(Py, own)), map(traced_array, collect(Py, data))
+        ps, rest = map(traced_array, items(own)), map(traced_array, items(data))
         y = forward(net, Tuple(rest[1:inputs]), flat ? only(ps) : Tuple(ps))
         return checked_loss(loss(y, rest[inputs+1:end]...)).tensor
     end

@@ -80,7 +80,7 @@ checked_loss(value) = throw(
 "The rule as a function of tensors: parameters, states, and gradients or None."
 function rule_of_tensors(leaves::Vector{TrainedLeaf})
     return function (params::Py, states::Py, grads::Py)
-        given, next_params, next_states = collect(Py, states), Py[], Py[]
+        given, next_params, next_states = items(states), Py[], Py[]
         for (trained, param, grad) in zip(leaves, params, grads)
             x, old = traced_array(param), trained.leaf.state
             own = splice!(given, 1:length(state_parts(old)))

@@ -157,7 +157,7 @@ function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::I
             end
             now = whole_number(PythonCall.pynew(found))
             tensors, latest = training.now(now, done)
-            write_down!(leaves, map(receive, collect(Py, tensors)), now)
+            write_down!(leaves, map(receive, items(tensors)), now)
             return now, Array(receive(latest[0]))
         end
     end
