@@ -28,7 +28,7 @@
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
-# make bench-small-nets  calls and steps of small nets beside PyTorch and JAX; QUICK=1 for less
+# make bench-small-nets  calls and steps of small nets beside PyTorch, JAX and Julia's; QUICK=1 for less
 # make bench-first-calls  the import and first calls, each in fresh processes; TIMES=3 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
@@ -139,6 +139,8 @@ bench-side-by-side: $(VENV)/installed
 
 bench-small-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/small_nets.py
+	if command -v julia > /dev/null; then JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null $(ONE_THREAD) \
+	  julia --project=$$(julia julia/environment.jl Optimisers Zygote SimpleChains? Lux? Flux? | head -1) benchmarks/small_nets_julia.jl; fi
 
 bench-transforms: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/transforms.py

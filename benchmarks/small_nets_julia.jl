@@ -1,0 +1,142 @@
+# Small nets from Julia: the value, the gradients of a mean square, and steps of Adam, beside SimpleChains, Lux and Flux where they
+# are installed. All sides take turns in one process, one thread; their results are compared first. `make bench-small-nets`, or
+#
+#     julia --project=$(julia julia/environment.jl Optimisers Zygote SimpleChains? Lux? Flux? | head -1) benchmarks/small_nets_julia.jl
+
+using LinearAlgebra: BLAS
+using Optimisers, PaddleChainRules, Random, Zygote
+using PaddleChainRules: compile, forward!, mse, pullback, train!, value_and_gradient!
+
+has(name) = Base.find_package(name) !== nothing
+const HAS_CHAINS, HAS_LUX, HAS_FLUX = has("SimpleChains"), has("Lux"), has("Flux")
+HAS_CHAINS && @eval import SimpleChains
+HAS_LUX && @eval import Lux
+HAS_FLUX && @eval import Flux
+
+BLAS.set_num_threads(1)
+const ROUNDS = haskey(ENV, "QUICK") ? 3 : 25
+const SECONDS = haskey(ENV, "QUICK") ? 1e-3 : 4e-3 # of one side in a round
+const ACTIVATIONS = Dict("relu" => x -> max(x, 0), "tanh" => tanh)
+# Name, sizes, activation, and numbers of samples.
+const CASES = (
+    ("8-64-4 ReLU", (8, 64, 4), "relu", (1, 8, 64)), ("2-16-16-16-1 tanh", (2, 16, 16, 16, 1), "tanh", (1, 100)),
+    ("3-64-64-64-1 tanh", (3, 64, 64, 64, 1), "tanh", (1, 64, 1024)), ("32-256-256-10 ReLU", (32, 256, 256, 10), "relu", (128,)),
+)
+
+calls_in(f, seconds) = (f(); f(); clamp(round(Int, seconds / max(@elapsed(f()), 1e-8)), 1, 100_000))
+function microseconds(f::F, calls) where {F}
+    start = time_ns()
+    for _ in 1:calls
+        f()
+    end
+    return (time_ns() - start) / 1e3 / calls
+end
+
+"Minimum and mean of each side in turn."
+function in_turn(sides)
+    calls = map(side -> calls_in(side[2], SECONDS), sides)
+    rounds = [map((side, count) -> microseconds(side[2], count), sides, calls) for _ in 1:ROUNDS]
+    return Dict(side[1] => (minimum(r -> r[k], rounds), sum(r -> r[k], rounds) / ROUNDS) for (k, side) in enumerate(sides))
+end
+
+loss(net, theta, x, y) = mse(net(x, theta), y)
+
+"What the libraries have for the same net with the same parameters: value, and gradient of the mean square, by name."
+function others(sizes, activation, x, y, params)
+    f, found, values, gradients = ACTIVATIONS[activation], [], [], []
+    each(make) = [make(sizes[i], sizes[i+1], i == length(sizes) - 1 ? identity : f) for i in 1:length(sizes)-1]
+    if HAS_CHAINS
+        f = activation == "relu" ? SimpleChains.relu : tanh
+        chain = SimpleChains.SimpleChain(each((i, o, g) -> SimpleChains.TurboDense(g, o))...)
+        ps = SimpleChains.init_params(chain, size(x, 1), Float32)
+        copyto!(ps, reduce(vcat, vec.(params)))
+        with_loss, grads = SimpleChains.add_loss(chain, SimpleChains.SquaredLoss(y)), similar(ps)
+        push!(values, "SimpleChains" => () -> chain(x, ps))
+        push!(gradients, "SimpleChains" => () -> SimpleChains.valgrad!(grads, with_loss, x, ps))
+        f = ACTIVATIONS[activation]
+    end
+    if HAS_LUX
+        model = Lux.Chain(each((i, o, g) -> Lux.Dense(i => o, g))...)
+        ps, st = Lux.setup(Xoshiro(0), model)
+        for (layer, k) in zip(ps, 1:2:length(params))
+            copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
+        end
+        push!(values, "Lux" => () -> first(model(x, ps, st)))
+        push!(gradients, "Lux" => () -> Zygote.withgradient(ps -> mse(first(model(x, ps, st)), y), ps))
+    end
+    if HAS_FLUX
+        model = Flux.Chain(each((i, o, g) -> Flux.Dense(i => o, g))...)
+        for (layer, k) in zip(model.layers, 1:2:length(params))
+            copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
+        end
+        push!(values, "Flux" => () -> model(x))
+        push!(gradients, "Flux" => () -> Zygote.withgradient(model -> mse(model(x), y), model))
+    end
+    return values, gradients
+end
+
+function table(title, rows)
+    names = unique(name for (_, found) in rows for name in keys(found))
+    ours, theirs = filter(name -> !(name in ("SimpleChains", "Lux", "Flux")), names), filter(in(names), ["SimpleChains", "Lux", "Flux"])
+    columns = [sort(ours); theirs]
+    println("\n| $title, us; minimum (mean) | ", join(columns, " | "), " |\n|", repeat("---|", length(columns) + 1))
+    cell((least, mean)) = "$(round(least; sigdigits = 3)) ($(round(mean; sigdigits = 3)))"
+    for (name, found) in rows
+        println("| $name | ", join((haskey(found, c) ? cell(found[c]) : "" for c in columns), " | "), " |")
+    end
+end
+
+function main()
+    forward, gradients, steps = [], [], []
+    for (name, sizes, activation, numbers) in CASES, n in numbers
+        wrapper = PaddleFCNet(first(sizes), last(sizes), length(sizes) - 1, sizes[2]; activation, seed = 0)
+        net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+        x, y = randn(Xoshiro(1), Float32, first(sizes), n), randn(Xoshiro(2), Float32, last(sizes), n)
+        compile(net, x, theta)
+        out, grads = similar(y), similar(theta)
+        value, (expected,) = Zygote.withgradient(theta -> loss(net, theta, x, y), theta)
+        values, valgrads = others(sizes, activation, x, y, wrapper.params)
+        for (side, f) in values
+            f() ≈ net(x, theta) || error("$side: another value, $name, $n")
+        end
+        isapprox(value_and_gradient!(grads, net, x, theta, mse, y), value; rtol = 1e-4) && isapprox(grads, expected; rtol = 1e-3) ||
+            error("another gradient, $name, $n")
+        function by_pullback()
+            found, back = pullback(net, x, theta)
+            found .-= y
+            back(found; into = (nothing, grads))
+        end
+        push!(forward, ("$name, $n" => in_turn([("forward!", () -> forward!(out, net, x, theta)), ("net(x, ps)", () -> net(x, theta)), map(Tuple, values)...])))
+        push!(gradients, ("$name, $n" => in_turn([
+            ("value_and_gradient!", () -> value_and_gradient!(grads, net, x, theta, mse, y)), ("pullback, buffers", by_pullback),
+            ("Zygote", () -> Zygote.withgradient(theta -> loss(net, theta, x, y), theta)), map(Tuple, valgrads)...,
+        ])))
+        n == 1 || push!(steps, ("$name, $n" => steps_of_adam(net, theta, x, y, sizes, activation)))
+    end
+    table("the value", forward)
+    table("the mean square and its gradient", gradients)
+    table("a step of Adam", steps)
+end
+
+function steps_of_adam(net, theta, x, y, sizes, activation)
+    count = length(theta) * size(x, 2) > 1_000_000 ? 50 : 1000
+    ours = copy(theta)
+    state = Optimisers.setup(Optimisers.Adam(1.0f-4), ours)
+    sides = Any[
+        ("train!", () -> train!(loss, net, ours, state, x, y; steps = count)),
+        ("train!, 1 step", () -> train!(loss, net, ours, state, x, y; steps = 1)),
+    ]
+    if HAS_CHAINS
+        f = activation == "relu" ? SimpleChains.relu : tanh
+        layers = [SimpleChains.TurboDense(i == length(sizes) - 1 ? identity : f, sizes[i+1]) for i in 1:length(sizes)-1]
+        chain = SimpleChains.add_loss(SimpleChains.SimpleChain(layers...), SimpleChains.SquaredLoss(y))
+        ps = SimpleChains.init_params(SimpleChains.remove_loss(chain), size(x, 1), Float32)
+        grads, rule = similar(ps), SimpleChains.ADAM(1.0f-4)
+        push!(sides, ("SimpleChains", () -> SimpleChains.train_unbatched!(grads, ps, chain, x, rule, count)))
+    end
+    first(sides)[2]()
+    found = in_turn(sides)
+    return Dict(name => name == "train!, 1 step" ? times : times ./ count for (name, times) in found)
+end
+
+main()
