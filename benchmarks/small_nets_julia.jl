@@ -41,39 +41,35 @@ end
 
 loss(net, theta, x, y) = mse(net(x, theta), y)
 
-"What the libraries have for the same net with the same parameters: value, and gradient of the mean square, by name."
-function others(sizes, activation, x, y, params)
-    f, found, values, gradients = ACTIVATIONS[activation], [], [], []
-    each(make) = [make(sizes[i], sizes[i+1], i == length(sizes) - 1 ? identity : f) for i in 1:length(sizes)-1]
-    if HAS_CHAINS
-        f = activation == "relu" ? SimpleChains.relu : tanh
-        chain = SimpleChains.SimpleChain(each((i, o, g) -> SimpleChains.TurboDense(g, o))...)
-        ps = SimpleChains.init_params(chain, size(x, 1), Float32)
-        copyto!(ps, reduce(vcat, vec.(params)))
-        with_loss, grads = SimpleChains.add_loss(chain, SimpleChains.SquaredLoss(y)), similar(ps)
-        push!(values, "SimpleChains" => () -> chain(x, ps))
-        push!(gradients, "SimpleChains" => () -> SimpleChains.valgrad!(grads, with_loss, x, ps))
-        f = ACTIVATIONS[activation]
-    end
-    if HAS_LUX
-        model = Lux.Chain(each((i, o, g) -> Lux.Dense(i => o, g))...)
-        ps, st = Lux.setup(Xoshiro(0), model)
-        for (layer, k) in zip(ps, 1:2:length(params))
-            copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
-        end
-        push!(values, "Lux" => () -> first(model(x, ps, st)))
-        push!(gradients, "Lux" => () -> Zygote.withgradient(ps -> mse(first(model(x, ps, st)), y), ps))
-    end
-    if HAS_FLUX
-        model = Flux.Chain(each((i, o, g) -> Flux.Dense(i => o, g))...)
-        for (layer, k) in zip(model.layers, 1:2:length(params))
-            copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
-        end
-        push!(values, "Flux" => () -> model(x))
-        push!(gradients, "Flux" => () -> Zygote.withgradient(model -> mse(model(x), y), model))
-    end
-    return values, gradients
+layers_of(make, sizes, f) = [make(sizes[i], sizes[i+1], i == length(sizes) - 1 ? identity : f) for i in 1:length(sizes)-1]
+
+# What each library has for the same net with the same parameters: value, and gradient of the mean square.
+function by_chains(sizes, activation, x, y, params)
+    f = activation == "relu" ? SimpleChains.relu : tanh
+    chain = SimpleChains.SimpleChain(SimpleChains.static(first(sizes)), layers_of((i, o, g) -> SimpleChains.TurboDense(g, o), sizes, f)...)
+    ps = copyto!(SimpleChains.init_params(chain), reduce(vcat, vec.(params)))
+    with_loss, grads = SimpleChains.add_loss(chain, SimpleChains.SquaredLoss(y)), similar(ps)
+    return () -> chain(x, ps), () -> SimpleChains.valgrad!(grads, with_loss, x, ps)
 end
+
+function by_lux(sizes, activation, x, y, params)
+    model = Lux.Chain(layers_of((i, o, g) -> Lux.Dense(i => o, g), sizes, ACTIVATIONS[activation])...)
+    ps, st = Lux.setup(Xoshiro(0), model)
+    for (layer, k) in zip(ps, 1:2:length(params))
+        copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
+    end
+    return () -> first(model(x, ps, st)), () -> Zygote.withgradient(ps -> mse(first(model(x, ps, st)), y), ps)
+end
+
+function by_flux(sizes, activation, x, y, params)
+    model = Flux.Chain(layers_of((i, o, g) -> Flux.Dense(i => o, g), sizes, ACTIVATIONS[activation])...)
+    for (layer, k) in zip(model.layers, 1:2:length(params))
+        copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
+    end
+    return () -> model(x), () -> Zygote.withgradient(model -> mse(model(x), y), model)
+end
+
+const OTHERS = [name => by for (name, by, there) in (("SimpleChains", by_chains, HAS_CHAINS), ("Lux", by_lux, HAS_LUX), ("Flux", by_flux, HAS_FLUX)) if there]
 
 function table(title, rows)
     names = unique(name for (_, found) in rows for name in keys(found))
@@ -95,16 +91,17 @@ function main()
         compile(net, x, theta)
         out, grads = similar(y), similar(theta)
         value, (expected,) = Zygote.withgradient(theta -> loss(net, theta, x, y), theta)
-        values, valgrads = others(sizes, activation, x, y, wrapper.params)
+        found = [name => by(sizes, activation, x, y, wrapper.params) for (name, by) in OTHERS]
+        values, valgrads = [name => fs[1] for (name, fs) in found], [name => fs[2] for (name, fs) in found]
         for (side, f) in values
             f() ≈ net(x, theta) || error("$side: another value, $name, $n")
         end
         isapprox(value_and_gradient!(grads, net, x, theta, mse, y), value; rtol = 1e-4) && isapprox(grads, expected; rtol = 1e-3) ||
             error("another gradient, $name, $n")
         function by_pullback()
-            found, back = pullback(net, x, theta)
-            found .-= y
-            back(found; into = (nothing, grads))
+            ȳ, back = pullback(net, x, theta)
+            ȳ .-= y
+            back(ȳ; into = (nothing, grads))
         end
         push!(forward, ("$name, $n" => in_turn([("forward!", () -> forward!(out, net, x, theta)), ("net(x, ps)", () -> net(x, theta)), map(Tuple, values)...])))
         push!(gradients, ("$name, $n" => in_turn([
@@ -129,8 +126,8 @@ function steps_of_adam(net, theta, x, y, sizes, activation)
     if HAS_CHAINS
         f = activation == "relu" ? SimpleChains.relu : tanh
         layers = [SimpleChains.TurboDense(i == length(sizes) - 1 ? identity : f, sizes[i+1]) for i in 1:length(sizes)-1]
-        chain = SimpleChains.add_loss(SimpleChains.SimpleChain(layers...), SimpleChains.SquaredLoss(y))
-        ps = SimpleChains.init_params(SimpleChains.remove_loss(chain), size(x, 1), Float32)
+        bare = SimpleChains.SimpleChain(SimpleChains.static(first(sizes)), layers...)
+        chain, ps = SimpleChains.add_loss(bare, SimpleChains.SquaredLoss(y)), SimpleChains.init_params(bare)
         grads, rule = similar(ps), SimpleChains.ADAM(1.0f-4)
         push!(sides, ("SimpleChains", () -> SimpleChains.train_unbatched!(grads, ps, chain, x, rule, count)))
     end

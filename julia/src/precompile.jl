@@ -4,16 +4,17 @@
 """
     precompile_rule(rule, types...)
 
-A rule and the pullback that it returns, for a matrix as cotangent.
+A rule and the pullbacks that it may return, for a matrix as cotangent; gives their types.
 """
 function precompile_rule(rule, types...)
     precompile(rule, types)
-    for made in Base.uniontypes(Base.promote_op(rule, types...))
-        back = made <: Tuple ? fieldtype(made, 2) : Any
-        isconcretetype(back) && precompile(Tuple{back,Matrix{Float32}})
-        isconcretetype(back) && precompile(Tuple{back,Matrix{Float64}})
+    # By code, and the general way.
+    backs = [back for made in Base.uniontypes(Base.promote_op(rule, types...)) for back in Base.uniontypes(made <: Tuple ? fieldtype(made, 2) : Any)]
+    for back in filter(isconcretetype, backs)
+        precompile(Tuple{back,Matrix{Float32}})
+        precompile(Tuple{back,Matrix{Float64}})
     end
-    return nothing
+    return backs
 end
 
 for T in (Float32, Float64)
@@ -72,30 +73,3 @@ function stand_in(T::Type, sizes::Dims...)
     net = PaddleNet(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
     return PaddleModuleWrapper(net, params)
 end
-
-# Of training: what traces a loss, and the steps.
-for T in (Float32, Float64)
-    F, X = Vector{T}, Matrix{T}
-    precompile(steps_by_code, (Code, F, Vector{TrainedLeaf}, Int, Nothing, Int))
-    precompile(step_code, (Py, Vector{TrainedLeaf}, Dict{Any,Py}, Failure))
-    precompile(advance_by_code!, (F, NTuple{2,Vector{Any}}, Int, Code, Call, Addresses, Int, Int))
-    precompile(value_and_gradient_of, (F, PaddleNet, X, F, Function, Tuple{X}))
-    for loss in (mse, logitcrossentropy)
-        precompile(value_and_gradient!, (F, PaddleNet, X, F, typeof(loss), X))
-        precompile(traced_loss, (PaddleNet, typeof(loss), Tuple{F}, Bool, Int, Tuple{F,X,X}))
-        precompile(loss, (Traced{T,2}, Traced{T,2}))
-    end
-    precompile(forward, (PaddleNet, Tuple{Traced{T,2}}, Traced{T,1}))
-    precompile(forward, (PaddleNet, Tuple{X}, Traced{T,1}))
-    precompile(forward_of_duals, (Type{TracedNumber}, PaddleNet, Tuple{Traced{T,2}}, Traced{T,1}))
-    precompile(forward_of_duals, (Type{TracedNumber}, PaddleNet, Tuple{X}, Traced{T,1}))
-    precompile(checked_loss, (TracedNumber{T},))
-    precompile(shaped, (TracedNumber{T}, NTuple{2,Int}))
-    precompile(sum, (Function, Traced{T,2}))
-    precompile(broadcast, (typeof(abs2), Traced{T,2}))
-    precompile(/, (TracedNumber{T}, Int))
-end
-precompile(items, (Py,))
-precompile(write_down!, (Vector{TrainedLeaf}, Vector{Any}, Int))
-precompile(Tuple{typeof(rule_of_tensors(TrainedLeaf[])),Py,Py,Py})
-precompile(reads_arguments_alone, (Function,))

@@ -21,7 +21,7 @@ end
             (PaddleChainRules.net_rule, (PaddleNet, X, Tuple{X,V})),
             (PaddleChainRules.wrapper_rule, (PaddleModuleWrapper{Tuple{X,V},nothing,false}, X)),
         )
-            @test isconcretetype(PaddleChainRules.precompile_rule(rule, how, types...))
+            @test all(isconcretetype, PaddleChainRules.precompile_rule(rule, how, types...))
         end
     end
 end

@@ -117,7 +117,7 @@ add!(::Nothing, ::Nothing) = nothing
 add!(x::Array, y::Array) = (x .+= y; nothing)
 
 have_sizes(::Tuple{Vararg{Nothing}}, ::Tuple) = true
-have_sizes(xs::T, ys::T) where {T<:Tuple{Vararg{Array}}} = all(map((x, y) -> size(x) == size(y), xs, ys))
+have_sizes(xs::T, ys::T) where {T<:Tuple{Array,Vararg{Array}}} = all(map((x, y) -> size(x) == size(y), xs, ys))
 have_sizes(_, _) = false
 
 """
