@@ -590,7 +590,7 @@ def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
 def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
     monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 2)
 
-    def broken(kernels):
+    def broken(kernels, then):
         raise RuntimeError("no such processor")
 
     monkeypatch.setattr(program_module, "begin_machine_code", broken)

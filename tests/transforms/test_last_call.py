@@ -25,7 +25,7 @@ def check(compiled, fn, *args):
         found, want = compiled(*args), fn(*args)
         assert found.dtype == want.dtype
         assert found.stop_gradient == want.stop_gradient
-        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def fn(x, y):

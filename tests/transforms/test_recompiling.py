@@ -1,12 +1,14 @@
 """Programs that pile up, and jit of methods, and jit within loops."""
 
 import gc
+import warnings
 
 import paddle
 import pytest
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import RecompileWarning, explain, jit
+from paddle_chainrules import RecompileWarning, explain, grad, jit, vmap
+from paddle_chainrules.transforms.as_programs.recompiling import MAX_PROGRAMS
 
 X = randn([4, 3])
 
@@ -171,3 +173,32 @@ def test_programs_are_listed_by_what_told_them_apart():
         "argument 'power': 3",
     ]
     assert "runs as a program" in explain(scaled, X, 2.5)
+
+
+@programs_on
+def test_gradients_of_different_losses_are_different_functions():
+    losses = [
+        lambda x: (x**2).sum(),
+        lambda x: (x**3).sum(),
+        lambda x: (x**4).sum(),
+        lambda x: paddle.tanh(x).sum(),
+        lambda x: paddle.exp(x).sum(),
+        lambda x: paddle.sin(x).sum(),
+        lambda x: paddle.cos(x).sum(),
+        lambda x: x.mean(),
+        lambda x: (x * x.sum()).sum(),
+        lambda x: paddle.sqrt(x).sum(),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RecompileWarning)
+        for loss in losses:
+            jit(vmap(grad(loss)))(paddle.ones([2, 3]))
+    with pytest.warns(RecompileWarning, match="8 times for loss .*test_recompiling"):
+        for k in range(MAX_PROGRAMS + 1):
+
+            def loss(x, k=k):
+                return (x * k).sum()
+
+            jit(grad(loss))(paddle.ones([3]))
+            del loss
+            gc.collect()

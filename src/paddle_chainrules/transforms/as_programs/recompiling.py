@@ -117,18 +117,32 @@ class Piles:
     @property
     def _code(self) -> types.CodeType:
         """The function's code, or that of this class for what has none."""
-        found = getattr(inspect.unwrap(self._fn), "__code__", None)
+        found = getattr(_users(self._fn), "__code__", None)
         return found if isinstance(found, types.CodeType) else Piles.note.__code__
 
     def _named(self) -> str:
         """Return the function's name, and where it is."""
-        fn = inspect.unwrap(self._fn)
+        fn = _users(self._fn)
         name = getattr(fn, "__name__", type(fn).__name__)
         code = getattr(fn, "__code__", None)
         if not isinstance(code, types.CodeType):
             return str(name)
         return f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
+
+def _users(fn: Any) -> Any:
+    """Return the function that a transform of this package was made of."""
+    found = fn
+    while found is not None:
+        fn = inspect.unwrap(found)
+        is_own = (getattr(fn, "__module__", None) or "").startswith(OWN)
+        cells = (getattr(fn, "__closure__", None) or ()) if is_own else ()
+        held = (cell.cell_contents for cell in cells)
+        found = next((x for x in held if isinstance(x, types.FunctionType)), None)
+    return fn
+
+
+OWN = "paddle_chainrules."
 
 STATIC = "static argument"
 """First words of the label of an argument whose values make programs by choice."""
