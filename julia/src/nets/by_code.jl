@@ -191,6 +191,7 @@ nothing.
     cotangents::Union{Tuple,Vector}, p̄s::Arrays, x̄s::Tuple,
 )
     (; way, n, block) = kept
+    have_lengths(net, flat, params, 1) && have_lengths(way.code, n, inputs, length(net.names) + 1) || refuse_resized()
     call = known_call(() -> back_call(net, way, back, n, flat, length(inputs)), back.code, n, flat)
     seeds = of_seeds(cotangents, way.seeds)
     GC.@preserve block params inputs seeds p̄s x̄s run_code(back.code, call) do bases
@@ -201,6 +202,33 @@ nothing.
     end
     return nothing
 end
+
+"""
+    have_lengths(net, flat, params, k) -> Bool
+    have_lengths(code, n, inputs, k) -> Bool
+
+Whether vectors, which can be resized, are as long as when their sizes were checked; the first is number `k`.
+"""
+have_lengths(::PaddleNet, ::Bool, ::Tuple{}, ::Int) = true
+have_lengths(net::PaddleNet, flat::Bool, params::Tuple, k::Int) =
+    has_length(params[1], net, flat, k) && have_lengths(net, flat, Base.tail(params), k + 1)
+have_lengths(net::PaddleNet, flat::Bool, params::Vector, k::Int) =
+    all(i -> has_length(params[i], net, flat, i)::Bool, k:length(params))
+have_lengths(::Code, ::Int, ::Tuple{}, ::Int) = true
+have_lengths(code::Code, n::Int, inputs::Tuple, k::Int) =
+    has_length(inputs[1], code, n, k) && have_lengths(code, n, Base.tail(inputs), k + 1)
+
+has_length(_, _, _, _) = true
+has_length(p::Vector, net::PaddleNet, flat::Bool, k::Int) =
+    length(p) == (flat ? net.nparams : only(net.sizes[k]::Tuple{Int}))
+has_length(x::Vector, code::Code, n::Int, k::Int) = k > length(code.inputs) || length(x) == at(only(code.inputs[k].size), n)
+
+@noinline refuse_resized() = throw(
+    DimensionMismatch(
+        "a parameter or an input is a vector that was resized since the call that the pullback is of; leave the arguments " *
+        "of a net as they are until its pullback was called",
+    ),
+)
 
 "Cotangents of those outputs that have any."
 of_seeds(cotangents::Tuple{Array}, ::Vector{Int}) = cotangents # of one output that is known to have one

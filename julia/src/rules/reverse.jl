@@ -241,6 +241,7 @@ end
 """
 function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::NeedsGrad) where {F}
     params, inputs = reverse.params, reverse.inputs
+    have_lengths(reverse.net, reverse.flat, params, 1) || refuse_resized()
     return crossing() do
         GC.@preserve params inputs cotangents in_turn(both(params, inputs)) do
             found = grads(reverse, cotangents, asked)

@@ -59,7 +59,7 @@ copied_data(x) = x
 
 "Whether nothing but what is compared can make the trace of a loop another one."
 can_be_known(loss, model, leaves::Vector{TrainedLeaf}, data::Tuple) =
-    has_only(model, leaves) && all(x -> x isa Array{<:Number} || isbits(x), data) &&
+    has_only(model, leaves) && all(x -> x isa Array{<:Number} || is_constant(x, Set{Method}()), data) &&
     all(leaf -> is_plain_rule(leaf.leaf.rule), leaves) && reads_arguments_alone(loss)
 
 "Whether a model is nothing but the arrays that are trained, each once."
@@ -84,12 +84,16 @@ tell: false where it reads a global variable, or one whose content may change.
 reads_arguments_alone(f) = reads_arguments_alone(f, Set{Method}())
 
 function reads_arguments_alone(f, seen::Set{Method})
-    f isa LossOfNet && return isempty(f.net.handle.buffers) && reads_arguments_alone(f.loss, seen)
-    f isa Union{Type,Function} || isbits(f) || return false
-    for i in 1:(f isa Type ? 0 : nfields(f)) # what a closure captures
-        is_constant(getfield(f, i), seen) || return false
-    end
-    return all(method -> is_closed(method, seen), methods(f))
+    f isa LossOfNet && return is_constant(f.net, seen) && reads_arguments_alone(f.loss, seen)
+    return (f isa Function || isbits(f)) && has_constant_fields(f, seen) && has_closed_methods(typeof(f), seen)
+end
+
+# What a closure captures, or a function such as `f ∘ g` or `Base.Fix1(f, x)` is made of.
+has_constant_fields(x, seen::Set{Method}) = all(i -> is_constant(getfield(x, i), seen), 1:nfields(x))
+
+function has_closed_methods(F::Type, seen::Set{Method})
+    found = Base._methods_by_ftype(Tuple{F,Vararg{Any}}, -1, Base.get_world_counter())
+    return found isa Vector && all(match -> is_closed(match.method, seen), found)
 end
 
 const MOST_METHODS = 100
@@ -121,21 +125,24 @@ is_closed(part::QuoteNode, seen::Set{Method}) = is_constant(part.value, seen)
 is_closed(_::Union{Core.SSAValue,Core.SlotNumber,Core.GotoNode,LineNumberNode,Symbol,Nothing}, ::Set{Method}) = true
 is_closed(part, seen::Set{Method}) = is_constant(part, seen)
 
-const CLOCKS = (:time, :time_ns, :rand, :randn, :ENV, :eval, :invokelatest)
+# What Julia has that may give something else each time.
+const CLOCKS = (
+    :time, :time_ns, :rand, :randn, :ENV, :eval, :invokelatest, :task_local_storage, :current_task, :unsafe_load, :read,
+    :open, :readline, :readlines, :eachline,
+)
 
 constant_of(of::GlobalRef) = isdefined(of.mod, of.name) && isconst(of.mod, of.name) ? getglobal(of.mod, of.name) : nothing
 
 is_constant(x::PaddleNet, _) = isempty(x.handle.buffers)
-is_constant(x::Union{Symbol,String,Nothing,Number}, _) = isbits(x) || !(x isa Number)
-is_constant(x::Union{Function,Type}, seen) = is_known_module(parentmodule_of(x)) || reads_arguments_alone(x, seen) && is_closed_type(x, seen)
-is_constant(x, _) = isbits(x)
-
-parentmodule_of(f::Function) = parentmodule(f)
-parentmodule_of(T::Type) = T isa DataType || T isa UnionAll ? parentmodule(T) : Core
-
+is_constant(_::Union{Symbol,String}, _) = true
+is_constant(f::Function, seen) =
+    has_constant_fields(f, seen) && (is_known_module(parentmodule(f)) || has_closed_methods(typeof(f), seen))
 # A function within another one stands there by its type.
-is_closed_type(_, _) = true
-is_closed_type(::Type{F}, seen) where {F<:Function} = all(method -> is_closed(method, seen), Base.MethodList(F.name.mt))
+is_constant(T::Type, seen) = is_known_module(module_of(T)) || T <: Function && has_closed_methods(T, seen)
+# Of what others define any method may read anything.
+is_constant(x, seen) = isbits(x) && !(x isa Ptr) && is_known_module(module_of(typeof(x))) && has_constant_fields(x, seen)
+
+module_of(T::Type) = T isa DataType || T isa UnionAll ? parentmodule(T) : Core
 
 # What Julia and this package have computes from what it is given.
 const KNOWN_MODULES = (:Base, :Core, :LinearAlgebra, :Statistics, :SparseArrays, :PaddleChainRules, :NNlib, :SpecialFunctions)

@@ -227,3 +227,23 @@ end
     @test close(all_of_them[6:end-5], 2 .* back(y)[2])
     @test all(iszero, all_of_them[[1:5; end-4:end]])
 end
+
+@testset "a vector that was resized after the call" begin
+    wrapper = PaddleModuleWrapper(sequential())
+    net, x, c = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 5), randn(Xoshiro(2), Float32, 2, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    for _ in 1:2 # through Paddle, and by code where there is any
+        for length_then in (2, length(theta) + 1)
+            given = copy(theta)
+            y, back = pullback(net, x, given)
+            resize!(given, length_then)
+            @test_throws "was resized" back(c)
+            @test_throws "was resized" back(c; into = (nothing, zeros(Float32, length_then)))
+            given = map(copy, wrapper.params)
+            y, back = rrule(net, x, given)
+            resize!(given[2], 1)
+            @test_throws "was resized" unthunk(back(c)[3])
+        end
+        foreach(_ -> foreach(ps -> pullback(net, x, ps)[2](c), (theta, wrapper.params)), 1:60)
+    end
+end

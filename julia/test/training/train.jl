@@ -235,6 +235,47 @@ global_read(net, theta, x, y) = setting * sum(abs2, net(x, theta) .- y)
 through(net, theta, x, y) = global_read(net, theta, x, y)
 drawn(net, theta, x, y) = rand() * sum(abs2, net(x, theta) .- y)
 
+struct Weight end
+(::Weight)(v) = HELD[] * v
+Base.:*(::Weight, v::Number) = HELD[] * v
+by_held(v) = HELD[] * v
+const WEIGHT, COMPOSED, CHOSEN, FACTOR = Weight(), by_held ∘ sum, (by_held, abs2), [2.0]
+const FIXED = Base.Fix1(*, FACTOR)
+misfit(net, theta, x, y) = sum(abs2, net(x, theta) .- y)
+"Losses that read what may change by way of a constant."
+const INDIRECT = (
+    (net, theta, x, y) -> WEIGHT(misfit(net, theta, x, y)),
+    (net, theta, x, y) -> Weight()(misfit(net, theta, x, y)),
+    (net, theta, x, y) -> WEIGHT * misfit(net, theta, x, y),
+    (net, theta, x, y) -> COMPOSED(abs2.(net(x, theta) .- y)),
+    (net, theta, x, y) -> CHOSEN[1](misfit(net, theta, x, y)),
+    let fs = (; by_held)
+        (net, theta, x, y) -> fs.by_held(misfit(net, theta, x, y))
+    end,
+    (net, theta, x, y) -> sum(FIXED(net(x, theta)) .- y) + misfit(net, theta, x, y),
+    (net, theta, x, y) -> sum(map(f -> f(misfit(net, theta, x, y)), (by_held,))),
+    (net, theta, x, y) -> task_local_storage(:held) * misfit(net, theta, x, y),
+)
+
+@testset "a loss that reads what may change indirectly is traced again" begin
+    net, theta = (w = fcnet(Float64, 2, 1, 3, 5); (PaddleNet(w), flat(w)))
+    x, y = randn(Xoshiro(1), 2, 6), randn(Xoshiro(2), 1, 6)
+    function agrees(loss, data...)
+        (ps, other) = copy(theta), copy(theta)
+        state, other_state = Optimisers.setup(Optimisers.Adam(0.01), ps), Optimisers.setup(Optimisers.Adam(0.01), other)
+        losses = train!(loss, net, ps, state, x, y, data...; steps = 5)
+        expected = by_zygote(theta -> loss(net, theta, x, y, data...), other, other_state, 5)
+        return same(losses, expected; tolerance(Float64)...) && same(ps, other; tolerance(Float64)...)
+    end
+    by_data(net, theta, x, y, f) = f(misfit(net, theta, x, y))
+    for (loss, data...) in (map(tuple, INDIRECT)..., (by_data, by_held), (by_data, WEIGHT)), value in (1.0, 2.0)
+        HELD[] = value
+        FACTOR .= value
+        task_local_storage(:held, value)
+        @test agrees(loss, data...)
+    end
+end
+
 @testset "a loop is traced once, and again where anything may differ" begin
     net, theta = (w = fcnet(Float64, 2, 1, 3, 5); (PaddleNet(w), flat(w)))
     x, y = randn(Xoshiro(1), 2, 6), randn(Xoshiro(2), 1, 6)
