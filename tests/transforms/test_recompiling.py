@@ -193,12 +193,20 @@ def test_gradients_of_different_losses_are_different_functions():
         warnings.simplefilter("error", RecompileWarning)
         for loss in losses:
             jit(vmap(grad(loss)))(paddle.ones([2, 3]))
-    with pytest.warns(RecompileWarning, match="8 times for loss .*test_recompiling"):
+
+
+@programs_on
+def test_gradients_of_one_loss_in_a_loop_are_named_by_the_loss():
+    def step(k):
+        def loss(x):
+            return (x * k).sum()
+
+        jit(grad(loss))(paddle.ones([3]))
+
+    def loop():
         for k in range(MAX_PROGRAMS + 1):
-
-            def loss(x, k=k):
-                return (x * k).sum()
-
-            jit(grad(loss))(paddle.ones([3]))
-            del loss
+            step(k)
             gc.collect()
+
+    with pytest.warns(RecompileWarning, match="8 times for loss .*test_recompiling"):
+        loop()
