@@ -4,23 +4,41 @@
     PaddleChainRules.value_and_gradient!(grads, net, x, ps, loss, data...) -> value
     PaddleChainRules.value_and_gradient!(grads, wrapper, x, loss, data...) -> value
 
-The value of `loss(net(x, ps), data...)`, and its gradient with respect to `ps`, written into `grads`: arrays in the form
-of `ps` (of `wrapper.params`), `nothing` where a gradient is not wanted. What a training loop computes for each batch, in one call
-of code that allocates nothing; what is in between is kept in the net's memory.
+Compute `loss(net(x, ps), data...)` and write its gradient with respect to `ps` into `grads`.
 
-`loss` is traced once for each kind of arrays, with the operations that [`train!`](@ref PaddleChainRules.train!) knows, such as
-[`mse`](@ref PaddleChainRules.mse) and [`logitcrossentropy`](@ref PaddleChainRules.logitcrossentropy) or those of Flux. It must depend on
-its arguments alone: whatever else it reads stays as it was when the loss was traced. A new definition of any function has it traced again.
+A training loop needs this for each batch. It is one call of code that allocates nothing. What is
+needed between value and gradient stays in the net's memory.
 
-Throws a [`TraceError`](@ref PaddleChainRules.TraceError) for a loss that cannot be traced, an `ArgumentError` for one that
-captures arrays, which belong into `data`, and for arrays of `grads` that have another form or element type or overlap another,
-and a `DimensionMismatch` for arrays of another size; nothing is written then.
+# Arguments
 
-```julia
-wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
-net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
-grads, x, y = similar(theta), rand(Float32, 3, 8), rand(Float32, 2, 8)
-value = PaddleChainRules.value_and_gradient!(grads, net, x, theta, PaddleChainRules.mse, y)
+- `grads`: arrays in the form of `ps` (of `wrapper.params`), `nothing` where a gradient is not
+  wanted.
+- `loss`: traced once for each kind of arrays, with the operations that
+  [`train!`](@ref PaddleChainRules.train!) knows, such as [`mse`](@ref PaddleChainRules.mse) and
+  [`logitcrossentropy`](@ref PaddleChainRules.logitcrossentropy) or those of Flux. It must depend
+  on its arguments alone: whatever else it reads stays as it was when the loss was traced. A new
+  definition of any function has it traced again.
+
+# Throws
+
+- [`TraceError`](@ref PaddleChainRules.TraceError): the loss can't be traced.
+- `ArgumentError`: the loss captures arrays, which belong into `data`, or an array of `grads` has
+  another form or element type, or overlaps another array.
+- `DimensionMismatch`: an array has another size. Nothing is written then.
+
+# Examples
+
+```jldoctest
+julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
+
+julia> net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params));
+
+julia> grads, x, y = similar(theta), rand(Float32, 3, 8), rand(Float32, 2, 8);
+
+julia> using PaddleChainRules: mse, value_and_gradient!
+
+julia> value_and_gradient!(grads, net, x, theta, mse, y) ≈ mse(net(x, theta), y)
+true
 ```
 """
 @inline function value_and_gradient!(grads, net::PaddleNet, x, ps, loss::F, data...) where {F}
@@ -40,14 +58,33 @@ only_argument(w, x::Tuple) = arguments_of(w, (x,))
 """
     PaddleChainRules.mse(ŷ, y)
 
-The mean of the squared differences, a loss for [`value_and_gradient!`](@ref PaddleChainRules.value_and_gradient!).
+Return the mean of the squared differences.
+
+It is a loss for [`value_and_gradient!`](@ref PaddleChainRules.value_and_gradient!).
+
+# Examples
+
+```jldoctest
+julia> PaddleChainRules.mse([1.0 2.0], [0.0 4.0])
+2.5
+```
 """
 mse(ŷ, y) = sum(abs2, ŷ .- y) / length(y)
 
 """
     PaddleChainRules.logitcrossentropy(ŷ, y)
 
-The cross entropy of `softmax(ŷ)` and the probabilities `y`, both of size `(classes, n)`: the mean over the samples.
+Return the cross entropy of `softmax(ŷ)` and the probabilities `y`, the mean over the samples.
+
+Both have the size `(classes, n)`. It is a loss for
+[`value_and_gradient!`](@ref PaddleChainRules.value_and_gradient!).
+
+# Examples
+
+```jldoctest
+julia> PaddleChainRules.logitcrossentropy([0.0 0.0; 0.0 0.0], [1.0 0.0; 0.0 1.0])
+0.6931471805599453
+```
 """
 function logitcrossentropy(ŷ, y)
     z = ŷ .- maximum(ŷ; dims = 1)
