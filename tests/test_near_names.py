@@ -107,6 +107,23 @@ def test_errors_name_what_there_is(name):
         call()
 
 
+def test_arguments_may_have_the_names_of_buffers():
+    class Scaled(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.register_buffer("t", paddle.full([1], 2.0))
+
+        def forward(self, given):
+            return self.linear(given["x"]) * given["t"] + self.t
+
+    layer = Scaled()
+    net, params, _ = stateless(layer)
+    given = {"x": X, "t": randn([4, 1])}
+    assert net(params, given).equal_all(layer(given))
+    assert net.pullback(params, given)[0].equal_all(layer(given))
+
+
 def test_errors_of_layers_keep_paddles_own():
     with pytest.raises(ValueError, match='layer "0"') as error:
         LAYER.pullback(ITS, randn([5, 7]))

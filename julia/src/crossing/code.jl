@@ -245,6 +245,13 @@ function take_addresses(code::Code, call::Call)
     return at
 end
 
+"The same, with memory for what is in between that stays from call to call."
+function take_addresses_and_work(code::Code, call::Call)
+    at = take_addresses(code, call)
+    length(at.work) < call.work + WORK_ALIGNED && resize!(at.work, call.work + WORK_ALIGNED)
+    return at
+end
+
 function run_code(code::Code, call::Call, at::Addresses)
     (; bases, block) = at
     others = fill_missing!(bases, call.missing_bytes)

@@ -128,8 +128,7 @@ kind_of_array(x) = (typeof(x), size(x), device(x))
 "The value of a loss by its code, once its gradients are written; the number type is that of the parameters, if it is the loss's."
 function run_loss(::Type{T}, code::Code, has::Vector{Bool}, p̄s::Arrays, arrays::Arrays) where {T}
     call = known_call(() -> loss_call(code, has, length(arrays)), code, 0, false)
-    at = take_addresses(code, call)
-    length(at.work) < call.work + WORK_ALIGNED && resize!(at.work, call.work + WORK_ALIGNED)
+    at = take_addresses_and_work(code, call)
     GC.@preserve p̄s arrays at begin
         k = put_addresses!(at.bases, BEFORE_ARRAYS + 1, arrays)
         k = put_addresses!(at.bases, k, p̄s)

@@ -28,8 +28,7 @@ function steps_by_code(code::Code, model, leaves::Vector{TrainedLeaf}, steps::In
     sets = (start, Any[similar(x) for x in start])
     losses = Vector{eltype(last(code.outputs).layout.type)}(undef, steps)
     call = known_call(() -> step_call(code, length(start)), code, 0, false)
-    at = take_addresses(code, call)
-    length(at.work) < call.work + WORK_ALIGNED && resize!(at.work, call.work + WORK_ALIGNED)
+    at = take_addresses_and_work(code, call)
     done, now, stops = 0, 1, false
     while done < steps && !stops
         due = callback === nothing ? steps : min(done + every - done % every, steps)

@@ -7,6 +7,7 @@ the number of samples where the program serves any number.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -204,6 +205,25 @@ class Found(NamedTuple):
 Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
+def told(find: Callable[..., Found]) -> Callable[..., Found]:
+    """Have a function say why there is no code, where it would raise that."""
+
+    @functools.wraps(find)
+    def answer(*args: Any) -> Found:
+        try:
+            return find(*args)
+        except (NoCode, CaptureError) as error:
+            return Found(str(error))
+        except Exception as error:  # as programs do that can't be compiled
+            why = f"machine code can't be made of it ({error})"
+            remedy = f"reinstall llvmlite, or set {LOOPS}=off"
+            warnings.warn(f"{why}; {remedy}", stacklevel=2)
+            return Found(why)
+
+    return answer
+
+
+@told
 def code(
     net: Net, back: bool, params: Any, row: tuple[Any, ...], arguments: Arguments
 ) -> Found:
@@ -213,14 +233,7 @@ def code(
         back: whether the backward pass is wanted, too.
         row: the arguments, nested by ``arguments``.
     """
-    try:
-        return _code(net, back, params, row, *arguments(row))
-    except (NoCode, CaptureError) as error:
-        return Found(str(error))
-    except Exception as error:  # as programs do that can't be compiled
-        why = f"machine code can't be made of it ({error})"
-        warnings.warn(f"{why}; reinstall llvmlite, or set {LOOPS}=off", stacklevel=2)
-        return Found(why)
+    return _code(net, back, params, row, *arguments(row))
 
 
 def _code(

@@ -14,12 +14,11 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
-from ..programs.capture_error import CaptureError
 from ..programs.switch import loops_are_on, programs_are_on
 from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
-from .code import Found, NoCode, code_of
+from .code import Found, NoCode, code_of, told
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """Function from parameters to a number."""
@@ -58,17 +57,15 @@ class Training:
         self._loop = Loop(step, carry, length=steps, reports=True)
         self._walk: Iterator[int] = self._loop.walk()
 
+    @told
     def code(self) -> Found:
         """Return the code of a step, from a carry to the next carry and the loss."""
         program = self._loop.program() if loops_are_on() else None
         if program is None:
-            return Found("there is no program of a step")
+            raise NoCode("there is no program of a step")
         if len(program.outputs) != len(program.inputs) + 1:
-            return Found("a step gives something that is no tensor")
-        try:
-            return Found("", *code_of(program))
-        except NoCode as error:
-            return Found(str(error))
+            raise NoCode("a step gives something that is no tensor")
+        return Found("", *code_of(program))
 
     def advance(self, done: int, most: int, seconds: float) -> int:
         """Take more steps, and return how many are done then.
@@ -109,23 +106,21 @@ class Gradients:
 
         self._run, self._params = program_of(both), params
 
+    @told
     def code(self, *tensors: Tensor) -> Found:
         """Return the code of calls like this one, which gives the loss first.
 
         The structure has one flag for each parameter: whether the loss depends on it.
         """
         if not (programs_are_on() and loops_are_on()):
-            return Found("programs or machine code are off")
-        try:
-            found = self._run.found(*self._in_parts(tensors))
-            captured = found.captured
-            if any(captured.requires):
-                raise NoCode("it reads a tensor that requires gradients; detach it")
-            flags = captured.filled([True] * len(captured.program.outputs))
-            _, grads = found.structure.unflatten(flags)
-            made = code_of(captured.program)
-        except (NoCode, CaptureError) as error:
-            return Found(str(error))
+            raise NoCode("programs or machine code are off")
+        found = self._run.found(*self._in_parts(tensors))
+        captured = found.captured
+        if any(captured.requires):
+            raise NoCode("it reads a tensor that requires gradients; detach it")
+        flags = captured.filled([True] * len(captured.program.outputs))
+        _, grads = found.structure.unflatten(flags)
+        made = code_of(captured.program)
         return Found("", *made, " ".join(str(int(g is not None)) for g in grads))
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor | None, ...]:

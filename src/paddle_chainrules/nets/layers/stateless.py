@@ -278,11 +278,14 @@ class StatelessLayer(Net):
             self._warn_of_moving(kwargs)
         if (again := self._last_forward(params, args, kwargs)) is not None:
             return again[0]
-        self._refuse_buffers_among(params, args)
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
-        return self._forward(params, args, kwargs, constants)
+        try:
+            return self._forward(params, args, kwargs, constants)
+        except (TypeError, ValueError):
+            self._refuse_buffers_among(params, args)
+            raise
 
     @overload
     def __call__(
@@ -317,14 +320,17 @@ class StatelessLayer(Net):
     def recorded(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        self._refuse_buffers_among(params, args)
         constants: dict[str, Any] = {}
         if kwargs:
             constants, kwargs = self.split_keywords(kwargs)
         given = constants.get("_buffers")
-        return self._recorded(
-            params, args, kwargs, constants, has_aux=given is not None
-        )
+        try:
+            return self._recorded(
+                params, args, kwargs, constants, has_aux=given is not None
+            )
+        except (TypeError, ValueError):
+            self._refuse_buffers_among(params, args)
+            raise
 
     def expects_moving(self) -> None:
         """Take it for known that training moves buffers."""
@@ -384,10 +390,13 @@ class StatelessLayer(Net):
         return placed({n: values[n] for n in own}, target, names)
 
     def _refuse_buffers_among(self, params: Any, args: tuple[Any, ...]) -> None:
-        """Refuse buffers that are given as parameters or as an argument.
+        """Explain a call that failed, if buffers stand where they do not belong.
+
+        An argument may well be a dict with these names, so that nothing is refused
+        before.
 
         Raises:
-            TypeError: they stand there.
+            TypeError: they are given as parameters or as an argument.
         """
         names = self._buffers.keys()
         if not names:

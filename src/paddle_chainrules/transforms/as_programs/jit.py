@@ -27,7 +27,7 @@ from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
 from .changing_numbers import NUMBERS, ChangingNumbers, Inputs, with_results
-from .keys import exactly, key_of, may_change
+from .keys import exactly, kinds_of_leaves, may_change
 from .last_call import LastCall, Like, modes
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
@@ -471,7 +471,7 @@ class Jitted:
         if [*map(id, given)] == [*map(id, tensors)]:
             state = self._state.number(self._fn)
             unpack = unpacking((args, kwargs))
-            like = Like(unpack, key_of(given), state, modes())
+            like = Like(unpack, kinds_of_leaves(given), state, modes())
             self._last.search(programs, leaves, like)
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:

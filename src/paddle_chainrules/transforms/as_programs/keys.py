@@ -18,7 +18,16 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
         TypeError: something has no hash.
     """
-    row: list[Any] = [casts_automatically(), paddle.get_default_dtype()]
+    return (casts_automatically(), paddle.get_default_dtype(), *kinds_of_leaves(leaves))
+
+
+def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Return dtypes and shapes of tensors, and other leaves by value.
+
+    Raises:
+        TypeError: something has no hash.
+    """
+    row: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             row.append(id(leaf.dtype))  # of which there is one each, with a slow hash

@@ -14,7 +14,7 @@ from paddle import Tensor, get_default_dtype, is_grad_enabled
 
 from ...paddle_side.dtypes import casts_automatically
 from ...programs.compiling.program import Program
-from .keys import key_of
+from .keys import kinds_of_leaves
 from .outer_state import OuterState
 from .program_cache import OfValue, ProgramCache
 from .program_nodes import found_value
@@ -108,7 +108,11 @@ def _made(
     """Return what a program gives; None if tensors are not as they were."""
     if program.entered is not None:
         return program.entered(*tensors)
-    return run(program, tensors, trusts=True) if key_of(tensors) == kinds else None
+    return (
+        run(program, tensors, trusts=True)
+        if kinds_of_leaves(tensors) == kinds
+        else None
+    )
 
 
 def modes() -> tuple[Any, ...]:

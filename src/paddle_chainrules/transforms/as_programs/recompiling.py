@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 import warnings
 import weakref
@@ -14,6 +13,7 @@ import optree
 from paddle import Tensor
 
 from ...paddle_side.dtypes import tensor_kind
+from .seen import transform_of
 
 MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
@@ -131,18 +131,12 @@ class Piles:
 
 
 def _users(fn: Any) -> Any:
-    """Return the function that a transform of this package was made of."""
-    found = fn
-    while found is not None:
-        fn = inspect.unwrap(found)
-        is_own = (getattr(fn, "__module__", None) or "").startswith(OWN)
-        cells = (getattr(fn, "__closure__", None) or ()) if is_own else ()
-        held = (cell.cell_contents for cell in cells)
-        found = next((x for x in held if isinstance(x, types.FunctionType)), None)
-    return fn
+    """Return the user's function that transforms and wrappers were made of."""
+    while fn is not None:
+        found, of = fn, transform_of(fn)
+        fn = getattr(fn, "__wrapped__", None) if of is None else of.fn
+    return found
 
-
-OWN = "paddle_chainrules."
 
 STATIC = "static argument"
 """First words of the label of an argument whose values make programs by choice."""
