@@ -11,6 +11,7 @@ import paddle
 import pytest
 
 from conftest import on_threads, randn, run_code
+from paddle_chainrules.programs.loops import machine as loops_machine
 from paddle_chainrules.programs.loops.matrix_products import blas, gemm
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
@@ -22,23 +23,26 @@ SIDES = [
     for dtype in blas.DTYPES
     if dtype in found.addresses
 ]
+SIDES += [(name, dtype) for name in ("own", "on") for dtype in blas.DTYPES]
 TYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 GUARD = 16
 CANARY = 1234.5
 
 
-def compiled(name, dtype, symbols):
+def compiled(name, dtype, symbols, has_tiles=False):
     """``@product`` and ``@products`` as functions to call from here."""
     real, suffix = gemm.TYPES[dtype]
     parameters = gemm.PARAMETERS.replace("REAL", real)
     many = "i64 %count, i64 %stride_a, i64 %stride_b, i64 %stride_c, " + parameters
-    text = gemm.product_text(name, dtype) + "".join(
+    text = gemm.product_text(name, dtype, has_tiles) + "".join(
         f"\ndefine void @test_{one}({given}) {{\n"
         f"call void @{one}.{suffix}({given})\nret void\n}}"
         for one, given in (("product", parameters), ("products", many))
     )
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if has_tiles:
+        llvm.add_symbol(gemm.symbol("own", dtype), loops_machine.tiles(dtype))
     for symbol, address in symbols.items():
         llvm.add_symbol(symbol, address)
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -73,9 +77,10 @@ KNOWN = {}
 def functions(name, dtype):
     if (name, dtype) not in KNOWN:
         chosen = blas.chosen(name, FOUND)
-        assert chosen.names[dtype] == name
-        assert chosen.text(dtype) == gemm.product_text(name, dtype)
-        KNOWN[name, dtype] = compiled(name, dtype, chosen.symbols)
+        found, has_tiles = chosen.names[dtype], name in ("own", "on")
+        assert found == name or name == "on"
+        assert chosen.text(dtype) == gemm.product_text(found, dtype, has_tiles)
+        KNOWN[name, dtype] = compiled(found, dtype, chosen.symbols, has_tiles)
     return KNOWN[name, dtype]
 
 
@@ -111,6 +116,9 @@ SHAPES = [
     (65, 63, 31),
     (17, 64, 128),
     (257, 16, 33),
+    (11, 5, 600),
+    (5, 39, 513),
+    (70, 3, 257),
 ]
 ERROR = {"float32": 3e-6, "float64": 1e-14}
 
@@ -342,7 +350,7 @@ def test_the_environment_chooses():
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: the environment has PADDLE_CHAINRULES_BLAS='fastest'; set it to "
         "'off' to have functions and nets run without, or to 'on', as it is where it "
-        "is not set; or to 'mkl', 'onednn', 'openblas'"
+        "is not set; or to 'mkl', 'onednn', 'openblas', 'own'"
     )
 
 
@@ -351,7 +359,8 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
     mkl = blas.chosen("mkl", FOUND)
     assert dict(mkl.names) == dict.fromkeys(blas.DTYPES, "mkl")
     assert mkl.reasons["float32"] == "by PADDLE_CHAINRULES_BLAS"
-    assert blas.chosen("on", {}) is None
+    assert blas.chosen("on", {}).names == dict.fromkeys(blas.DTYPES, "own")
+    assert blas.chosen("off", FOUND) is None
     with pytest.raises(ValueError, match="BLAS='onednn', .* has mkl; set it to 'on'"):
         blas.chosen("onednn", {"mkl": FOUND["mkl"]})
     alone = blas.chosen("on", {"mkl": FOUND["mkl"]})
@@ -395,6 +404,26 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
         "float32": "onednn",
         "float64": "openblas",
     }
+
+
+@pytest.mark.parametrize("dtype", blas.DTYPES)
+def test_own_rows_have_the_same_bits_among_few_and_many(dtype):
+    product, _ = functions("own", dtype)
+    for n, k in ((64, 64), (19, 300), (4, 5), (3, 70)):
+        y = randn([k, n], dtype, 1).numpy()
+        x = randn([41, k], dtype).numpy()
+        whole = np.full((41, n), np.nan, dtype)
+        product(
+            *(False, False, 41, n, k, x.ctypes.data, k, y.ctypes.data, n),
+            *(0.0, whole.ctypes.data, n),
+        )
+        for m in (1, 2, 7, 13):
+            some = np.full((m, n), np.nan, dtype)
+            product(
+                *(False, False, m, n, k, x.ctypes.data, k, y.ctypes.data, n),
+                *(0.0, some.ctypes.data, n),
+            )
+            np.testing.assert_array_equal(some, whole[:m])
 
 
 def test_the_same_is_chosen_by_all_threads():

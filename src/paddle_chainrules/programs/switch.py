@@ -18,8 +18,8 @@ LOOPS = "PADDLE_CHAINRULES_LOOPS"
 BLAS = "PADDLE_CHAINRULES_BLAS"
 """Environment variable: the library that multiplies matrices in machine code.
 
-``mkl``, ``onednn`` or ``openblas`` name one, ``off`` leaves products to Paddle's own
-operators, and ``on`` takes the fastest.
+``mkl``, ``onednn`` or ``openblas`` name one, ``own`` is code of this package, ``off``
+leaves products to Paddle's own operators, and ``on`` takes the fastest of all.
 """
 
 CODE = "PADDLE_CHAINRULES_CODE"
@@ -58,7 +58,7 @@ def _given_cpu() -> str:
 
 
 _programs, _loops = _given(VARIABLE), _given(LOOPS, "first")
-_blas = _given(BLAS, "mkl", "onednn", "openblas")
+_blas = _given(BLAS, "mkl", "onednn", "openblas", "own")
 _cpu = _given_cpu()
 
 

@@ -18,7 +18,9 @@ from .elements.vectorised import definitions
 from .headroom import need_headroom
 from .kept_code import keep, kept, loading, name_of
 from .matrix_products.blas import Library, library
+from .matrix_products.gemm import OWN, symbol
 from .matrix_products.products import SUFFIX
+from .matrix_products.tiled import tiled_text
 from .nest import METADATA
 from .processor import processor
 from .text import TYPES
@@ -45,6 +47,12 @@ _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
 They stay as long as a program has them, or they are among the last.
 """
+
+_tiled: dict[str, Any] = {}
+"""LLVM's engines with our own products, by dtype."""
+
+TILED = "tiled"
+"""The name of their function."""
 
 LAST = 256
 """The number of functions that stay.
@@ -141,6 +149,10 @@ def _declared_sum(found: tuple[str, str]) -> str:
 def _compiled(texts: Sequence[str]) -> list[Code]:
     products = library() if any("@product." in text for text in texts) else None
     called = {**products.symbols} if products else {}
+    if products and products.has_tiles:
+        for dtype, suffix in SUFFIX.items():
+            if any(f"@product.{suffix}" in text for text in texts):
+                called[symbol(OWN, dtype)] = tiles(dtype)
     if any("@shared(" in text for text in texts):
         called |= symbols()
     names = [f"region_{i}" for i in range(len(texts))]
@@ -148,8 +160,20 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     return [_function(engine, name) for name in names]
 
 
+def tiles(dtype: str) -> int:
+    """Return the address of our own products, compiled at the first call."""
+    with _lock:
+        if dtype not in _tiled:
+            text, name = tiled_text(dtype, TILED), TILED
+            sums = map(_declared_sum, sorted({*re.findall(SUM, text)}))
+            # It is written as vectors, and as fast without LLVM's passes.
+            _tiled[dtype] = linked("\n".join([*sums, text]), [name], {}, opt=1)
+        found: int = _tiled[dtype].get_function_address(TILED)
+        return found
+
+
 def linked(
-    text: str, names: Sequence[str], called: Mapping[str, int], optimized: bool = True
+    text: str, names: Sequence[str], called: Mapping[str, int], opt: int = 3
 ) -> Any:
     """Return LLVM's engine with a module's code, which owns it.
 
@@ -157,7 +181,9 @@ def linked(
         text: the module.
         names: its functions that are called from outside.
         called: addresses of functions that it calls, by their names.
-        optimized: whether LLVM looks for faster code, which takes ten times as long.
+        opt: how much LLVM looks for faster code: 0 for none, 1 for text that is fast as
+            it is, 3 for loops that become vectors. Each takes several times as long as
+            the one before.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -167,14 +193,14 @@ def linked(
 
     with _lock:
         need_headroom()
-        machine = target_machine(3 if optimized else 0)
+        machine = target_machine(opt)
         for symbol, address in called.items():
             llvm.add_symbol(symbol, address)
         versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
         name = name_of(text, machine.triple, *processor(), *versions)
         code = kept(name)
         if code is None:
-            code = _object(llvm, text, names, machine, int(optimized))
+            code = _object(llvm, text, names, machine, int(opt > 1))
             keep(name, code)
             return _engine(llvm, code, machine)
         with loading(name):

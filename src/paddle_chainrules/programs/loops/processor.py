@@ -31,6 +31,29 @@ class Processor(NamedTuple):
     features: str
 
 
+class Registers(NamedTuple):
+    """Vector registers: how many bytes each has, and how many there are."""
+
+    bytes: int
+    count: int
+
+
+def registers() -> Registers:
+    """Return the vector registers of the processor to compile for.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: as `processor`.
+    """
+    used = processor()
+    at = LEVELS.index(used.name) if used.name in LEVELS else -1
+    if at == 3 or "+avx512vl" in used.features:
+        return Registers(64, 32)
+    if at == 2 or "+avx2" in used.features:
+        return Registers(32, 16)
+    return Registers(16, 16)
+
+
 @cache
 def processor() -> Processor:
     """Return the processor to compile for: this one, or the level that is asked for.

@@ -199,7 +199,7 @@ class Steps:
         sizes = self.sizes
         reads = found.x.view.memory, found.y.view.memory
         # No library is asked for by its name.
-        small = thin(found, sizes) if wanted_blas() == "on" else None
+        small = thin(found, sizes) if wanted_blas() in ("on", "own") else None
         note = f"; {op!r}  {op.where}"
 
         def write(text: Text, address: Address) -> None:

@@ -79,7 +79,7 @@ class Blocks:
         of_row = sum(size.factor for size in whole) // self._every
         at_once = AT_ONCE // max(of_row, 1)
         # A library that is asked for by its name has each product as a whole.
-        is_free = wanted_blas() == "on"
+        is_free = wanted_blas() in ("on", "own")
         self._rows = _rows(self._every, at_once if is_free else self._every)
         slots, count = self._planned(self._rows)
         self._work = [Memory(Value(-1, (), "uint8", 0), size) for size in count]

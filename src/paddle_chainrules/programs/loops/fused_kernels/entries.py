@@ -125,7 +125,7 @@ def _method() -> _Method:
             places = {name: at.value or 0 for name, at in called.items()}
             text = TEXT.replace("@NAME", f"@{NAME}")
             # Optimized it takes the same time at each call.
-            engine = linked(text, [NAME], places, optimized=False)
+            engine = linked(text, [NAME], places, opt=0)
             address = engine.get_function_address(NAME)
             _made.append((_Method(NAME.encode(), address, METH_FASTCALL, None), engine))
         return _made[0][0]

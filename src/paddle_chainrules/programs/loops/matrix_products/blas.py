@@ -33,7 +33,7 @@ from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
 from ...switch import BLAS, wanted_blas
 from ..headroom import need_headroom
-from .gemm import CONVENTIONS, product_text, signature, symbol
+from .gemm import CONVENTIONS, OWN, product_text, signature, symbol
 
 
 class Shape(NamedTuple):
@@ -90,18 +90,20 @@ class Library:
         reasons: the reasons for the choice, in a few words, by dtype.
         symbols: addresses of the functions that the texts call, for llvmlite's
             ``add_symbol``.
+        has_tiles: whether small products are our own.
     """
 
     names: Mapping[str, str]
     reasons: Mapping[str, str]
     symbols: Mapping[str, int]
+    has_tiles: bool = False
 
     def text(self, dtype: str) -> str:
         """Return ``@product.f32`` and ``@products.f32``, or with ``f64``, as LLVM text.
 
         ``gemm.product_text`` describes them.
         """
-        return product_text(self.names[dtype], dtype)
+        return product_text(self.names[dtype], dtype, self.has_tiles)
 
 
 class Found(NamedTuple):
@@ -142,7 +144,8 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
     """Return the library that multiplies, of all that are found.
 
     Args:
-        wanted: a name, ``on`` for the fastest, or ``off`` for none.
+        wanted: a name, ``own`` for our own products alone, ``on`` for the fastest, or
+            ``off`` for none.
         found: libraries by name, the preferred one first.
 
     Raises:
@@ -150,6 +153,8 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
     """
     if wanted == "off":
         return None
+    if wanted == OWN:
+        return _own(f"by {BLAS}")
     if wanted not in ("on", *found):
         raise ValueError(
             f"the environment has {BLAS}={wanted!r}, but of the libraries that Paddle "
@@ -163,7 +168,14 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
             name, reasons[dtype] = _choice(wanted, dtype, able)
             names[dtype] = name
             symbols[symbol(name, dtype)] = able[name].addresses[dtype]
-    return Library(names, reasons, symbols) if names else None
+    if not names:
+        return _own("there is no library")
+    return Library(names, reasons, symbols, has_tiles=wanted == "on")
+
+
+def _own(reason: str) -> Library:
+    names, reasons = dict.fromkeys(DTYPES, OWN), dict.fromkeys(DTYPES, reason)
+    return Library(names, reasons, {}, has_tiles=True)
 
 
 def _choice(wanted: str, dtype: str, able: Mapping[str, Found]) -> tuple[str, str]:

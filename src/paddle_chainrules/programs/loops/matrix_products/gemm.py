@@ -60,7 +60,14 @@ def signature(name: str, dtype: str) -> list[str]:
     return [*flags, *[it.size] * 3, real, *matrix, *matrix, real, *matrix]
 
 
-def product_text(name: str, dtype: str) -> str:
+OWN = "own"
+"""The name of the products of :mod:`.tiled`, which stand in place of a library's."""
+
+FEW = 64
+"""The most rows, columns or terms of a small product: two of these are no more."""
+
+
+def product_text(name: str, dtype: str, has_tiles: bool = False) -> str:
     """Return functions that multiply by a library: one product, or many of one shape.
 
     ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b, i64
@@ -77,10 +84,23 @@ def product_text(name: str, dtype: str) -> str:
     For float64 they are ``@product.f64`` and ``@products.f64``. Plain loops compute
     products that a library is not asked for (no terms, sizes beyond its integers) or
     refuses.
+
+    Args:
+        name: the library, or ``own`` for none.
+        has_tiles: whether small products are those of :mod:`.tiled`.
     """
+    texts = [PLAIN, _product(name, dtype, has_tiles), PRODUCTS]
+    if name != OWN:
+        texts.insert(0, _declaration(name, dtype))
+    if has_tiles or name == OWN:
+        texts.insert(0, f"declare i1 @{symbol(OWN, dtype)}(PARAMETERS) nounwind")
+    return filled("\n".join(texts), dtype)
+
+
+def filled(text: str, dtype: str) -> str:
+    """Return a text of functions for one dtype."""
     real, suffix = TYPES[dtype]
-    texts = (_declaration(name, dtype), PLAIN, _product(name, dtype), PRODUCTS)
-    whole = "\n".join(texts).replace("PARAMETERS", PARAMETERS).replace("HERE", HERE)
+    whole = text.replace("PARAMETERS", PARAMETERS).replace("HERE", HERE)
     return whole.replace("REAL", real).replace("SUFFIX", suffix)
 
 
@@ -187,13 +207,19 @@ SIZED = {
 """The number of rows of each matrix in memory, and their lengths."""
 
 
-def _product(name: str, dtype: str) -> str:
-    it = CONVENTIONS[name]
+def _product(name: str, dtype: str, has_tiles: bool) -> str:
     unfit: list[str] = []
     lines = ["define internal void @product.SUFFIX(PARAMETERS) alwaysinline nounwind {"]
     lines += ["entry:"]
+    if name == OWN:
+        lines += ["%k.none = icmp slt i64 %k, 1"]
+        lines += ["br i1 %k.none, label %plain, label %tiles"]
+        return "\n".join([*lines, *_tiles(dtype), *ENDS])
+    it = CONVENTIONS[name]
     for size in ("m", "n", "k"):
         lines.append(f"%{size}.none = icmp slt i64 %{size}, 1")
+        if has_tiles:
+            lines.append(f"%{size}.few = icmp sle i64 %{size}, {FEW}")
         unfit.append(f"%{size}.none")
     for x, (rows, length) in SIZED.items():
         lines += [
@@ -237,17 +263,32 @@ def _product(name: str, dtype: str) -> str:
             "%refused = icmp ne i32 %status, 0",
             "br i1 %refused, label %plain, label %done",
         ]
-    return "\n".join(
-        [
-            *lines,
-            f"br i1 %unfit{len(unfit) - 2}, label %plain, label %ask",
-            "ask:",
-            *told,
-            "plain:",
-            "call void @product.SUFFIX.plain(PARAMETERS)",
-            "br label %done",
-            "done:",
-            "ret void",
-            "}",
+    lines += [f"br i1 %unfit{len(unfit) - 2}, label %plain, label %fit", "fit:"]
+    if has_tiles:
+        for a, b in (("m", "n"), ("m", "k"), ("n", "k")):
+            lines += [f"%{a}{b}.few = and i1 %{a}.few, %{b}.few"]
+        lines += [
+            "%some.few = or i1 %mn.few, %mk.few",
+            "%are.few = or i1 %some.few, %nk.few",
+            "br i1 %are.few, label %tiles, label %ask",
+            *_tiles(dtype),
         ]
-    )
+    else:
+        lines += ["br label %ask"]
+    return "\n".join([*lines, "ask:", *told, *ENDS])
+
+
+def _tiles(dtype: str) -> list[str]:
+    """Return the lines that have a product computed in tiles."""
+    call = f"call i1 @{symbol(OWN, dtype)}(PARAMETERS)"
+    return ["tiles:", call, "br label %done"]
+
+
+ENDS = [
+    "plain:",
+    "call void @product.SUFFIX.plain(PARAMETERS)",
+    "br label %done",
+    "done:",
+    "ret void",
+    "}",
+]

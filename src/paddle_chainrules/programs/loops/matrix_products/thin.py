@@ -13,6 +13,7 @@ from ..extents import ONE, Extent, Sizes
 from ..text import BYTES, TYPES, Carried, Text
 from ..views import View
 from .products import Product
+from .vectors import Vectors
 
 VECTOR = 256
 """The bytes of the longest vector."""
@@ -85,51 +86,6 @@ def write_thin(text: Text, it: Thin, out: View, address: Address) -> bool:
     return True
 
 
-class _Vectors:
-    """Vectors of one width, as LLVM text."""
-
-    def __init__(self, text: Text, dtype: str, width: int) -> None:
-        self._text, self._real, self._size = text, TYPES[dtype], BYTES[dtype]
-        self.kind = f"<{width} x {self._real}>" if width > 1 else self._real
-        self._width = width
-        self._suffix = f"v{width}f{8 * self._size}"
-
-    def loaded(self, pointer: str) -> str:
-        return self._text.put(f"load {self.kind}, ptr {pointer}, align {self._size}")
-
-    def stored(self, vector: str, pointer: str) -> None:
-        at = f"{self.kind} {vector}, ptr {pointer}, align {self._size}"
-        self._text.line(f"store {at}")
-
-    def of_one(self, pointer: str) -> str:
-        """Return a vector with one number in all lanes."""
-        number = self._text.put(f"load {self._real}, ptr {pointer}")
-        if self._width == 1:
-            return number
-        first = f"{self.kind} poison, {self._real} {number}, i64 0"
-        first = self._text.put(f"insertelement {first}")
-        zeros = f"<{self._width} x i32> zeroinitializer"
-        shuffled = f"{self.kind} {first}, {self.kind} poison, {zeros}"
-        return self._text.put(f"shufflevector {shuffled}")
-
-    def times(self, a: str, b: str) -> str:
-        return self._text.put(f"fmul contract {self.kind} {a}, {b}")
-
-    def plus(self, a: str, b: str) -> str:
-        return self._text.put(self.plus_as(a, b))
-
-    def plus_as(self, a: str, b: str) -> str:
-        return f"fadd contract {self.kind} {a}, {b}"
-
-    def total(self, vector: str) -> str:
-        """Return the sum of its entries, in any order."""
-        if self._width == 1:
-            return vector
-        given = f"({self._real} -0.0, {self.kind} {vector})"
-        name = f"@llvm.vector.reduce.fadd.{self._suffix}"
-        return self._text.put(f"call reassoc {self._real} {name}{given}")
-
-
 def _widths(count: int, dtype: str) -> list[tuple[int, int]]:
     """Return where each vector of a row begins, and how long it is."""
     most = VECTOR // BYTES[dtype]
@@ -142,11 +98,11 @@ def _combined(text: Text, it: Thin, out: View, address: Address) -> None:
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))
     for at, width in _widths(it.results, dtype):
-        of = _Vectors(text, dtype, width)
+        of = Vectors(text, dtype, width)
         sums = max(1, min(SUMS, VECTOR // (width * BYTES[dtype]), it.terms))
         first = text.further(matrix, kind, at)
 
-        def term(k: int, down: str, along: str, of: _Vectors = of) -> str:
+        def term(k: int, down: str, along: str, of: Vectors = of) -> str:
             number = text.further(along, kind, k * it.step)
             vector = text.further(down, kind, k * it.down)
             return of.times(of.loaded(vector), of.of_one(number))
@@ -179,11 +135,11 @@ def _dots(text: Text, it: Thin, out: View, address: Address) -> None:
         column = text.along(matrix, kind, step, index)
         sums: dict[int, str] = {}
         for at, width in _widths(it.terms, dtype):
-            of = _Vectors(text, dtype, width)
+            of = Vectors(text, dtype, width)
             vectors = (text.further(base, kind, at) for base in (column, row))
             part = of.times(*map(of.loaded, vectors))
             sums[width] = of.plus(sums[width], part) if width in sums else part
-        total, *rest = (_Vectors(text, dtype, w).total(v) for w, v in sums.items())
+        total, *rest = (Vectors(text, dtype, w).total(v) for w, v in sums.items())
         for each in rest:
             total = text.put(f"fadd {kind} {total}, {each}")
         text.line(f"store {kind} {total}, ptr {text.along(to, kind, ONE, index)}")
