@@ -39,6 +39,8 @@ def compiled(name, dtype, symbols, has_tiles=False):
         f"call void @{one}.{suffix}({given})\nret void\n}}"
         for one, given in (("product", parameters), ("products", many))
     )
+    if has_tiles:
+        text = gemm.tiles_declaration(dtype) + text
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if has_tiles:

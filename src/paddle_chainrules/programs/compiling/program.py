@@ -183,7 +183,8 @@ class Program:
     @cached_property
     def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
         """The same with code being compiled, and a function that waits for it."""
-        found = self._with_regions(2)
+        has_products = has_products_among(self.ops) and library() is not None
+        found = self._with_regions(2, has_products)
         texts = [region.text for region in found.regions]
         return found, begin_machine_code(texts, then=prepare_entries)
 
@@ -197,14 +198,22 @@ class Program:
         made = self.with_loops if self._may_be_code else self
         if len(made.ops) == 1 and made.regions:
             return made
-        given = (*self.inputs, *self.constants)
-        ops, ends = copied_views(self.ops, given, self.outputs)
-        found = replace(self, ops=ops, outputs=ends)._with_regions(1)
+        has_products = has_products_among(self.ops) and library() is not None
+        found = self.in_regions(has_products)
         return _with_code(found, machine_code([r.text for r in found.regions]))
 
-    def _with_regions(self, least: int) -> Program:
+    def in_regions(self, has_products: bool) -> Program:
+        """Return the same as one region where possible, which has no code yet.
+
+        Args:
+            has_products: whether products may be part of it.
+        """
+        given = (*self.inputs, *self.constants)
+        ops, ends = copied_views(self.ops, given, self.outputs)
+        return replace(self, ops=ops, outputs=ends)._with_regions(1, has_products)
+
+    def _with_regions(self, least: int, has_products: bool) -> Program:
         """Return the same with regions, which have no machine code yet."""
-        has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
         sizes = self.samples, has_products

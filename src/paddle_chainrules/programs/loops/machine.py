@@ -18,7 +18,7 @@ from .elements.vectorised import definitions
 from .headroom import need_headroom
 from .kept_code import keep, kept, loading, name_of
 from .matrix_products.blas import Library, library
-from .matrix_products.gemm import OWN, symbol
+from .matrix_products.gemm import OWN, symbol, tiles_declaration
 from .matrix_products.products import SUFFIX
 from .matrix_products.tiled import tiled_text
 from .nest import METADATA
@@ -122,17 +122,28 @@ def _without_comments(text: str) -> str:
 
 
 def module_text(
-    texts: Sequence[str], names: Sequence[str], products: Library | None
+    texts: Sequence[str],
+    names: Sequence[str],
+    products: Library | None,
+    is_whole: bool = False,
 ) -> str:
-    """Return a module: these functions by their names, and those that they call."""
+    """Return a module: these functions by their names, and those that they call.
+
+    Args:
+        products: what multiplies matrices, if anything does.
+        is_whole: whether our own products are part of it, rather than linked.
+    """
     own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
     body = "\n".join(own)
-    called = [
-        products.text(dtype)
-        for dtype, suffix in SUFFIX.items()
-        if products is not None and f"@product.{suffix}" in body
-    ]
-    sums = map(_declared_sum, sorted({*re.findall(SUM, body)}))
+    called = []
+    for dtype, suffix in SUFFIX.items():
+        if products is not None and f"@product.{suffix}" in body:
+            called.append(products.text(dtype))
+            if products.has_tiles and is_whole:
+                called.append(tiled_text(dtype, symbol(OWN, dtype)))
+            elif products.has_tiles:
+                called.append(tiles_declaration(dtype))
+    sums = map(_declared_sum, sorted({*re.findall(SUM, "".join([*called, body]))}))
     if "@shared(" in body:
         called.append(SHARED)
     parts = [DECLARATIONS, *sums, *called, *definitions(own), body, METADATA]
@@ -228,6 +239,34 @@ def target_machine(opt: int = 3) -> Any:
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=opt, jit=True
     )
+
+
+def object_code(text: str, names: Sequence[str], triple: str | None = None) -> bytes:
+    """Return a module as an object file, of code that may lie anywhere in memory.
+
+    Args:
+        names: its functions that are called from outside.
+        triple: the system that it is for; None for this one.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: LLVM does not know the system.
+    """
+    from llvmlite import binding as llvm
+
+    with _lock:
+        need_headroom()
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        try:
+            target = llvm.Target.from_triple(triple or llvm.get_default_triple())
+        except RuntimeError as error:
+            raise ValueError(f"LLVM makes no code for {triple!r} ({error})") from None
+        cpu, features = processor()
+        machine = target.create_target_machine(
+            cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
+        )
+        return _object(llvm, text, names, machine, 1)
 
 
 def _object(

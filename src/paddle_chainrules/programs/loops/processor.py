@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import NamedTuple
 
@@ -17,6 +20,10 @@ ADDED = (
 
 System V Application Binary Interface, AMD64 Architecture Processor Supplement, 3.1.1.
 """
+
+
+ARM = "generic"
+"""LLVM's name for any processor with the instructions of AArch64."""
 
 
 class Processor(NamedTuple):
@@ -46,6 +53,8 @@ def registers() -> Registers:
         ValueError: as `processor`.
     """
     used = processor()
+    if used.name == ARM:
+        return Registers(16, 32)
     at = LEVELS.index(used.name) if used.name in LEVELS else -1
     if at == 3 or "+avx512vl" in used.features:
         return Registers(64, 32)
@@ -54,7 +63,19 @@ def registers() -> Registers:
     return Registers(16, 16)
 
 
-@cache
+_target: ContextVar[Processor | None] = ContextVar("target", default=None)
+
+
+@contextmanager
+def compiling_for(target: Processor) -> Iterator[None]:
+    """Compile for another processor than this one meanwhile."""
+    token = _target.set(target)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
 def processor() -> Processor:
     """Return the processor to compile for: this one, or the level that is asked for.
 
@@ -62,6 +83,11 @@ def processor() -> Processor:
         ImportError: llvmlite is not installed.
         ValueError: this processor has not all instructions of the level.
     """
+    return _target.get() or _own()
+
+
+@cache
+def _own() -> Processor:
     from llvmlite import binding as llvm
 
     found = llvm.get_host_cpu_features()

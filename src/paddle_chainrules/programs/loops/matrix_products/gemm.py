@@ -87,14 +87,18 @@ def product_text(name: str, dtype: str, has_tiles: bool = False) -> str:
 
     Args:
         name: the library, or ``own`` for none.
-        has_tiles: whether small products are those of :mod:`.tiled`.
+        has_tiles: whether small products are those of :mod:`.tiled`. The module then
+            has their function, or :func:`tiles_declaration`.
     """
     texts = [PLAIN, _product(name, dtype, has_tiles), PRODUCTS]
     if name != OWN:
         texts.insert(0, _declaration(name, dtype))
-    if has_tiles or name == OWN:
-        texts.insert(0, f"declare i1 @{symbol(OWN, dtype)}(PARAMETERS) nounwind")
     return filled("\n".join(texts), dtype)
+
+
+def tiles_declaration(dtype: str) -> str:
+    """Return the declaration of the function of :mod:`.tiled` that products call."""
+    return filled(f"declare i1 @{symbol(OWN, dtype)}(PARAMETERS) nounwind", dtype)
 
 
 def filled(text: str, dtype: str) -> str:

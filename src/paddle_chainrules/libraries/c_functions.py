@@ -1,0 +1,251 @@
+"""The functions of a library as LLVM text, with C's calling convention.
+
+Each has two forms. ``name`` takes the number of samples, if it has samples, and
+pointers to inputs and outputs. It has its memory on the stack, or from ``malloc``.
+``name_with_work`` takes memory as a further argument, ``name_work_bytes`` says how many
+bytes. All check their arguments before they read or write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from ..programs.loops.extents import Extent
+from ..programs.loops.fused_kernels.plan import ALIGNED
+from ..programs.loops.text import BYTES
+from ..programs.tracing.operations import Value
+from .exports import Function, Tensors
+
+ON_STACK = 1 << 14
+"""The most bytes of memory that a function takes from the stack."""
+
+ERRORS = (
+    "ok",
+    "a pointer is null or not aligned to its elements",
+    "the number of samples is below 1 or too large",
+    "an output overlaps an input or another output",
+    "there is not enough memory",
+    "an index is out of range",
+)
+"""What the functions return, by number."""
+
+POINTER, SAMPLES, OVERLAP, MEMORY, INDEX = range(1, len(ERRORS))
+
+NEVER = "@never = internal constant i32 0"
+"""The flag of regions, which tells them to go on."""
+
+DECLARED = "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n" + (
+    "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+)
+
+
+def string(name: str, text: str, linkage: str = "internal") -> str:
+    """Return the definition of a text that ends with zero."""
+    data = text.encode() + b"\0"
+    return f"@{name} = {linkage} constant [{len(data)} x i8] c\"{_escaped(data)}\""
+
+
+def _escaped(data: bytes) -> str:
+    return "".join(f"\\{byte:02X}" for byte in data)
+
+
+def texts_of(function: Function) -> Iterator[str]:
+    """Yield a function's definitions, except its region, which is ``@name.region``."""
+    yield from (_constant(function, k) for k in range(len(function.program.constants)))
+    yield _checked(function)
+    yield _work_bytes(function)
+    yield _own_memory(function)
+
+
+def names_of(function: Function) -> list[str]:
+    """Return the names that others call."""
+    name = function.name
+    return [name, f"{name}_with_work", f"{name}_work_bytes"]
+
+
+def parameters(function: Function) -> str:
+    """Return the parameters of a function, without memory."""
+    pointers = (f"ptr %{each.name}" for each in (*function.inputs, *function.outputs))
+    return ", ".join([*(["i64 %n"] if function.has_samples else []), *pointers])
+
+
+class _Lines:
+    """Instructions of a function in their order."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self._count = 0
+
+    def put(self, instruction: str) -> str:
+        self._count += 1
+        self.rows.append(f"  %v{self._count} = {instruction}")
+        return f"%v{self._count}"
+
+    def line(self, text: str) -> None:
+        self.rows.append(f"  {text}")
+
+    def leave_if(self, condition: str, code: int) -> None:
+        """Return this number where a condition holds."""
+        self._count += 1
+        on, out = f"on{self._count}", f"out{self._count}"
+        self.line(f"br i1 {condition}, label %{out}, label %{on}")
+        self.rows += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
+
+    def any_of(self, conditions: Sequence[str]) -> str:
+        found = conditions[0]
+        for each in conditions[1:]:
+            found = self.put(f"or i1 {found}, {each}")
+        return found
+
+    def size(self, extent: Extent) -> str:
+        """Return a size as a number or a name."""
+        if not extent.power:
+            return str(extent.factor)
+        found = str(extent.factor)
+        for _ in range(extent.power):
+            found = self.put(f"mul i64 {found}, %n")
+        return found
+
+
+def _constant(function: Function, k: int) -> str:
+    tensor = [*function.program.constants.values()][k]
+    data = np.ascontiguousarray(tensor.numpy()).tobytes()
+    head = f"@{function.name}.constant.{k} = internal constant [{len(data)} x i8]"
+    return f'{head} c"{_escaped(data)}", align {ALIGNED}'
+
+
+def _places(function: Function) -> dict[Value, str]:
+    """Return the pointer to each value that lies outside of a region."""
+    program = function.program
+    found: dict[Value, str] = {}
+    for value, each in zip(program.outputs, function.outputs, strict=True):
+        found.setdefault(value, f"%{each.name}")
+    for k, value in enumerate(program.constants):
+        found[value] = f"@{function.name}.constant.{k}"
+    for value, each in zip(program.inputs, function.inputs, strict=True):
+        found[value] = f"%{each.name}"
+    return found
+
+
+def _work(function: Function) -> list[Extent]:
+    region = function.region
+    return [*region.work] if region is not None and not region.on_stack else []
+
+
+def _checked(function: Function) -> str:
+    """Return the function that is given its memory."""
+    to = _Lines()
+    pointers = [*function.inputs, *function.outputs]
+    if function.has_samples:
+        few = to.put("icmp slt i64 %n, 1")
+        many = to.put(f"icmp sgt i64 %n, {function.most}")
+        to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
+    numbers = {each.name: to.put(f"ptrtoint ptr %{each.name} to i64") for each in pointers}
+    to.leave_if(to.any_of([*_unfit(to, pointers, numbers)]), POINTER)
+    ends = {
+        each.name: to.put(f"add i64 {numbers[each.name]}, {to.size(each.bytes)}")
+        for each in pointers
+    }
+    overlaps = [*_overlaps(to, function, numbers, ends)]
+    if overlaps:
+        to.leave_if(to.any_of(overlaps), OVERLAP)
+    if function.region is not None:
+        _call(to, function)
+    places = _places(function)
+    for value, each in zip(function.program.outputs, function.outputs, strict=True):
+        if places[value] != f"%{each.name}":  # given, or the same as another
+            size = to.size(each.bytes)
+            given = f"ptr %{each.name}, ptr {places[value]}, i64 {size}, i1 false"
+            to.line(f"call void @llvm.memcpy.p0.p0.i64({given})")
+    head = f"define i32 @{function.name}_with_work({parameters(function)}, ptr %work)"
+    return "\n".join([f"{head} nounwind {{", *to.rows, "  ret i32 0", "}"])
+
+
+def _unfit(
+    to: _Lines, pointers: Sequence[Tensors], numbers: dict[str, str]
+) -> Iterator[str]:
+    """Yield whether pointers are null or not aligned."""
+    for each in pointers:
+        yield to.put(f"icmp eq ptr %{each.name}, null")
+        if (size := BYTES[each.dtype]) > 1:
+            rest = to.put(f"and i64 {numbers[each.name]}, {size - 1}")
+            yield to.put(f"icmp ne i64 {rest}, 0")
+
+
+def _overlaps(
+    to: _Lines, function: Function, starts: dict[str, str], ends: dict[str, str]
+) -> Iterator[str]:
+    """Yield whether outputs overlap inputs or one another."""
+    pairs = [(out, given) for out in function.outputs for given in function.inputs]
+    for one, other in [*pairs, *combinations(function.outputs, 2)]:
+        begins = to.put(f"icmp ult i64 {starts[one.name]}, {ends[other.name]}")
+        goes_on = to.put(f"icmp ult i64 {starts[other.name]}, {ends[one.name]}")
+        yield to.put(f"and i1 {begins}, {goes_on}")
+
+
+def _call(to: _Lines, function: Function) -> None:
+    """Write the call of the region, with its block of addresses."""
+    region, places = function.region, _places(function)
+    assert region is not None
+    work = _work(function)
+    rows = ["ptr @never", *(f"ptr {places[value]}" for value in region.order)]
+    rows += ["ptr %work"] * bool(work)
+    block = "%block"
+    to.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
+    to.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
+    for place, row in enumerate(rows, 1):
+        at = to.put(f"getelementptr i64, ptr {block}, i64 {place}")
+        to.line(f"store {row}, ptr {at}")
+    if work:
+        to.leave_if(to.put("icmp eq ptr %work, null"), MEMORY)
+    left = to.put(f"call i1 @{function.name}.region(ptr {block})")
+    if region.may_leave:
+        to.leave_if(left, INDEX)
+
+
+def _work_bytes(function: Function) -> str:
+    """Return the function that says how many bytes of memory it needs."""
+    to = _Lines()
+    total = _bytes(to, function)
+    given = "i64 %n" if function.has_samples else ""
+    head = f"define i64 @{function.name}_work_bytes({given}) nounwind {{"
+    return "\n".join([head, *to.rows, f"  ret i64 {total}", "}"])
+
+
+def _bytes(to: _Lines, function: Function) -> str:
+    work = _work(function)
+    total = str(ALIGNED if work else 0)
+    for extent in work:
+        total = to.put(f"add i64 {total}, {to.size(extent)}")
+    return total
+
+
+def _own_memory(function: Function) -> str:
+    """Return the function that finds memory itself."""
+    given = parameters(function)
+    head = f"define i32 @{function.name}({given}) nounwind {{"
+    call = f"call i32 @{function.name}_with_work({given}, ptr WORK)"
+    to = _Lines()
+    if not _work(function):
+        code = to.put(call.replace("WORK", "null"))
+        return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])
+    room = to.put(f"alloca [{ON_STACK} x i8], align {ALIGNED}")
+    if function.has_samples:  # or the size below is none
+        few = to.put("icmp slt i64 %n, 1")
+        many = to.put(f"icmp sgt i64 %n, {function.most}")
+        to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
+    size = _bytes(to, function)
+    fits = to.put(f"icmp ule i64 {size}, {ON_STACK}")
+    to.line(f"br i1 {fits}, label %here, label %there")
+    to.rows.append("here:")
+    to.line(f"%own = {call.replace('WORK', room)}")
+    to.line("ret i32 %own")
+    to.rows.append("there:")
+    memory = to.put(f"call ptr @malloc(i64 {size})")
+    to.leave_if(to.put(f"icmp eq ptr {memory}, null"), MEMORY)
+    code = to.put(call.replace("WORK", memory))
+    to.line(f"call void @free(ptr {memory})")
+    return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])

@@ -1,0 +1,308 @@
+"""Functions of tensors as programs that become functions of a library."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.process.openmp import one_thread
+from ..programs.capture_error import CaptureError
+from ..programs.compiling.program import Program
+from ..programs.loops.extents import Extent, Sizes
+from ..programs.loops.fused_kernels.region import Region
+from ..programs.loops.text import BYTES
+from ..programs.sizes.samples import ANY
+from ..programs.tracing.operations import Value
+from ..transforms.as_programs.program_cache import ProgramCache
+from ..transforms.containers.tree import flatten_tree
+
+COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+"""Numbers of samples that a function is captured for, two of them."""
+
+LARGEST = 2**31 - 1
+"""The most samples of a call."""
+
+
+class Export:
+    """A function that :func:`save_library` makes a function of a library.
+
+    Args:
+        fn: a function of tensors, and of dicts, lists and tuples of them.
+        args: example arguments. Their shapes and dtypes are those of later calls.
+            Everything but tensors becomes part of the function.
+        batched: positions of the arguments whose first axis is the number of samples.
+            The function then takes any number of samples, and its first argument is
+            that number.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules.libraries import Export
+        >>> norm = Export(lambda x: (x * x).sum(1), paddle.rand([4, 3]), batched=0)
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        batched: int | Sequence[int] = (),
+        names: Sequence[str] | None = None,
+        results: Sequence[str] | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(
+                f"an Export is made of a function, got a {type(fn).__name__}; give the "
+                "function first, then example arguments"
+            )
+        self.fn, self.args = fn, args
+        given = (batched,) if isinstance(batched, int) else tuple(batched)
+        for place in given:
+            if not 0 <= place < len(args):
+                raise ValueError(
+                    f"batched has the position {place}, and there are {len(args)} "
+                    "arguments; count them from 0"
+                )
+        self.batched = given
+        self.names = [*names] if names else _names_of(fn, len(args))
+        self.results = results
+
+
+class Tensors(NamedTuple):
+    """A tensor that a function of a library takes or returns.
+
+    Attributes:
+        name: an identifier.
+        dtype: as Paddle calls it.
+        shape: each size, by the number of samples.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+
+    @property
+    def count(self) -> Extent:
+        """The number of elements."""
+        found = Extent(1)
+        for size in self.shape:
+            found = found.times(size)
+        return found
+
+    @property
+    def bytes(self) -> Extent:
+        """The number of bytes."""
+        return self.count.times(Extent(BYTES[self.dtype]))
+
+
+class Function(NamedTuple):
+    """A function of a library.
+
+    Attributes:
+        name: an identifier.
+        inputs, outputs: its arguments, pointers in this order.
+        has_samples: whether the number of samples comes before them.
+        most: the most samples.
+        program: what it does.
+        export: what it was made of.
+    """
+
+    name: str
+    inputs: list[Tensors]
+    outputs: list[Tensors]
+    has_samples: bool
+    most: int
+    program: Program
+    export: Export
+
+    @property
+    def region(self) -> Region | None:
+        """The machine code, if anything is computed."""
+        return next(iter(self.program.regions), None)
+
+    def run(self, leaves: Sequence[Tensor]) -> list[Tensor]:
+        """Return the outputs of the function itself at these inputs."""
+        flat, spec = flatten_tree(self.export.args)
+        rest = iter(leaves)
+        every = [next(rest) if isinstance(x, Tensor) else x for x in flat]
+        found, _ = flatten_tree(self.export.fn(*spec.unflatten(every)))
+        return [out for out in found if isinstance(out, Tensor)]
+
+    def resized(self, count: int) -> list[Tensor]:
+        """Return the example inputs with this number of samples."""
+        return [x for x in _resized(self.export, count) if isinstance(x, Tensor)]
+
+
+def captured(name: str, export: Export) -> Function:
+    """Return an export as a function of a library.
+
+    Raises:
+        CaptureError: it is not a straight line of operators, or not one region.
+        ValueError: it does not serve any number of samples, though it should.
+    """
+    program = _program(name, export)
+    with one_thread():
+        made = program.in_regions(has_products=True)
+    _check_whole(name, made)
+    sizes = Sizes(made.samples)
+    flat, spec = flatten_tree(export.args)
+    paths = optree.treespec_paths(spec)
+    labels = [
+        _label(export.names[path[0]], path[1:])
+        for path, leaf in zip(paths, flat, strict=True)
+        if isinstance(leaf, Tensor)
+    ]
+    outs = _output_labels(export, len(made.outputs))
+    taken: set[str] = {"n", "work", "name", "status"}
+    names = [_unique(label, taken) for label in (*labels, *outs)]
+    tensors = [
+        Tensors(label, value.dtype, tuple(map(sizes.of, value.shape)))
+        for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
+    ]
+    for each in tensors:
+        if each.dtype not in BYTES:
+            raise CaptureError(
+                f"{name}: {each.name} is {each.dtype}, and a library takes and returns "
+                f"{', '.join(BYTES)}; cast it"
+            )
+        if each.count.factor == 0:
+            raise CaptureError(
+                f"{name}: {each.name} has no elements; leave it out of the function"
+            )
+    count = len(made.inputs)
+    most = min(made.samples.most, LARGEST) if made.samples else 0
+    return Function(
+        name, tensors[:count], tensors[count:], bool(made.samples), most, made, export
+    )
+
+
+def _program(name: str, export: Export) -> Program:
+    """Return the program of a function, for any number of samples if it has them."""
+    cache = ProgramCache(lambda leaves: _flat(export, leaves), most=ANY)
+
+    def of(count: int) -> Program:
+        leaves = [*_resized(export, count)]
+        found: Program = cache.found("value", leaves, cache.value_of).captured.program
+        return found
+
+    if not export.batched:
+        return of(0)
+    taken = {n for x in flatten_tree(export.args)[0] for n in _shape(x)}
+    counts = [n for n in COUNTS if n not in taken] or [*COUNTS]
+    of(counts[0])
+    for count in counts[1:]:
+        of(count)
+        for each in (count, counts[0]):  # either may be for any number by now
+            found = of(each)
+            if found.samples is not None:
+                return found
+    raise ValueError(
+        f"{name} does not do the same for any number of samples (the first axis of "
+        f"arguments {list(export.batched)}); give batched=() for a library that serves "
+        "the example's number alone"
+    )
+
+
+def _flat(export: Export, leaves: Sequence[Any]) -> tuple[list[Any], Any]:
+    _, spec = flatten_tree(export.args)
+    return flatten_tree(export.fn(*spec.unflatten(leaves)))
+
+
+def _shape(leaf: Any) -> list[int]:
+    return [*leaf.shape] if isinstance(leaf, Tensor) else []
+
+
+def _resized(export: Export, count: int) -> Iterator[Any]:
+    """Yield the leaves with this number of samples; of 0, with as many as they have."""
+    for place, arg in enumerate(export.args):
+        for leaf in flatten_tree(arg)[0]:
+            if count and place in export.batched and _shape(leaf):
+                rows = paddle.arange(count) % leaf.shape[0]
+                yield paddle.index_select(leaf, rows, 0)
+            else:
+                yield leaf
+
+
+def _check_whole(name: str, made: Program) -> None:
+    """Raise an error where a program is not one region."""
+    left = [op.operator.name for op in made.ops if not isinstance(op.operator, Region)]
+    if made.draws:
+        raise CaptureError(
+            f"{name} draws random numbers, which a library cannot; use the net in "
+            "evaluation mode, or draw outside and give the numbers as an argument"
+        )
+    if left or len(made.regions) > 1:
+        named = ", ".join(dict.fromkeys(left)) or "parts between its regions"
+        raise CaptureError(
+            f"{name} cannot be a function of a library: there is no machine code for "
+            f"{named}; compute these outside, and export what is before and after "
+            "(docs/machine-code.md lists what is compiled)"
+        )
+    for value, tensor in made.constants.items():
+        if not tensor.place.is_cpu_place():
+            raise CaptureError(
+                f"{name} holds a constant {value.dtype}{list(value.shape)} on "
+                f"{tensor.place}, and a library runs on the CPU; move it there"
+            )
+
+
+def _names_of(fn: Callable[..., Any], count: int) -> list[str]:
+    """Return names of positional arguments."""
+    try:
+        found = [
+            p.name
+            for p in inspect.signature(fn).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        found = []
+    return [*found, *(f"arg{i}" for i in range(len(found), count))][:count]
+
+
+def _output_labels(export: Export, count: int) -> list[str]:
+    if export.results is not None:
+        return [*export.results]
+    return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
+
+
+def _label(name: str, path: Sequence[Any]) -> str:
+    return "_".join([name, *map(str, path)])
+
+
+def _unique(label: str, taken: set[str]) -> str:
+    """Return an identifier of C, Fortran and Julia that nothing else has."""
+    found = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
+    if not found or not found[0].isalpha() or is_word(found):
+        found = f"x_{found}"
+    found = found[:40].rstrip("_")
+    number, base = 2, found
+    while found in taken:
+        found, number = f"{base}_{number}", number + 1
+    taken.add(found)
+    return found
+
+
+WORDS = frozenset(
+    """auto break case char const continue default do double else enum extern float for
+    goto if inline int long register restrict return short signed sizeof static struct
+    switch typedef union unsigned void volatile while bool true false class new delete
+    this template typename namespace operator private public protected using virtual
+    end function subroutine module program contains use only integer real logical begin
+    baremodule export import let local macro quote struct abstract mutable primitive
+    type where in isa""".split()
+)
+"""Words of C, C++, Fortran and Julia."""
+
+
+def is_word(name: str) -> bool:
+    """Tell whether a name means something in one of the languages."""
+    return name in WORDS or keyword.iskeyword(name)
+
+
+Where = dict[Value, str]

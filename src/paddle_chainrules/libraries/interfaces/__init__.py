@@ -1,0 +1,1 @@
+"""What a library looks like from each language."""

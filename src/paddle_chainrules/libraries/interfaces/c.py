@@ -1,0 +1,113 @@
+"""The C header of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...programs.loops.extents import Extent
+from ..c_functions import ERRORS
+from ..exports import Function, Tensors
+
+TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "bool": "_Bool",
+    "uint8": "uint8_t",
+}
+
+STATUS = ("OK", "POINTER", "SAMPLES", "OVERLAP", "MEMORY", "INDEX")
+
+
+def shape_text(tensor: Tensors) -> str:
+    """Return a shape as ``[n, 3]``."""
+    return f"[{', '.join(map(size_text, tensor.shape))}]"
+
+
+def size_text(size: Extent, power: str = "^") -> str:
+    """Return a size as ``3``, ``n`` or ``3*n``."""
+    if not size.power:
+        return str(size.factor)
+    n = "n" if size.power == 1 else f"n{power}{size.power}"
+    return n if size.factor == 1 else f"{size.factor}*{n}"
+
+
+def call_text(function: Function) -> str:
+    """Return a call in a line: results, name, arguments, each with its shape."""
+
+    def listed(tensors: Sequence[Tensors]) -> str:
+        return ", ".join(f"{t.name} {shape_text(t)}" for t in tensors)
+
+    return f"{listed(function.outputs)} = {function.name}({listed(function.inputs)})"
+
+
+def wrapped(items: Sequence[str], indent: str, width: int = 88, end: str = "") -> str:
+    """Return items with commas between, in lines of some width."""
+    lines, line = [], ""
+    for i, item in enumerate(items):
+        part = item + ("," if i < len(items) - 1 else "")
+        if line and len(indent) + len(line) + len(part) > width:
+            lines.append(line + end)
+            line = ""
+        line += (" " if line else "") + part
+    return f"\n{indent}".join([*lines, line])
+
+
+def c_header(name: str, functions: Sequence[Function], said: str) -> str:
+    """Return the header."""
+    guard = f"{name.upper()}_H"
+    rows = [
+        f"/* {name}: functions of machine code that need no Python.",
+        "",
+        "   Arrays are row-major, without gaps. Outputs overlap nothing. Any number of",
+        "   threads may call the functions. They return 0, or an error below; then",
+        "   nothing was written, except for INDEX. A function with _with_work takes",
+        "   memory of as many bytes as that with _work_bytes says, so that nothing is",
+        "   allocated. */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "#include <stdbool.h>",
+        "#include <stdint.h>",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "enum {",
+    ]
+    prefix = name.upper()
+    for i, (code, text) in enumerate(zip(STATUS, ERRORS, strict=True)):
+        rows.append(f"  {prefix}_{code} = {i}, /* {text} */")
+    rows += ["};", ""]
+    for function in functions:
+        rows += [f"/* {call_text(function)} */"]
+        given = parameters(function)
+        rows.append(_declared("int32_t", function.name, given))
+        with_work = f"{function.name}_with_work"
+        rows.append(_declared("int32_t", with_work, [*given, "void *work"]))
+        count = ["int64_t n"] if function.has_samples else ["void"]
+        rows.append(_declared("int64_t", f"{function.name}_work_bytes", count))
+        rows.append("")
+    rows += [
+        "/* The error's text, or NULL. */",
+        f"const char *{name}_error(int32_t status);",
+        "/* Names, shapes and dtypes of all functions, as JSON. */",
+        f"const char *{name}_describe(void);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+    ]
+    return "\n".join(rows).replace("_Bool", "bool") + "\n"
+
+
+def parameters(function: Function) -> list[str]:
+    """Return the parameters of a function."""
+    given = [f"const {TYPES[t.dtype]} *{t.name}" for t in function.inputs]
+    given += [f"{TYPES[t.dtype]} *{t.name}" for t in function.outputs]
+    return [*(["int64_t n"] if function.has_samples else []), *given]
+
+
+def _declared(result: str, name: str, given: Sequence[str]) -> str:
+    return f"{result} {name}({wrapped(given, '    ')});"

@@ -1,0 +1,66 @@
+"""The C++ header of a library, with spans and exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..exports import Function
+from .c import TYPES, call_text, size_text, wrapped
+
+
+def cpp_header(name: str, functions: Sequence[Function]) -> str:
+    """Return the header, for C++20."""
+    guard = f"{name.upper()}_HPP"
+    rows = [
+        f"// {name}: functions of machine code, with std::span. Needs C++20.",
+        "// A size that does not fit is std::invalid_argument, an error of the library",
+        "// std::runtime_error.",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "#include <span>",
+        "#include <stdexcept>",
+        "#include <string>",
+        f'#include "{name}.h"',
+        "",
+        f"namespace {name}_library {{",
+        "",
+        "inline void check_status(std::int32_t status) {",
+        f"  if (status) throw std::runtime_error(::{name}_error(status));",
+        "}",
+        "",
+        "inline void check_size(const char *name, std::size_t found, "
+        "std::int64_t expected) {",
+        "  if (found != static_cast<std::size_t>(expected))",
+        "    throw std::invalid_argument(std::string(name) + \" has \" +",
+        "                                std::to_string(found) + \" elements, and needs \" +",
+        "                                std::to_string(expected));",
+        "}",
+        "",
+    ]
+    for function in functions:
+        tensors = [*function.inputs, *function.outputs]
+        given = ["std::int64_t n"] if function.has_samples else []
+        given += [f"std::span<const {_type(t.dtype)}> {t.name}" for t in function.inputs]
+        given += [f"std::span<{_type(t.dtype)}> {t.name}" for t in function.outputs]
+        rows.append(f"// {call_text(function)}")
+        rows.append(f"inline void {function.name}({wrapped(given, '    ')}) {{")
+        if function.has_samples:
+            rows.append(f"  if (n < 1) check_status({name.upper()}_SAMPLES);")
+        for t in tensors:
+            power = t.count
+            size = size_text(power) if power.power < 2 else "*".join(
+                [str(power.factor), *["n"] * power.power]
+            )
+            rows.append(f'  check_size("{t.name}", {t.name}.size(), {size});')
+        passed = ["n"] if function.has_samples else []
+        passed += [f"{t.name}.data()" for t in tensors]
+        call = wrapped(passed, "      ")
+        rows.append(f"  check_status(::{function.name}({call}));")
+        rows += ["}", ""]
+    rows += [f"}}  // namespace {name}_library", "#endif"]
+    return "\n".join(rows) + "\n"
+
+
+def _type(dtype: str) -> str:
+    found = TYPES[dtype]
+    return {"_Bool": "bool"}.get(found, f"std::{found}" if "_t" in found else found)

@@ -1,0 +1,99 @@
+"""The Fortran module of a library, by iso_c_binding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..c_functions import ERRORS
+from ..exports import Function, Tensors
+from .c import size_text, wrapped
+
+TYPES = {
+    "float32": "real(c_float)",
+    "float64": "real(c_double)",
+    "int32": "integer(c_int32_t)",
+    "int64": "integer(c_int64_t)",
+    "bool": "logical(c_bool)",
+    "uint8": "integer(c_int8_t)",
+}
+
+
+def fortran_module(name: str, functions: Sequence[Function]) -> str:
+    """Return the module."""
+    rows = [
+        f"! {name}: functions of machine code that need no Python.",
+        "! Arrays have Fortran's order: the first size is that of one sample, the last is",
+        f"! the number of samples. The functions return 0, or an error; {name}_check",
+        "! stops the program with its text.",
+        f"module {name}_library",
+        "  use, intrinsic :: iso_c_binding",
+        "  implicit none",
+        "  interface",
+    ]
+    for function in functions:
+        rows += _interface(function, "")
+        rows += _interface(function, "_with_work")
+        rows += _work_bytes(function)
+    rows += [
+        "  end interface",
+        "contains",
+        f"  subroutine {name}_check(status)",
+        "    integer(c_int32_t), intent(in) :: status",
+        "    select case (status)",
+        "    case (0)",
+        "      return",
+    ]
+    for i, error in enumerate(ERRORS[1:], 1):
+        rows += [f"    case ({i})", f'      error stop "{name}: {error}"']
+    rows += [
+        "    case default",
+        f'      error stop "{name}: an unknown error"',
+        "    end select",
+        f"  end subroutine {name}_check",
+        f"end module {name}_library",
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _interface(function: Function, ending: str) -> list[str]:
+    tensors = [*function.inputs, *function.outputs]
+    name = f"{function.name}{ending}"
+    given = ["n"] if function.has_samples else []
+    given += [t.name for t in tensors] + (["work"] if ending else [])
+    listed = wrapped(given, "        ", 80, " &")
+    rows = [
+        f"    function {name}({listed}) &",
+        f'        result(status) bind(C, name="{name}")',
+        "      import :: c_int32_t, c_int64_t, c_int8_t, c_float, c_double, c_bool, &",
+        "                c_ptr",
+    ]
+    if function.has_samples:
+        rows.append("      integer(c_int64_t), value :: n")
+    rows += [_declared(t, "in") for t in function.inputs]
+    rows += [_declared(t, "out") for t in function.outputs]
+    if ending:
+        rows.append("      type(c_ptr), value :: work")
+    return [
+        *rows,
+        "      integer(c_int32_t) :: status",
+        f"    end function {name}",
+    ]
+
+
+def _declared(tensor: Tensors, intent: str) -> str:
+    sizes = ", ".join(size_text(size, "**") for size in reversed(tensor.shape))
+    shape = f"({sizes})" if sizes else ""
+    return f"      {TYPES[tensor.dtype]}, intent({intent}) :: {tensor.name}{shape}"
+
+
+def _work_bytes(function: Function) -> list[str]:
+    name = f"{function.name}_work_bytes"
+    given = "n" if function.has_samples else ""
+    rows = [
+        f"    function {name}({given}) &",
+        f'        result(bytes) bind(C, name="{name}")',
+        "      import :: c_int64_t",
+    ]
+    if given:
+        rows.append("      integer(c_int64_t), value :: n")
+    return [*rows, "      integer(c_int64_t) :: bytes", f"    end function {name}"]

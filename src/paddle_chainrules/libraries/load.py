@@ -1,0 +1,141 @@
+"""Libraries called from Python, to try them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Library:
+    """A library that :func:`save_library` wrote, with its functions as attributes.
+
+    They take and return arrays of numpy. The number of samples is that of the arrays.
+
+    Attributes:
+        functions: by name.
+        description: names, shapes and dtypes, as the library tells them.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        file = Path(path).resolve()
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no library {str(path)!r}; check the path")
+        try:
+            self._handle = ctypes.CDLL(str(file))
+            describe = getattr(self._handle, f"{file.stem}_describe")
+        except (OSError, AttributeError) as error:
+            raise ValueError(
+                f"{str(path)!r} is no library of save_library, or was renamed ({error}); "
+                "save it again under its name"
+            ) from None
+        describe.restype = ctypes.c_char_p
+        self.description: Mapping[str, Any] = json.loads(describe())
+        self.functions: dict[str, Callable[..., Any]] = {
+            each["name"]: _Function(self._handle, each, self.description["errors"])
+            for each in self.description["functions"]
+        }
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        found = self.__dict__.get("functions", {})
+        if name not in found:
+            raise AttributeError(
+                f"the library has no function {name!r}; it has {', '.join(found)}"
+            )
+        return found[name]  # type: ignore[no-any-return]
+
+
+def load_library(path: str | os.PathLike[str]) -> Library:
+    """Load a library that :func:`save_library` wrote, to call it from Python.
+
+    Args:
+        path: the ``.so``, under its own name.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is another kind of library, or has another name than it had.
+
+    Examples:
+        >>> import paddle, tempfile
+        >>> from paddle_chainrules import FCNet
+        >>> from paddle_chainrules.libraries import load_library, save_library
+        >>> net = FCNet((2, 8, 1))
+        >>> theta = net.flatten(net.init(0))
+        >>> x = paddle.rand([5, 2])
+        >>> path = f"{tempfile.mkdtemp()}/heat.so"
+        >>> _ = save_library(path, net, theta, x, derivatives=["jacobian"])
+        >>> heat = load_library(path)
+        >>> heat.heat_jacobian(theta.numpy(), x.numpy()).shape
+        (5, 1, 2)
+    """
+    return Library(path)
+
+
+class _Function:
+    """A function of a library, of arrays."""
+
+    def __init__(
+        self, handle: Any, described: Mapping[str, Any], errors: list[str]
+    ) -> None:
+        self._about, self._errors = described, errors
+        self.__name__ = described["name"]
+        self._call = getattr(handle, self.__name__)
+        pointers = len(described["inputs"]) + len(described["outputs"])
+        count = [ctypes.c_int64] if described["samples"] else []
+        self._call.argtypes = [*count, *[ctypes.c_void_p] * pointers]
+        self._call.restype = ctypes.c_int32
+
+    def __call__(self, *arrays: Any) -> Any:
+        about = self._about
+        if len(arrays) != len(about["inputs"]):
+            raise TypeError(
+                f"{self.__name__} takes {len(about['inputs'])} arrays ("
+                f"{', '.join(t['name'] for t in about['inputs'])}), got {len(arrays)}"
+            )
+        n = 0
+        given = []
+        for array, tensor in zip(arrays, about["inputs"], strict=True):
+            x = np.ascontiguousarray(array).reshape(np.shape(array))
+            n = self._checked(x, tensor, n)
+            given.append(x)
+        outputs = [
+            np.empty([_at(size, n) for size in tensor["shape"]], tensor["dtype"])
+            for tensor in about["outputs"]
+        ]
+        pointers = [x.ctypes.data for x in (*given, *outputs)]
+        status = self._call(*([n] if about["samples"] else []), *pointers)
+        if status:
+            raise ValueError(f"{self.__name__}: {self._errors[status]}")
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _checked(self, x: Any, tensor: Mapping[str, Any], n: int) -> int:
+        """Return the number of samples; raise an error for another shape or dtype."""
+        shape = tensor["shape"]
+        fits = x.dtype == tensor["dtype"] and x.ndim == len(shape)
+        for found, size in zip(x.shape, shape, strict=False):
+            if isinstance(size, int):
+                fits = fits and found == size
+            elif fits:
+                n = n or found // max(1, _at(size, 1))
+                fits = found == _at(size, n)
+        if not fits:
+            wanted = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
+            raise ValueError(
+                f"{self.__name__}: {tensor['name']} is {x.dtype} {[*x.shape]}, and needs "
+                f"{wanted}" + (f" with n = {n}" if n else "")
+            )
+        return n
+
+
+def _at(size: int | str, n: int) -> int:
+    """Return a size for n samples: of 3, n, 3*n or n^2."""
+    if isinstance(size, int):
+        return size
+    factor, _, rest = size.rpartition("*")
+    power = int(rest.partition("^")[2] or 1)
+    return int(factor or 1) * n**power

@@ -1,0 +1,219 @@
+"""A net's value and derivatives as functions of a library."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ..nets.derivatives.laplacians import laplacian
+from ..nets.layers.stateless import StatelessLayer
+from ..nets.net import Net
+from ..transforms.containers.tree import flatten_tree
+from ..transforms.derivatives.jacobian import jacfwd, jacrev
+from ..transforms.derivatives.jvp import jvp
+from ..transforms.vmap import vmap
+from .exports import Export
+
+DERIVATIVES = ("vjp", "jvp", "jacobian", "hessian", "laplacian")
+
+
+def net_exports(
+    name: str,
+    net: Net,
+    args: tuple[Any, ...],
+    derivatives: Sequence[str],
+    params: str,
+    batched: int | Sequence[int] | None,
+) -> tuple[dict[str, Export], list[dict[str, Any]]]:
+    """Return a net's functions by name, and the layout of its parameters.
+
+    Raises:
+        TypeError: parameters or inputs are missing.
+        ValueError: an option that there is not, or a derivative that the shapes of
+            input and output do not allow.
+    """
+    if len(args) < 2:
+        raise TypeError(
+            "a net is saved with its parameters and an example of each input; write "
+            "save_library(path, net, params, x)"
+        )
+    if params not in ("given", "inside"):
+        raise ValueError(f"params is 'given' or 'inside', got {params!r}")
+    wanted = (derivatives,) if isinstance(derivatives, str) else tuple(derivatives)
+    if unknown := [each for each in wanted if each not in DERIVATIVES]:
+        raise ValueError(
+            f"derivatives are among {', '.join(DERIVATIVES)}, got {unknown[0]!r}"
+        )
+    theta = args[0] if isinstance(args[0], Tensor) else net.flatten(args[0])
+    inputs = args[1:]
+    made = _Functions(net, theta.detach(), inputs, params == "inside")
+    if batched is not None:
+        given = (batched,) if isinstance(batched, int) else tuple(batched)
+        made.batched = tuple(place - 1 for place in given)
+    found = {name: made.value()}
+    for each in wanted:
+        found[f"{name}_{each}"] = getattr(made, each)()
+    return found, made.layout()
+
+
+class _Functions:
+    """Functions of ``(theta, *inputs, *further)``, or of the latter with theta inside.
+
+    Attributes:
+        batched: the positions of inputs with samples, among the inputs.
+    """
+
+    def __init__(
+        self, net: Net, theta: Tensor, inputs: tuple[Any, ...], inside: bool
+    ) -> None:
+        self._net, self._theta, self._inputs = net, theta, inputs
+        self._inside = inside
+        self._names = _input_names(net, len(inputs))
+        self.batched: tuple[int, ...] = tuple(range(len(inputs)))
+        self._output = net(theta, *inputs)
+
+    def layout(self) -> list[dict[str, Any]]:
+        """Return the place of each parameter in the vector."""
+        if self._inside:
+            return []
+        found, offset = [], 0
+        spec = self._net.spec
+        for name, shape in zip(spec.names, spec.shapes, strict=True):
+            found.append({"name": name, "shape": [*shape], "offset": offset})
+            offset += math.prod(shape)
+        return found
+
+    def _export(
+        self,
+        fn: Callable[..., Any],
+        results: Sequence[str] | None,
+        further: Sequence[tuple[str, Any]] = (),
+    ) -> Export:
+        """Return an export of ``fn(theta, *inputs, *further)``."""
+        theta = self._theta
+        first = 0 if self._inside else 1
+        count = len(self._inputs)
+        batched = [first + place for place in self.batched]
+        if self.batched:  # what goes with outputs and inputs has their samples
+            batched += [first + count + k for k in range(len(further))]
+        names = [*self._names, *(name for name, _ in further)]
+        given = [*self._inputs, *(value for _, value in further)]
+        if self._inside:
+
+            def inner(*args: Any) -> Any:
+                return fn(theta, *args)
+
+            return Export(inner, *given, batched=batched, names=names, results=results)
+        return Export(
+            fn,
+            theta,
+            *given,
+            batched=batched,
+            names=["params", *names],
+            results=results,
+        )
+
+    def value(self) -> Export:
+        return self._export(lambda theta, *x: self._net(theta, *x), self._outputs())
+
+    def _outputs(self, prefix: str = "") -> list[str]:
+        leaves, _ = flatten_tree(self._output)
+        if len(leaves) == 1:
+            return [f"{prefix}y"]
+        return [f"{prefix}y{i}" for i in range(len(leaves))]
+
+    def vjp(self) -> Export:
+        """Gradients by parameters, unless they are inside, and by inputs."""
+        net, count, inside = self._net, len(self._inputs), self._inside
+        grads = [
+            f"{name}_bar"
+            for name, x in zip(self._names, self._inputs, strict=True)
+            if isinstance(x, Tensor) and x.is_floating_point()
+        ]
+
+        def fn(theta: Tensor, *args: Any) -> Any:
+            found = net.vjp(theta, tuple(args[:count]), args[count])
+            return found[1:] if inside else found
+
+        results = grads if inside else ["params_bar", *grads]
+        if len(flatten_tree(self._inputs)[0]) != count:
+            results = None
+        return self._export(fn, results, [("y_bar", self._output)])
+
+    def jvp(self) -> Export:
+        """The output, and its tangent along a tangent of the inputs."""
+        net, count = self._net, len(self._inputs)
+
+        def fn(theta: Tensor, *args: Any) -> Any:
+            return jvp(lambda *x: net(theta, *x), args[:count], args[count:])
+
+        further = [
+            (f"{name}_dot", x) for name, x in zip(self._names, self._inputs, strict=True)
+        ]
+        results = [*self._outputs(), *(f"{y}_dot" for y in self._outputs())]
+        return self._export(fn, results, further)
+
+    def jacobian(self) -> Export:
+        d, m = self._matrix("jacobian")
+        one = self._of_one()
+        by = jacfwd if d < m else jacrev
+
+        def fn(theta: Tensor, x: Tensor) -> Any:
+            return vmap(by(lambda row: one(theta, row)))(x)
+
+        return self._export(fn, ["jacobian"])
+
+    def hessian(self) -> Export:
+        self._matrix("hessian")
+        one = self._of_one()
+
+        def fn(theta: Tensor, x: Tensor) -> Any:
+            return vmap(jacfwd(jacrev(lambda row: one(theta, row))))(x)
+
+        return self._export(fn, ["hessian"])
+
+    def laplacian(self) -> Export:
+        self._matrix("laplacian")
+        net = self._net
+        return self._export(lambda theta, x: laplacian(net, theta, x), ["laplacian"])
+
+    def _of_one(self) -> Callable[[Tensor, Tensor], Tensor]:
+        net = self._net
+
+        def one(theta: Tensor, row: Tensor) -> Tensor:
+            found: Tensor = net(theta, row.unsqueeze(0))[0]
+            return found
+
+        return one
+
+    def _matrix(self, name: str) -> tuple[int, int]:
+        """Return the widths of the one input and the one output.
+
+        Raises:
+            ValueError: there are others.
+        """
+        x = self._inputs[0]
+        tensors = len(self._inputs) == 1 and isinstance(x, Tensor)
+        y = self._output
+        if not tensors or x.ndim != 2 or not isinstance(y, Tensor) or y.ndim != 2:
+            raise ValueError(
+                f"a {name} is of a net with one input [n, d] and one output [n, m]; "
+                "export a function of your own instead: save_library(path, "
+                "{'name': Export(fn, *args)})"
+            )
+        return x.shape[1], y.shape[1]
+
+
+def _input_names(net: Net, count: int) -> list[str]:
+    """Return the names of a net's inputs: those of its layer, or x."""
+    if isinstance(net, StatelessLayer):
+        found = [*inspect.signature(net._layer.forward).parameters]
+    else:
+        found = []
+    found = [name if name != "input" else "x" for name in found]
+    plain = ["x"] if count == 1 else [f"x{i}" for i in range(count)]
+    return [*found[:count], *plain[len(found[:count]) :]]

@@ -1,0 +1,374 @@
+"""Nets and functions written as shared libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from paddle import Tensor
+
+from ..nets.net import Net
+from ..programs.loops.machine import module_text, object_code
+from ..programs.loops.matrix_products.blas import DTYPES, Library
+from ..programs.loops.matrix_products.gemm import OWN, symbol
+from ..programs.loops.processor import ARM, Processor, compiling_for, processor
+from ..programs.switch import LEVELS
+from ..whole_files import replacing
+from . import load
+from .c_functions import DECLARED, ERRORS, NEVER, names_of, string, texts_of
+from .exports import Export, Function, captured, is_word
+from .interfaces.c import c_header
+from .interfaces.cpp import cpp_header
+from .interfaces.fortran import fortran_module
+from .interfaces.julia import julia_module
+from .net_exports import DERIVATIVES, net_exports
+
+CPUS = ("native", *LEVELS, "aarch64")
+ABI = 1
+"""The version of the functions' arguments, and of what ``describe`` says."""
+
+TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
+"""How far outputs may be from those of the function, by the largest entry."""
+
+
+def save_library(
+    path: str | os.PathLike[str],
+    functions: Net | Mapping[str, Export] | Any,
+    *args: Any,
+    derivatives: Sequence[str] = (),
+    params: str = "given",
+    batched: int | Sequence[int] | None = None,
+    blas: str | None = None,
+    cpu: str = "native",
+) -> list[Path]:
+    """Write a net or functions as a shared library that needs no Python.
+
+    The library has plain C functions of machine code, which need libc and libm alone.
+    Beside it we write interfaces for C (``.h``), C++ (``.hpp``), Fortran (``.f90``) and
+    Julia (``.jl``). All functions may be called from any number of threads. They return
+    0, or the number of an error.
+
+    The library is compared with the functions before anything is written, for several
+    numbers of samples.
+
+    Args:
+        path: ``folder/name.so``; ``name`` is the name of the net's function, and begins
+            those of all others. With ``folder/name.o`` we write an object file, to be
+            linked by ``cc -shared``.
+        functions: a net, a function, or a dict of :class:`Export` by name.
+        args: parameters and inputs of a net, or arguments of a function, as examples of
+            shapes and dtypes.
+        derivatives: functions of a net besides its value: ``vjp``, ``jvp``, and, for
+            one input [n, d] and one output [n, m], ``jacobian`` [n, m, d], ``hessian``
+            [n, m, d, d] and ``laplacian`` [n, m].
+        params: of a net: ``given`` to have one vector of parameters as an argument,
+            ``inside`` to keep these parameters in the library.
+        batched: positions among the arguments of those whose first axis is the number
+            of samples, which calls may choose. By default all inputs of a net, and none
+            of a function.
+        blas: a library with ``cblas_sgemm`` and ``cblas_dgemm`` to link for large
+            products, such as ``openblas``; None for our own code.
+        cpu: the processors that it runs on: ``native`` for those with all instructions
+            of this one, ``x86-64``, ``x86-64-v2`` (SSE4.2), ``x86-64-v3`` (AVX2, FMA),
+            ``x86-64-v4`` (AVX-512), or ``aarch64``, as an object file.
+
+    Returns:
+        The files written.
+
+    Raises:
+        CaptureError: a function is not one piece of machine code; the error names the
+            operators that are left over.
+        ImportError: llvmlite is not installed.
+        RuntimeError: there is no C compiler to link with, or it fails.
+        TypeError: a value of another type.
+        ValueError: a name, option or shape that does not fit.
+
+    Examples:
+        >>> import paddle, tempfile
+        >>> from paddle_chainrules import FCNet
+        >>> from paddle_chainrules.libraries import load_library, save_library
+        >>> net = FCNet((2, 8, 1))
+        >>> x = paddle.rand([5, 2])
+        >>> folder = tempfile.mkdtemp()
+        >>> files = save_library(f"{folder}/heat.so", net, net.init(0), x)
+        >>> [file.suffix for file in files]
+        ['.so', '.h', '.hpp', '.f90', '.jl']
+    """
+    target = Path(path)
+    name = _checked_name(target, cpu)
+    exports, layout = _exports(name, functions, args, derivatives, params, batched)
+    if blas is not None and not re.fullmatch(r"[\w.+-]+", blas):
+        raise ValueError(
+            f"blas is the name of a library to link, as 'openblas', got {blas!r}"
+        )
+    with compiling_for(_processor(cpu)):
+        found = [captured(each, export) for each, export in exports.items()]
+        said = _described(name, found, layout, cpu)
+        data = _object(name, found, said, blas, cpu)
+    others = {
+        ".h": c_header(name, found, said),
+        ".hpp": cpp_header(name, found),
+        ".f90": fortran_module(name, found),
+        ".jl": julia_module(name, found),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / f"{name}.so"
+        if target.suffix == ".so":
+            _link(data, whole, blas)
+            if runs_here(cpu):
+                _compare(whole, found)
+            data = whole.read_bytes()
+        with ExitStack() as files:  # all are written, or none is replaced
+            written = []
+            texts = {suffix: text.encode() for suffix, text in others.items()}
+            for suffix, content in {target.suffix: data, **texts}.items():
+                file = target.with_suffix(suffix)
+                mode = 0o777 if suffix == ".so" else 0o666
+                files.enter_context(replacing(file, mode)).write_bytes(content)
+                written.append(file)
+    return written
+
+
+def _checked_name(target: Path, cpu: str) -> str:
+    """Return the name of the library.
+
+    Raises:
+        ValueError: it is no identifier, or of another kind of file.
+    """
+    name = target.stem
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,39}", name) or is_word(name.lower()):
+        raise ValueError(
+            f"the library's name is that of its functions, and {name!r} can't be one; "
+            "use letters, digits and _, beginning with a letter"
+        )
+    if target.suffix not in (".so", ".o"):
+        raise ValueError(
+            f"path ends in .so for a library, or .o for an object file, got "
+            f"{str(target)!r}"
+        )
+    if cpu not in CPUS:
+        raise ValueError(f"cpu is one of {', '.join(CPUS)}, got {cpu!r}")
+    if target.suffix == ".so" and (cpu == "aarch64" or sys.platform != "linux"):
+        raise ValueError(
+            "a library is linked for this system, which must be Linux on x86-64; give "
+            "a path that ends in .o, and link it where it is to run (cc -shared)"
+        )
+    return name
+
+
+def _exports(
+    name: str,
+    functions: Any,
+    args: tuple[Any, ...],
+    derivatives: Sequence[str],
+    params: str,
+    batched: int | Sequence[int] | None,
+) -> tuple[dict[str, Export], list[dict[str, Any]]]:
+    """Return what becomes functions, by name, and the layout of parameters."""
+    if isinstance(functions, Net):
+        return net_exports(name, functions, args, derivatives, params, batched)
+    if derivatives or params != "given":
+        raise TypeError(
+            "derivatives and params are for nets; export functions made by grad, vjp "
+            f"or jacrev instead, or one of {', '.join(DERIVATIVES)} of a net"
+        )
+    if isinstance(functions, Mapping):
+        if args or batched is not None or not functions:
+            raise TypeError(
+                "a dict of Export has arguments of its own, one at least; give the "
+                "dict alone"
+            )
+        for key, export in functions.items():
+            if not isinstance(export, Export) or not str(key).isidentifier():
+                raise TypeError(
+                    f"a dict holds an Export by the name of each function, got "
+                    f"{type(export).__name__} by {key!r}; write Export(fn, *args)"
+                )
+        return {f"{name}_{key}": export for key, export in functions.items()}, []
+    return {name: Export(functions, *args, batched=batched or ())}, []
+
+
+def _processor(cpu: str) -> Processor:
+    if cpu == "native":
+        return processor()
+    return Processor(ARM, "") if cpu == "aarch64" else Processor(cpu, "")
+
+
+def runs_here(cpu: str) -> bool:
+    """Tell whether code for a level runs on this processor.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+    """
+    from llvmlite import binding as llvm
+
+    from ..programs.loops.processor import needed
+
+    if cpu not in LEVELS:
+        return cpu == "native"
+    features = llvm.get_host_cpu_features()
+    return all(features.get(each, False) for each in needed(cpu))
+
+
+def _described(
+    name: str, functions: Sequence[Function], layout: list[dict[str, Any]], cpu: str
+) -> str:
+    """Return what the library says of itself."""
+
+    def tensors(each: Sequence[Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": t.name,
+                "dtype": t.dtype,
+                "shape": [_size(e.factor, e.power) for e in t.shape],
+            }
+            for t in each
+        ]
+
+    found = {
+        "library": name,
+        "abi": ABI,
+        "made_by": f"paddle-chainrules {version('paddle-chainrules')}",
+        "cpu": processor().name if cpu == "native" else cpu,
+        "functions": [
+            {
+                "name": f.name,
+                "samples": f.has_samples,
+                "inputs": tensors(f.inputs),
+                "outputs": tensors(f.outputs),
+            }
+            for f in functions
+        ],
+        "parameters": layout,
+        "errors": ERRORS,
+    }
+    return json.dumps(found)
+
+
+def _size(factor: int, power: int) -> int | str:
+    n = "n" if power == 1 else f"n^{power}"
+    return factor if not power else n if factor == 1 else f"{factor}*{n}"
+
+
+def _object(
+    name: str, functions: Sequence[Function], said: str, blas: str | None, cpu: str
+) -> bytes:
+    """Return the library as an object file."""
+    regions = [f for f in functions if f.region is not None]
+    texts = [f.region.text for f in regions if f.region is not None]
+    kind = OWN if blas is None else "mkl"  # whose integers have 32 bits, as CBLAS's
+    products = Library(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
+    text = module_text(texts, [f"{f.name}.region" for f in regions], products, True)
+    text = text.replace("define zeroext i1 @", "define internal zeroext i1 @")
+    for dtype, called in zip(DTYPES, ("cblas_sgemm", "cblas_dgemm"), strict=True):
+        text = text.replace(f"@{symbol('mkl', dtype)}(", f"@{called}(")
+    own = [NEVER, DECLARED, string("described", said)]
+    own += [string(f"error.{i}", error) for i, error in enumerate(ERRORS)]
+    own += [each for f in functions for each in texts_of(f)]
+    own.append(_told(name))
+    names = [each for f in functions for each in names_of(f)]
+    names += [f"{name}_describe", f"{name}_error"]
+    triple = "aarch64-unknown-linux-gnu" if cpu == "aarch64" else None
+    return object_code("\n".join([text, *own]), names, triple)
+
+
+def _told(name: str) -> str:
+    """Return the functions that return texts."""
+    cases = " ".join(f"i32 {i}, label %case{i}" for i in range(len(ERRORS)))
+    rows = [f"case{i}:\n  ret ptr @error.{i}" for i in range(len(ERRORS))]
+    return "\n".join(
+        [
+            f"define ptr @{name}_describe() nounwind {{\n  ret ptr @described\n}}",
+            f"define ptr @{name}_error(i32 %status) nounwind {{",
+            f"  switch i32 %status, label %other [ {cases} ]",
+            "other:\n  ret ptr null",
+            *rows,
+            "}",
+        ]
+    )
+
+
+LINKED = ("-shared", "-nostartfiles", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack")
+
+
+def _link(data: bytes, to: Path, blas: str | None) -> None:
+    """Link an object file by the system's C compiler.
+
+    Raises:
+        RuntimeError: there is none, or it fails.
+    """
+    named = os.environ.get("CC")
+    compiler = next(
+        filter(None, map(shutil.which, [named] if named else ["cc", "gcc", "clang"])),
+        None,
+    )
+    if compiler is None:
+        raise RuntimeError(
+            f"a library is linked by a C compiler, and there is no {named or 'cc'}; "
+            "install gcc or clang, name one as the variable CC, or give a path that "
+            "ends in .o and link it elsewhere (cc -shared)"
+        )
+    source = to.with_suffix(".o")
+    source.write_bytes(data)
+    linked = [f"-l{blas}"] if blas else []
+    command = [compiler, *LINKED, f"-Wl,-soname,{to.name}", "-o", str(to), str(source)]
+    done = subprocess.run(
+        [*command, *linked, "-lm"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{compiler} does not link the library: {done.stderr.strip()}; see whether "
+            "it links a C program, and whether the library named as blas is installed"
+        )
+
+
+def _compare(path: Path, functions: Sequence[Function]) -> None:
+    """Compare a library with the functions that it was made of.
+
+    Raises:
+        ValueError: an output differs.
+    """
+    library = load.load_library(path)
+    for function in functions:
+        counts = (1, 2, 3, 33) if function.has_samples else (0,)
+        for count in [n for n in counts if n <= function.most or not n]:
+            leaves = function.resized(count)
+            made = library.functions[function.name](*(t.numpy() for t in leaves))
+            outputs = made if isinstance(made, tuple) else (made,)
+            for tensor, got, expected in zip(
+                function.outputs, outputs, function.run(leaves), strict=True
+            ):
+                _compare_one(function.name, tensor.name, count, got, expected)
+
+
+def _compare_one(
+    function: str, name: str, count: int, got: np.ndarray, expected: Tensor
+) -> None:
+    wanted = expected.detach().numpy()
+    where = f"{function}: {name}" + (f" of {count} samples" if count else "")
+    same = got.shape == wanted.shape
+    if same and wanted.dtype.kind == "f":
+        finite = np.isfinite(wanted)
+        largest = np.abs(wanted[finite]).max(initial=1e-30)
+        close = TOLERANCE[str(wanted.dtype)] * largest
+        same = bool(np.array_equal(finite, np.isfinite(got)))
+        same = same and bool((np.abs(got - wanted)[finite] <= close).all())
+    elif same:
+        same = bool(np.array_equal(got, wanted))
+    if not same:
+        raise ValueError(
+            f"{where} differs from what the function gives in Python; the function may "
+            "depend on the number of samples, or on more than its arguments. Give "
+            "batched=() for one number of samples"
+        )
