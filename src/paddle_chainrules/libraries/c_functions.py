@@ -45,7 +45,7 @@ DECLARED = "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n" + (
 def string(name: str, text: str, linkage: str = "internal") -> str:
     """Return the definition of a text that ends with zero."""
     data = text.encode() + b"\0"
-    return f"@{name} = {linkage} constant [{len(data)} x i8] c\"{_escaped(data)}\""
+    return f'@{name} = {linkage} constant [{len(data)} x i8] c"{_escaped(data)}"'
 
 
 def _escaped(data: bytes) -> str:
@@ -143,7 +143,9 @@ def _checked(function: Function) -> str:
         few = to.put("icmp slt i64 %n, 1")
         many = to.put(f"icmp sgt i64 %n, {function.most}")
         to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
-    numbers = {each.name: to.put(f"ptrtoint ptr %{each.name} to i64") for each in pointers}
+    numbers = {
+        each.name: to.put(f"ptrtoint ptr %{each.name} to i64") for each in pointers
+    }
     to.leave_if(to.any_of([*_unfit(to, pointers, numbers)]), POINTER)
     ends = {
         each.name: to.put(f"add i64 {numbers[each.name]}, {to.size(each.bytes)}")

@@ -12,7 +12,6 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.process.openmp import one_thread
 from ..programs.capture_error import CaptureError
 from ..programs.compiling.program import Program
@@ -20,7 +19,6 @@ from ..programs.loops.extents import Extent, Sizes
 from ..programs.loops.fused_kernels.region import Region
 from ..programs.loops.text import BYTES
 from ..programs.sizes.samples import ANY
-from ..programs.tracing.operations import Value
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.containers.tree import flatten_tree
 
@@ -88,7 +86,7 @@ class Tensors(NamedTuple):
     shape: tuple[Extent, ...]
 
     @property
-    def count(self) -> Extent:
+    def size(self) -> Extent:
         """The number of elements."""
         found = Extent(1)
         for size in self.shape:
@@ -98,7 +96,7 @@ class Tensors(NamedTuple):
     @property
     def bytes(self) -> Extent:
         """The number of bytes."""
-        return self.count.times(Extent(BYTES[self.dtype]))
+        return self.size.times(Extent(BYTES[self.dtype]))
 
 
 class Function(NamedTuple):
@@ -171,7 +169,7 @@ def captured(name: str, export: Export) -> Function:
                 f"{name}: {each.name} is {each.dtype}, and a library takes and returns "
                 f"{', '.join(BYTES)}; cast it"
             )
-        if each.count.factor == 0:
+        if each.size.factor == 0:
             raise CaptureError(
                 f"{name}: {each.name} has no elements; leave it out of the function"
             )
@@ -289,13 +287,7 @@ def _unique(label: str, taken: set[str]) -> str:
 
 
 WORDS = frozenset(
-    """auto break case char const continue default do double else enum extern float for
-    goto if inline int long register restrict return short signed sizeof static struct
-    switch typedef union unsigned void volatile while bool true false class new delete
-    this template typename namespace operator private public protected using virtual
-    end function subroutine module program contains use only integer real logical begin
-    baremodule export import let local macro quote struct abstract mutable primitive
-    type where in isa""".split()
+    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "true", "false", "class", "new", "delete", "this", "template", "typename", "namespace", "operator", "private", "public", "protected", "using", "virtual", "end", "function", "subroutine", "module", "program", "contains", "use", "only", "integer", "real", "logical", "begin", "baremodule", "export", "import", "let", "local", "macro", "quote", "abstract", "mutable", "primitive", "type", "where", "in", "isa"]
 )
 """Words of C, C++, Fortran and Julia."""
 
@@ -303,6 +295,3 @@ WORDS = frozenset(
 def is_word(name: str) -> bool:
     """Tell whether a name means something in one of the languages."""
     return name in WORDS or keyword.iskeyword(name)
-
-
-Where = dict[Value, str]

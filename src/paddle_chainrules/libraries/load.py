@@ -25,14 +25,16 @@ class Library:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         file = Path(path).resolve()
         if not file.is_file():
-            raise FileNotFoundError(f"there is no library {str(path)!r}; check the path")
+            raise FileNotFoundError(
+                f"there is no library {str(path)!r}; check the path"
+            )
         try:
             self._handle = ctypes.CDLL(str(file))
             describe = getattr(self._handle, f"{file.stem}_describe")
         except (OSError, AttributeError) as error:
             raise ValueError(
-                f"{str(path)!r} is no library of save_library, or was renamed ({error}); "
-                "save it again under its name"
+                f"{str(path)!r} is no library of save_library, or was renamed "
+                f"({error}); save it again under its name"
             ) from None
         describe.restype = ctypes.c_char_p
         self.description: Mapping[str, Any] = json.loads(describe())
@@ -47,7 +49,7 @@ class Library:
             raise AttributeError(
                 f"the library has no function {name!r}; it has {', '.join(found)}"
             )
-        return found[name]  # type: ignore[no-any-return]
+        return found[name]
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:
@@ -126,8 +128,8 @@ class _Function:
         if not fits:
             wanted = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
             raise ValueError(
-                f"{self.__name__}: {tensor['name']} is {x.dtype} {[*x.shape]}, and needs "
-                f"{wanted}" + (f" with n = {n}" if n else "")
+                f"{self.__name__}: {tensor['name']} is {x.dtype} {[*x.shape]}, and "
+                f"needs {wanted}" + (f" with n = {n}" if n else "")
             )
         return n
 

@@ -139,7 +139,7 @@ class _Functions:
             found = net.vjp(theta, tuple(args[:count]), args[count])
             return found[1:] if inside else found
 
-        results = grads if inside else ["params_bar", *grads]
+        results: list[str] | None = grads if inside else ["params_bar", *grads]
         if len(flatten_tree(self._inputs)[0]) != count:
             results = None
         return self._export(fn, results, [("y_bar", self._output)])
@@ -151,9 +151,8 @@ class _Functions:
         def fn(theta: Tensor, *args: Any) -> Any:
             return jvp(lambda *x: net(theta, *x), args[:count], args[count:])
 
-        further = [
-            (f"{name}_dot", x) for name, x in zip(self._names, self._inputs, strict=True)
-        ]
+        pairs = zip(self._names, self._inputs, strict=True)
+        further = [(f"{name}_dot", x) for name, x in pairs]
         results = [*self._outputs(), *(f"{y}_dot" for y in self._outputs())]
         return self._export(fn, results, further)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..exports import Function
-from .c import TYPES, call_text, size_text, wrapped
+from .c import TYPES, call_text, wrapped
 
 
 def cpp_header(name: str, functions: Sequence[Function]) -> str:
@@ -31,26 +31,23 @@ def cpp_header(name: str, functions: Sequence[Function]) -> str:
         "inline void check_size(const char *name, std::size_t found, "
         "std::int64_t expected) {",
         "  if (found != static_cast<std::size_t>(expected))",
-        "    throw std::invalid_argument(std::string(name) + \" has \" +",
-        "                                std::to_string(found) + \" elements, and needs \" +",
-        "                                std::to_string(expected));",
+        "    throw std::invalid_argument(",
+        '        std::string(name) + " has " + std::to_string(found) +',
+        '        " elements, and needs " + std::to_string(expected));',
         "}",
         "",
     ]
     for function in functions:
         tensors = [*function.inputs, *function.outputs]
         given = ["std::int64_t n"] if function.has_samples else []
-        given += [f"std::span<const {_type(t.dtype)}> {t.name}" for t in function.inputs]
-        given += [f"std::span<{_type(t.dtype)}> {t.name}" for t in function.outputs]
+        for const, each in (("const ", function.inputs), ("", function.outputs)):
+            given += [f"std::span<{const}{_type(t.dtype)}> {t.name}" for t in each]
         rows.append(f"// {call_text(function)}")
         rows.append(f"inline void {function.name}({wrapped(given, '    ')}) {{")
         if function.has_samples:
             rows.append(f"  if (n < 1) check_status({name.upper()}_SAMPLES);")
         for t in tensors:
-            power = t.count
-            size = size_text(power) if power.power < 2 else "*".join(
-                [str(power.factor), *["n"] * power.power]
-            )
+            size = "*".join([str(t.size.factor), *["n"] * t.size.power])
             rows.append(f'  check_size("{t.name}", {t.name}.size(), {size});')
         passed = ["n"] if function.has_samples else []
         passed += [f"{t.name}.data()" for t in tensors]

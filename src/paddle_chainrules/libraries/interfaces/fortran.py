@@ -22,9 +22,9 @@ def fortran_module(name: str, functions: Sequence[Function]) -> str:
     """Return the module."""
     rows = [
         f"! {name}: functions of machine code that need no Python.",
-        "! Arrays have Fortran's order: the first size is that of one sample, the last is",
-        f"! the number of samples. The functions return 0, or an error; {name}_check",
-        "! stops the program with its text.",
+        "! Arrays have Fortran's order: the first size is that of one sample, the last",
+        "! is the number of samples. The functions return 0, or an error;",
+        f"! {name}_check stops the program with its text.",
         f"module {name}_library",
         "  use, intrinsic :: iso_c_binding",
         "  implicit none",

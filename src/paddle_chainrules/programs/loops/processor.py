@@ -42,7 +42,7 @@ class Registers(NamedTuple):
     """Vector registers: how many bytes each has, and how many there are."""
 
     bytes: int
-    count: int
+    number: int
 
 
 def registers() -> Registers:

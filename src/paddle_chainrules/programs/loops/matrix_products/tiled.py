@@ -29,7 +29,10 @@ PANEL = (
     "i64 %m, i64 %k, ptr %a, i64 %down, i64 %across, i64 %tb, ptr %b, i64 %ldb, "
     "REAL %beta, ptr %c, i64 %ldc"
 )
-TILE = "i64 %k, ptr %a, i64 %down, i64 %across, ptr %b, i64 %ldb, REAL %beta, ptr %c, i64 %ldc"
+TILE = (
+    "i64 %k, ptr %a, i64 %down, i64 %across, ptr %b, i64 %ldb, REAL %beta, ptr %c, "
+    "i64 %ldc"
+)
 COLUMN = (
     "i64 %m, i64 %k, ptr %a, i64 %lda, ptr %b, i64 %bdown, REAL %beta, ptr %c, i64 %ldc"
 )
@@ -52,7 +55,7 @@ class _Writer:
     def __init__(self, dtype: str, kind: Registers) -> None:
         self._dtype, self._real = dtype, TYPES[dtype]
         self._lanes = kind.bytes // BYTES[dtype]
-        self._heights = (6, 2, 1) if kind.count < 32 else (12, 4, 1)
+        self._heights = (6, 2, 1) if kind.number < 32 else (12, 4, 1)
         widths = [2 * self._lanes]
         while widths[-1] > LEAST_WIDTH:
             widths.append(widths[-1] // 2)
@@ -127,7 +130,7 @@ class _Writer:
         return text
 
     def _copied(self, text: Text, copy: str, width: int) -> None:
-        """Write the copy of a panel that lies transposed: four by four, then the rest."""
+        """Write the copy of a panel that lies transposed, four by four and the rest."""
         fours = text.put(f"udiv i64 %k, {LEAST_WIDTH}")
         with text.loop(fours) as q, text.loop(str(width // LEAST_WIDTH)) as r:
             p, j = (_mul(text, each, LEAST_WIDTH) for each in (q, r))
@@ -135,9 +138,10 @@ class _Writer:
         done = _mul(text, fours, LEAST_WIDTH)
         with text.loop("%k", start=done) as p, text.loop(str(width)) as j:
             place = text.put(f"add i64 {_mul(text, j, '%ldb')}, {p}")
-            x = text.put(f"load {self._real}, ptr {_moved(text, '%b', self._real, place)}")
+            one = Vectors(text, self._dtype, 1)
+            x = one.loaded(_moved(text, "%b", self._real, place))
             to = text.put(f"add i64 {_mul(text, p, width)}, {j}")
-            text.line(f"store {self._real} {x}, ptr {_moved(text, copy, self._real, to)}")
+            one.stored(x, _moved(text, copy, self._real, to))
 
     def _turned(self, text: Text, copy: str, width: int, p: str, j: str) -> None:
         """Write the copy of four by four entries."""
