@@ -286,9 +286,15 @@ def _unique(label: str, taken: set[str]) -> str:
     return found
 
 
-WORDS = frozenset(
-    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "true", "false", "class", "new", "delete", "this", "template", "typename", "namespace", "operator", "private", "public", "protected", "using", "virtual", "end", "function", "subroutine", "module", "program", "contains", "use", "only", "integer", "real", "logical", "begin", "baremodule", "export", "import", "let", "local", "macro", "quote", "abstract", "mutable", "primitive", "type", "where", "in", "isa"]
-)
+LISTED = """
+auto break case char const continue default do double else enum extern float for goto if
+inline int long register restrict return short signed sizeof static struct switch
+typedef union unsigned void volatile while bool true false class new delete this
+template typename namespace operator private public protected using virtual end function
+subroutine module program contains use only integer real logical begin baremodule export
+import let local macro quote abstract mutable primitive type where in isa
+"""
+WORDS = frozenset(LISTED.split())
 """Words of C, C++, Fortran and Julia."""
 
 
