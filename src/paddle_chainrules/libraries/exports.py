@@ -145,6 +145,7 @@ def captured(name: str, export: Export) -> Function:
         ValueError: it does not serve any number of samples, though it should.
     """
     program = _program(name, export)
+    _check_tensors(name, program)
     with one_thread():
         made = program.in_regions(has_products=True)
     _check_whole(name, made)
@@ -163,16 +164,6 @@ def captured(name: str, export: Export) -> Function:
         Tensors(label, value.dtype, tuple(map(sizes.of, value.shape)))
         for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
     ]
-    for each in tensors:
-        if each.dtype not in BYTES:
-            raise CaptureError(
-                f"{name}: {each.name} is {each.dtype}, and a library takes and returns "
-                f"{', '.join(BYTES)}; cast it"
-            )
-        if each.size.factor == 0:
-            raise CaptureError(
-                f"{name}: {each.name} has no elements; leave it out of the function"
-            )
     count = len(made.inputs)
     most = min(made.samples.most, LARGEST) if made.samples else 0
     return Function(
@@ -225,6 +216,21 @@ def _resized(export: Export, count: int) -> Iterator[Any]:
                 yield paddle.index_select(leaf, rows, 0)
             else:
                 yield leaf
+
+
+def _check_tensors(name: str, program: Program) -> None:
+    """Raise an error where a library can't take or return a tensor."""
+    for value in (*program.inputs, *program.outputs):
+        what = f"{value.dtype}{list(value.shape)}"
+        if value.dtype not in BYTES:
+            raise CaptureError(
+                f"{name} takes or returns {what}, and a library has tensors of "
+                f"{', '.join(BYTES)}; cast it, or return real and imaginary parts"
+            )
+        if 0 in value.shape:
+            raise CaptureError(
+                f"{name} takes or returns {what}, which has no elements; leave it out"
+            )
 
 
 def _check_whole(name: str, made: Program) -> None:

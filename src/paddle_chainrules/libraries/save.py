@@ -196,7 +196,9 @@ def _exports(
                     f"{type(export).__name__} by {key!r}; write Export(fn, *args)"
                 )
         return {f"{name}_{key}": export for key, export in functions.items()}, []
-    return {name: Export(functions, *args, batched=batched or ())}, []
+    return {
+        name: Export(functions, *args, batched=() if batched is None else batched)
+    }, []
 
 
 def _processor(cpu: str) -> Processor:
