@@ -29,6 +29,7 @@
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
 # make bench-small-nets  calls and steps of small nets beside PyTorch, JAX and Julia's; QUICK=1 for less
+# make bench-libraries  saved nets beside ONNX Runtime, PyTorch and JAX; QUICK=1 for less
 # make bench-first-calls  the import and first calls, each in fresh processes; TIMES=3 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
@@ -66,7 +67,7 @@ ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
 .PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders house bench bench-programs \
-	bench-side-by-side bench-small-nets bench-equations bench-training bench-recurrent bench-batches bench-transforms \
+	bench-side-by-side bench-small-nets bench-libraries bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
@@ -136,6 +137,9 @@ bench-recurrent: $(VENV)/installed
 
 bench-side-by-side: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/side_by_side.py
+
+bench-libraries: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/libraries.py
 
 bench-small-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/small_nets.py

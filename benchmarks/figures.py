@@ -25,6 +25,7 @@ import equations
 import first_calls
 import front
 import laplacians
+import libraries
 import loops
 import lowered
 import programs
@@ -224,6 +225,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "bench.missed": missed,
     "side_by_side.table": lambda results: side_by_side.table(results["rows"]),
     "side_by_side.missing": lambda results: side_by_side.why_not(results["rows"]),
+    "libraries.shipped": lambda results: libraries.shipped(results),
+    "libraries.table": lambda results: libraries.table(results["rows"]),
     "small_nets.table": lambda results: small_nets.table(results["rows"]),
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),

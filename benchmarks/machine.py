@@ -17,7 +17,8 @@ SETTLED = 34
 """Calls after which a side runs as ever: programs become machine code after 32."""
 
 PACKAGES = (
-    *("paddlepaddle", "numpy", "scipy", "torch", "jax", "deepxde", "paddlesci"),
+    *("paddlepaddle", "numpy", "scipy", "torch", "jax", "onnxruntime"),
+    *("deepxde", "paddlesci"),
     "juliacall",
 )
 

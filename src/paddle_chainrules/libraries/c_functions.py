@@ -8,10 +8,11 @@ bytes. All check their arguments before they read or write anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
+from paddle import Tensor
 
 from ..programs.loops.extents import Extent
 from ..programs.loops.fused_kernels.plan import ALIGNED
@@ -52,10 +53,28 @@ def _escaped(data: bytes) -> str:
     return "".join(f"\\{byte:02X}" for byte in data)
 
 
-def texts_of(function: Function) -> Iterator[str]:
+class Constants:
+    """The tensors inside a library, each of them once."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, str] = {}
+
+    def named(self, tensor: Tensor) -> str:
+        """Return the name of a tensor's data."""
+        data = np.ascontiguousarray(tensor.numpy()).tobytes()
+        return self._names.setdefault(data, f"@constant.{len(self._names)}")
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """The definitions."""
+        for data, name in self._names.items():
+            head = f"{name} = internal constant [{len(data)} x i8]"
+            yield f'{head} c"{_escaped(data)}", align {ALIGNED}'
+
+
+def texts_of(function: Function, constants: Constants) -> Iterator[str]:
     """Yield a function's definitions, except its region, which is ``@name.region``."""
-    yield from (_constant(function, k) for k in range(len(function.program.constants)))
-    yield _checked(function)
+    yield _checked(function, constants)
     yield _work_bytes(function)
     yield _own_memory(function)
 
@@ -110,21 +129,14 @@ class _Lines:
         return found
 
 
-def _constant(function: Function, k: int) -> str:
-    tensor = [*function.program.constants.values()][k]
-    data = np.ascontiguousarray(tensor.numpy()).tobytes()
-    head = f"@{function.name}.constant.{k} = internal constant [{len(data)} x i8]"
-    return f'{head} c"{_escaped(data)}", align {ALIGNED}'
-
-
-def _places(function: Function) -> dict[Value, str]:
+def _places(function: Function, constants: Constants) -> dict[Value, str]:
     """Return the pointer to each value that lies outside of a region."""
     program = function.program
     found: dict[Value, str] = {}
     for value, each in zip(program.outputs, function.outputs, strict=True):
         found.setdefault(value, f"%{each.name}")
-    for k, value in enumerate(program.constants):
-        found[value] = f"@{function.name}.constant.{k}"
+    for value, tensor in program.constants.items():
+        found[value] = constants.named(tensor)
     for value, each in zip(program.inputs, function.inputs, strict=True):
         found[value] = f"%{each.name}"
     return found
@@ -135,7 +147,7 @@ def _work(function: Function) -> list[Extent]:
     return [*region.work] if region is not None and not region.on_stack else []
 
 
-def _checked(function: Function) -> str:
+def _checked(function: Function, constants: Constants) -> str:
     """Return the function that is given its memory."""
     to = _Lines()
     pointers = [*function.inputs, *function.outputs]
@@ -154,9 +166,9 @@ def _checked(function: Function) -> str:
     overlaps = [*_overlaps(to, function, numbers, ends)]
     if overlaps:
         to.leave_if(to.any_of(overlaps), OVERLAP)
+    places = _places(function, constants)
     if function.region is not None:
-        _call(to, function)
-    places = _places(function)
+        _call(to, function, places)
     for value, each in zip(function.program.outputs, function.outputs, strict=True):
         if places[value] != f"%{each.name}":  # given, or the same as another
             size = to.size(each.bytes)
@@ -188,9 +200,9 @@ def _overlaps(
         yield to.put(f"and i1 {begins}, {goes_on}")
 
 
-def _call(to: _Lines, function: Function) -> None:
+def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
     """Write the call of the region, with its block of addresses."""
-    region, places = function.region, _places(function)
+    region = function.region
     assert region is not None
     work = _work(function)
     rows = ["ptr @never", *(f"ptr {places[value]}" for value in region.order)]

@@ -26,7 +26,15 @@ from ..programs.loops.processor import ARM, Processor, compiling_for, processor
 from ..programs.switch import LEVELS
 from ..whole_files import replacing
 from . import load
-from .c_functions import DECLARED, ERRORS, NEVER, names_of, string, texts_of
+from .c_functions import (
+    DECLARED,
+    ERRORS,
+    NEVER,
+    Constants,
+    names_of,
+    string,
+    texts_of,
+)
 from .exports import Export, Function, captured, is_word
 from .interfaces.c import c_header
 from .interfaces.cpp import cpp_header
@@ -277,7 +285,9 @@ def _object(
         text = text.replace(f"@{symbol('mkl', dtype)}(", f"@{called}(")
     own = [NEVER, DECLARED, string("described", said)]
     own += [string(f"error.{i}", error) for i, error in enumerate(ERRORS)]
-    own += [each for f in functions for each in texts_of(f)]
+    constants = Constants()
+    own += [each for f in functions for each in texts_of(f, constants)]
+    own += constants.texts
     own.append(_told(name))
     names = [each for f in functions for each in names_of(f)]
     names += [f"{name}_describe", f"{name}_error"]
