@@ -22,8 +22,9 @@ from paddle_chainrules.programs.switch import BLAS, CPU, LEVELS, LOOPS
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (
-    *("tests/adapters", "tests/nets", "tests/optimizers", "tests/paddle_side"),
-    *("tests/programs", "tests/transforms", "tests/test_differential.py"),
+    *("tests/adapters", "tests/libraries", "tests/nets", "tests/optimizers"),
+    *("tests/paddle_side", "tests/programs", "tests/transforms"),
+    "tests/test_differential.py",
     "tests/test_readme.py",
     "tests/test_singular_points.py",
 )
@@ -42,6 +43,7 @@ CELLS = {
     "openblas-nehalem": {BLAS: "openblas", "OPENBLAS_CORETYPE": "Nehalem"},
     "openblas-haswell": {BLAS: "openblas", "OPENBLAS_CORETYPE": "Haswell"},
     "openblas": {BLAS: "openblas"},
+    "own": {BLAS: "own"},
     "no-blas": {BLAS: "off"},
     "code-without-avx2": {CPU: "x86-64-v2"},
     "code-without-avx512": {CPU: "x86-64-v3"},
