@@ -281,8 +281,17 @@ class StatelessLayer(Net):
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
-        try:
-            return self._forward(params, args, kwargs, constants)
+        return self._forward(params, args, kwargs, constants)
+
+    def _forward(
+        self,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: dict[str, Any],
+    ) -> Any:
+        try:  # not above: to_static goes on within what has a try and calls need_tensors
+            return super()._forward(params, args, kwargs, constants)
         except (TypeError, ValueError):
             self._refuse_buffers_among(params, args)
             raise
