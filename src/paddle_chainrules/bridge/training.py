@@ -62,9 +62,11 @@ class Training:
         """Return the code of a step, from a carry to the next carry and the loss."""
         program = self._loop.program() if loops_are_on() else None
         if program is None:
-            raise NoCode("there is no program of a step")
+            raise NoCode(
+                "a step of this loop is no program; use operators that programs have"
+            )
         if len(program.outputs) != len(program.inputs) + 1:
-            raise NoCode("a step gives something that is no tensor")
+            raise NoCode("a step gives something that is no tensor; use tensors alone")
         return Found("", *code_of(program))
 
     def advance(self, done: int, most: int, seconds: float) -> int:
@@ -113,7 +115,7 @@ class Gradients:
         The structure has one flag for each parameter: whether the loss depends on it.
         """
         if not (programs_are_on() and loops_are_on()):
-            raise NoCode("programs or machine code are off")
+            raise NoCode("programs or machine code are off here; turn them on for code")
         found = self._run.found(*self._in_parts(tensors))
         captured = found.captured
         if any(captured.requires):

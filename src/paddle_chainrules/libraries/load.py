@@ -112,7 +112,10 @@ class _Function:
         pointers = [x.ctypes.data for x in (*given, *outputs)]
         status = self._call(*([n] if about["samples"] else []), *pointers)
         if status:
-            raise ValueError(f"{self.__name__}: {self._errors[status]}")
+            raise ValueError(
+                f"{self.__name__} gives error {status}: {self._errors[status]}; give "
+                "arrays that fit"
+            )
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _checked(self, x: Any, tensor: Mapping[str, Any], n: int) -> int:
@@ -129,7 +132,7 @@ class _Function:
             wanted = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
             raise ValueError(
                 f"{self.__name__}: {tensor['name']} is {x.dtype} {[*x.shape]}, and "
-                f"needs {wanted}" + (f" with n = {n}" if n else "")
+                f"needs {wanted}{f' with n = {n}' if n else ''}; give one like it"
             )
         return n
 

@@ -42,11 +42,14 @@ def net_exports(
             "save_library(path, net, params, x)"
         )
     if params not in ("given", "inside"):
-        raise ValueError(f"params is 'given' or 'inside', got {params!r}")
+        raise ValueError(
+            f"params is 'given' or 'inside', got {params!r}; use one of these"
+        )
     wanted = (derivatives,) if isinstance(derivatives, str) else tuple(derivatives)
     if unknown := [each for each in wanted if each not in DERIVATIVES]:
         raise ValueError(
-            f"derivatives are among {', '.join(DERIVATIVES)}, got {unknown[0]!r}"
+            f"derivatives are among {', '.join(DERIVATIVES)}, got {unknown[0]!r}; use "
+            "an Export for others"
         )
     theta = args[0] if isinstance(args[0], Tensor) else net.flatten(args[0])
     inputs = args[1:]

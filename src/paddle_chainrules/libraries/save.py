@@ -118,7 +118,8 @@ def save_library(
     exports, layout = _exports(name, functions, args, derivatives, params, batched)
     if blas is not None and not re.fullmatch(r"[\w.+-]+", blas):
         raise ValueError(
-            f"blas is the name of a library to link, as 'openblas', got {blas!r}"
+            f"blas is the name of a library to link, as 'openblas', got {blas!r}; "
+            "leave out lib and .so"
         )
     with compiling_for(_processor(cpu)):
         found = [captured(each, export) for each, export in exports.items()]
@@ -163,10 +164,12 @@ def _checked_name(target: Path, cpu: str) -> str:
     if target.suffix not in (".so", ".o"):
         raise ValueError(
             f"path ends in .so for a library, or .o for an object file, got "
-            f"{str(target)!r}"
+            f"{str(target)!r}; use one of these"
         )
     if cpu not in CPUS:
-        raise ValueError(f"cpu is one of {', '.join(CPUS)}, got {cpu!r}")
+        raise ValueError(
+            f"cpu is one of {', '.join(CPUS)}, got {cpu!r}; use one of these"
+        )
     if target.suffix == ".so" and (cpu == "aarch64" or sys.platform != "linux"):
         raise ValueError(
             "a library is linked for this system, which must be Linux on x86-64; give "

@@ -290,7 +290,7 @@ class StatelessLayer(Net):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Any:
-        try:  # not above: to_static goes on within what has a try and calls need_tensors
+        try:  # here, since to_static does not go round functions that have one
             return super()._forward(params, args, kwargs, constants)
         except (TypeError, ValueError):
             self._refuse_buffers_among(params, args)

@@ -261,7 +261,10 @@ def object_code(text: str, names: Sequence[str], triple: str | None = None) -> b
         try:
             target = llvm.Target.from_triple(triple or llvm.get_default_triple())
         except RuntimeError as error:
-            raise ValueError(f"LLVM makes no code for {triple!r} ({error})") from None
+            raise ValueError(
+                f"LLVM makes no code for {triple!r} ({error}); use the system's name "
+                "as LLVM has it"
+            ) from None
         cpu, features = processor()
         machine = target.create_target_machine(
             cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
