@@ -14,6 +14,7 @@ SCRIPTS = (
     "many_steps.py",
 )
 MANY = "many_processes.py"
+LIBRARIES = "libraries/run.py"
 IN_JULIA = ("poisson_2d.jl", "attention.jl")
 
 if __name__ == "__main__":
@@ -26,6 +27,9 @@ if __name__ == "__main__":
         command += ["--nproc_per_node", "2", "--log_dir", f"{folder}/log"]
         state = f"{folder}/digits.safetensors"
         subprocess.run([*command, HERE / MANY, state], check=True)
+    print(LIBRARIES, flush=True)
+    folder = HERE.parent / "output" / "libraries"
+    subprocess.run([sys.executable, HERE / LIBRARIES, folder], check=True)
     for script in IN_JULIA:
         try:
             found = julia.environment("Optimisers", "Zygote")
