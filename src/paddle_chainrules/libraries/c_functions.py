@@ -19,6 +19,7 @@ from ..programs.loops.fused_kernels.plan import ALIGNED
 from ..programs.loops.text import BYTES
 from ..programs.tracing.operations import Value
 from .exports import Function, Tensors
+from .names import LONGER
 
 ON_STACK = 1 << 14
 """The most bytes of memory that a function takes from the stack."""
@@ -81,8 +82,7 @@ def texts_of(function: Function, constants: Constants) -> Iterator[str]:
 
 def names_of(function: Function) -> list[str]:
     """Return the names that others call."""
-    name = function.name
-    return [name, f"{name}_with_work", f"{name}_work_bytes"]
+    return [f"{function.name}{ending}" for ending in LONGER]
 
 
 def parameters(function: Function) -> str:
@@ -92,7 +92,10 @@ def parameters(function: Function) -> str:
 
 
 class _Lines:
-    """Instructions of a function in their order."""
+    """Instructions of a function in their order.
+
+    Their names have a dot, which those of inputs and outputs have not.
+    """
 
     def __init__(self) -> None:
         self.rows: list[str] = []
@@ -100,8 +103,8 @@ class _Lines:
 
     def put(self, instruction: str) -> str:
         self._count += 1
-        self.rows.append(f"  %v{self._count} = {instruction}")
-        return f"%v{self._count}"
+        self.rows.append(f"  %v.{self._count} = {instruction}")
+        return f"%v.{self._count}"
 
     def line(self, text: str) -> None:
         self.rows.append(f"  {text}")
@@ -109,7 +112,7 @@ class _Lines:
     def leave_if(self, condition: str, code: int) -> None:
         """Return this number where a condition holds."""
         self._count += 1
-        on, out = f"on{self._count}", f"out{self._count}"
+        on, out = f"on.{self._count}", f"out.{self._count}"
         self.line(f"br i1 {condition}, label %{out}, label %{on}")
         self.rows += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
 
@@ -207,7 +210,7 @@ def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
     work = _work(function)
     rows = ["ptr @never", *(f"ptr {places[value]}" for value in region.order)]
     rows += ["ptr %work"] * bool(work)
-    block = "%block"
+    block = "%the.block"
     to.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
     to.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
     for place, row in enumerate(rows, 1):
@@ -253,11 +256,11 @@ def _own_memory(function: Function) -> str:
         to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
     size = _bytes(to, function)
     fits = to.put(f"icmp ule i64 {size}, {ON_STACK}")
-    to.line(f"br i1 {fits}, label %here, label %there")
-    to.rows.append("here:")
-    to.line(f"%own = {call.replace('WORK', room)}")
-    to.line("ret i32 %own")
-    to.rows.append("there:")
+    to.line(f"br i1 {fits}, label %small.work, label %large.work")
+    to.rows.append("small.work:")
+    to.line(f"%the.status = {call.replace('WORK', room)}")
+    to.line("ret i32 %the.status")
+    to.rows.append("large.work:")
     memory = to.put(f"call ptr @malloc(i64 {size})")
     to.leave_if(to.put(f"icmp eq ptr {memory}, null"), MEMORY)
     code = to.put(call.replace("WORK", memory))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +19,7 @@ from ..programs.loops.text import BYTES
 from ..programs.sizes.samples import ANY
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.containers.tree import flatten_tree
+from .names import OF_INTERFACES, unique
 
 COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 """Numbers of samples that a function is captured for, two of them."""
@@ -158,8 +157,8 @@ def captured(name: str, export: Export) -> Function:
         if isinstance(leaf, Tensor)
     ]
     outs = _output_labels(export, len(made.outputs))
-    taken: set[str] = {"n", "work", "name", "status"}
-    names = [_unique(label, taken) for label in (*labels, *outs)]
+    taken = {*OF_INTERFACES, name.lower()}
+    names = [unique(label, taken) for label in (*labels, *outs)]
     tensors = [
         Tensors(label, value.dtype, tuple(map(sizes.of, value.shape)))
         for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
@@ -277,33 +276,3 @@ def _output_labels(export: Export, count: int) -> list[str]:
 
 def _label(name: str, path: Sequence[Any]) -> str:
     return "_".join([name, *map(str, path)])
-
-
-def _unique(label: str, taken: set[str]) -> str:
-    """Return an identifier of C, Fortran and Julia that nothing else has."""
-    found = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
-    if not found or not found[0].isalpha() or is_word(found):
-        found = f"x_{found}"
-    found = found[:40].rstrip("_")
-    number, base = 2, found
-    while found in taken:
-        found, number = f"{base}_{number}", number + 1
-    taken.add(found)
-    return found
-
-
-LISTED = """
-auto break case char const continue default do double else enum extern float for goto if
-inline int long register restrict return short signed sizeof static struct switch
-typedef union unsigned void volatile while bool true false class new delete this
-template typename namespace operator private public protected using virtual end function
-subroutine module program contains use only integer real logical begin baremodule export
-import let local macro quote abstract mutable primitive type where in isa
-"""
-WORDS = frozenset(LISTED.split())
-"""Words of C, C++, Fortran and Julia."""
-
-
-def is_word(name: str) -> bool:
-    """Tell whether a name means something in one of the languages."""
-    return name in WORDS or keyword.iskeyword(name)

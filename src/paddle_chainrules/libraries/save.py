@@ -35,11 +35,12 @@ from .c_functions import (
     string,
     texts_of,
 )
-from .exports import Export, Function, captured, is_word
+from .exports import Export, Function, captured
 from .interfaces.c import c_header
 from .interfaces.cpp import cpp_header
 from .interfaces.fortran import fortran_module
 from .interfaces.julia import julia_module
+from .names import check_functions, is_word
 from .net_exports import DERIVATIVES, net_exports
 
 CPUS = ("native", *LEVELS, "aarch64")
@@ -116,6 +117,7 @@ def save_library(
     target = Path(path)
     name = _checked_name(target, cpu)
     exports, layout = _exports(name, functions, args, derivatives, params, batched)
+    check_functions(name, exports)
     if blas is not None and not re.fullmatch(r"[\w.+-]+", blas):
         raise ValueError(
             f"blas is the name of a library to link, as 'openblas', got {blas!r}; "

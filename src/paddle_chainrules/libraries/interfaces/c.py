@@ -42,14 +42,20 @@ def call_text(function: Function) -> str:
     return f"{listed(function.outputs)} = {function.name}({listed(function.inputs)})"
 
 
-def wrapped(items: Sequence[str], indent: str, width: int = 88, end: str = "") -> str:
-    """Return items with commas between, in lines of some width."""
+def wrapped(
+    items: Sequence[str], indent: str, width: int = 88, end: str = "", used: int = 0
+) -> str:
+    """Return items with commas between, in lines of some width.
+
+    The first line begins after ``used`` letters.
+    """
     lines, line = [], ""
+    begin = used
     for i, item in enumerate(items):
         part = item + ("," if i < len(items) - 1 else "")
-        if line and len(indent) + len(line) + len(part) > width:
+        if i and begin + len(line) + len(part) > width:
             lines.append(line + end)
-            line = ""
+            line, begin = "", len(indent)
         line += (" " if line else "") + part
     return f"\n{indent}".join([*lines, line])
 
@@ -110,4 +116,5 @@ def parameters(function: Function) -> list[str]:
 
 
 def _declared(result: str, name: str, given: Sequence[str]) -> str:
-    return f"{result} {name}({wrapped(given, '    ')});"
+    begun = f"{result} {name}("
+    return f"{begun}{wrapped(given, '    ', used=len(begun))});"

@@ -43,7 +43,8 @@ def cpp_header(name: str, functions: Sequence[Function]) -> str:
         for const, each in (("const ", function.inputs), ("", function.outputs)):
             given += [f"std::span<{const}{_type(t.dtype)}> {t.name}" for t in each]
         rows.append(f"// {call_text(function)}")
-        rows.append(f"inline void {function.name}({wrapped(given, '    ')}) {{")
+        begun = f"inline void {function.name}("
+        rows.append(f"{begun}{wrapped(given, '    ', used=len(begun))}) {{")
         if function.has_samples:
             rows.append(f"  if (n < 1) check_status({name.upper()}_SAMPLES);")
         for t in tensors:
@@ -51,8 +52,8 @@ def cpp_header(name: str, functions: Sequence[Function]) -> str:
             rows.append(f'  check_size("{t.name}", {t.name}.size(), {size});')
         passed = ["n"] if function.has_samples else []
         passed += [f"{t.name}.data()" for t in tensors]
-        call = wrapped(passed, "      ")
-        rows.append(f"  check_status(::{function.name}({call}));")
+        begun = f"  check_status(::{function.name}("
+        rows.append(f"{begun}{wrapped(passed, '      ', used=len(begun))}));")
         rows += ["}", ""]
     rows += [f"}}  // namespace {name}_library", "#endif"]
     return "\n".join(rows) + "\n"

@@ -60,9 +60,10 @@ def _interface(function: Function, ending: str) -> list[str]:
     name = f"{function.name}{ending}"
     given = ["n"] if function.has_samples else []
     given += [t.name for t in tensors] + (["work"] if ending else [])
-    listed = wrapped(given, "        ", 80, " &")
+    begun = f"    function {name}("
+    listed = wrapped(given, "        ", 80, " &", len(begun))
     rows = [
-        f"    function {name}({listed}) &",
+        f"{begun}{listed}) &",
         f'        result(status) bind(C, name="{name}")',
         "      import :: c_int32_t, c_int64_t, c_int8_t, c_float, c_double, c_bool, &",
         "                c_ptr",

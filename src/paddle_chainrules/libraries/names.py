@@ -1,0 +1,87 @@
+"""Names of functions and tensors that are valid in C, C++, Fortran and Julia."""
+
+from __future__ import annotations
+
+import ctypes
+import keyword
+import re
+from collections.abc import Iterable
+
+LISTED = """
+abstract alignas alignof asm auto baremodule begin bitand bitor bool c_bool c_double
+c_float c_int8_t c_int32_t c_int64_t c_ptr case catch char char8_t char16_t char32_t
+co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
+contains continue decltype default delete do double dynamic_cast else end enum errno
+explicit export extern false float for friend function goto if import in inline int
+integer isa let linux local logical long macro main module mutable namespace new noexcept
+not_eq nullptr only operator primitive private program protected public quote real
+register reinterpret_cast requires restrict return short signed sizeof static
+static_assert static_cast std struct subroutine switch template this thread_local throw
+true type typedef typeid typename union unix unsigned use using virtual void volatile wchar_t
+where while xor xor_eq and_eq or_eq
+"""
+WORDS = frozenset(LISTED.split())
+"""Words of C, C++, Fortran and Julia, except those of Python."""
+
+OF_INTERFACES = ("n", "work", "status", "bytes", "name", "check_size", "check_status")
+"""Names that the interfaces use beside those of tensors."""
+
+LONGEST_TENSOR, LONGEST = 40, 63
+"""The most letters of a tensor's name, and of any name in Fortran."""
+
+LONGER = ("", "_with_work", "_work_bytes")
+"""Endings of the names of the C functions that a function has."""
+
+OWN = ("_describe", "_error", "_check", "_library")
+"""Endings of the names that every library has in one of the languages."""
+
+
+def is_word(name: str) -> bool:
+    """Tell whether a name means something in one of the languages."""
+    return name in WORDS or keyword.iskeyword(name)
+
+
+def unique(label: str, taken: set[str]) -> str:
+    """Return a tensor's name that nothing else has."""
+    found = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
+    if not found or not found[0].isalpha() or is_word(found):
+        found = f"x_{found}"
+    found = found[:LONGEST_TENSOR].rstrip("_")
+    number, base = 2, found
+    while found in taken:
+        found, number = f"{base}_{number}", number + 1
+    taken.add(found)
+    return found
+
+
+def check_functions(library: str, functions: Iterable[str]) -> None:
+    """Raise an error where names of functions don't fit together.
+
+    Raises:
+        ValueError: a name is too long, one of C's own, or that of something else in
+            the library. Fortran does not tell capitals from small letters.
+    """
+    taken = {f"{library}{ending}".lower() for ending in OWN}
+    for function in functions:
+        names = [f"{function}{ending}" for ending in LONGER]
+        if (more := max(map(len, names)) - LONGEST) > 0:
+            raise ValueError(
+                f"the function's name {function!r} is too long for Fortran; make it "
+                f"shorter by {more} letters"
+            )
+        if _is_of_c(function):
+            raise ValueError(
+                f"C has a function {function!r} of its own; choose another name"
+            )
+        for name in names:
+            if name.lower() in taken:
+                raise ValueError(
+                    f"the library would have two things called {name!r} (in Fortran "
+                    f"capitals are small letters); choose another name for {function!r}"
+                )
+            taken.add(name.lower())
+
+
+def _is_of_c(name: str) -> bool:
+    """Tell whether the C library has a function of this name, as tanh or time."""
+    return any(hasattr(ctypes.CDLL(each), name) for each in ("libc.so.6", "libm.so.6"))
