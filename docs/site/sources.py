@@ -7,7 +7,14 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
-LANGUAGES = {".py": "python", ".jl": "julia", ".json": "json", ".toml": "toml"}
+LANGUAGES = {
+    ".cpp": "cpp",
+    ".f90": "fortran",
+    ".jl": "julia",
+    ".json": "json",
+    ".py": "python",
+    ".toml": "toml",
+}
 
 
 def target(page: str, link: str) -> PurePosixPath:

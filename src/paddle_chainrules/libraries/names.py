@@ -8,17 +8,17 @@ import re
 from collections.abc import Iterable
 
 LISTED = """
-abstract alignas alignof asm auto baremodule begin bitand bitor bool c_bool c_double
-c_float c_int8_t c_int32_t c_int64_t c_ptr case catch char char8_t char16_t char32_t
-co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
-contains continue decltype default delete do double dynamic_cast else end enum errno
-explicit export extern false float for friend function goto if import in inline int
-integer isa let linux local logical long macro main module mutable namespace new noexcept
-not_eq nullptr only operator primitive private program protected public quote real
-register reinterpret_cast requires restrict return short signed sizeof static
+abstract alignas alignof and_eq asm auto baremodule begin bitand bitor bool c_bool
+c_double c_float c_int32_t c_int64_t c_int8_t c_ptr case catch char char16_t char32_t
+char8_t co_await co_return co_yield compl concept const const_cast consteval constexpr
+constinit contains continue decltype default delete do double dynamic_cast else end enum
+errno explicit export extern false float for friend function goto if import in inline
+int integer isa let linux local logical long macro main module mutable namespace new
+noexcept not_eq nullptr only operator or_eq primitive private program protected public
+quote real register reinterpret_cast requires restrict return short signed sizeof static
 static_assert static_cast std struct subroutine switch template this thread_local throw
-true type typedef typeid typename union unix unsigned use using virtual void volatile wchar_t
-where while xor xor_eq and_eq or_eq
+true type typedef typeid typename union unix unsigned use using virtual void volatile
+wchar_t where while xor xor_eq
 """
 WORDS = frozenset(LISTED.split())
 """Words of C, C++, Fortran and Julia, except those of Python."""
