@@ -164,7 +164,8 @@ def captured(name: str, export: Export) -> Function:
         for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
     ]
     count = len(made.inputs)
-    most = min(made.samples.most, LARGEST) if made.samples else 0
+    # beyond samples.most Paddle works in blocks to save memory; code needs none
+    most = LARGEST if made.samples else 0
     return Function(
         name, tensors[:count], tensors[count:], bool(made.samples), most, made, export
     )
