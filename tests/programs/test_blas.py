@@ -40,7 +40,7 @@ def compiled(name, dtype, symbols, has_tiles=False):
         for one, given in (("product", parameters), ("products", many))
     )
     if has_tiles:
-        text = gemm.tiles_declaration(dtype) + text
+        text = f"{gemm.tiles_declaration(dtype)}\n{text}"
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if has_tiles:
