@@ -22,7 +22,7 @@ def main():
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_julia.language()))
     files = sorted(
         path
-        for folder in ("julia", "examples", "benchmarks")
+        for folder in ("julia", "examples", "benchmarks", "src", "tests")
         for path in (ROOT / folder).rglob("*.jl")
     )
     bad = 0

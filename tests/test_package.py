@@ -84,6 +84,7 @@ def test_the_wheel_holds_what_users_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for needed in (
         "paddle_chainrules/py.typed",
+        "paddle_chainrules/libraries/interfaces/arguments.jl",
         "paddle_chainrules/juliapkg.json",
         "paddle_chainrules/_julia/Project.toml",
         "paddle_chainrules/_julia/environment.jl",

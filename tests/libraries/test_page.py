@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from julia_at_hand import ENVIRONMENT, environ, needs_julia
+
 pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "c-and-fortran.md"
 ENDINGS = {"c": ".c", "fortran": ".f90", "cpp": ".cpp"}
@@ -46,6 +48,22 @@ def test_programs_of_the_page(heat, language, code, command, expected):
         ["sh", "-c", strict],
         cwd=heat,
         env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == expected
+
+
+@needs_julia
+def test_the_julia_program_of_the_page(heat):
+    pattern = r"```jl\n(.*?)```\n\n```text\n(.*?)```"
+    ((code, expected),) = re.findall(pattern, PAGE.read_text(), re.DOTALL)
+    (heat / "main.jl").write_text(code)
+    done = subprocess.run(
+        ENVIRONMENT.command(heat / "main.jl"),
+        env=environ(),
         capture_output=True,
         text=True,
         check=False,

@@ -459,3 +459,41 @@ def test_a_library_for_large_products(tmp_path, monkeypatch, capfd):
     found = load_library(path).large(theta.numpy(), x.numpy())
     np.testing.assert_allclose(found, net(theta, x).numpy(), rtol=1e-4, atol=1e-5)
     assert json.loads(json.dumps(load_library(path).description))["abi"] == 1
+
+
+class Scaled(paddle.nn.Layer):
+    """Integers among the inputs and outputs, and an input without influence."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = paddle.nn.Embedding(7, 3)
+
+    def forward(self, ids, scale, unused):
+        return ids * 2, self.table(ids) * scale
+
+
+def test_derivatives_are_those_of_floating_tensors(tmp_path):
+    net, params, _ = stateless(Scaled().to(dtype="float64"))
+    theta, ids = net.flatten(params), paddle.to_tensor([0, 3, 6, 3])
+    scale, unused = randn([4, 1], "float64", 1), randn([4, 2], "float64", 2)
+    path = tmp_path / "scaled.so"
+    save_library(path, net, theta, ids, scale, unused, derivatives=["vjp", "jvp"])
+    library = load_library(path)
+    given = [t.numpy() for t in (theta, ids, scale, unused)]
+    bar, dot, other = (
+        randn(shape, "float64", k).numpy()
+        for k, shape in enumerate(([4, 3], [4, 1], [4, 2]), 3)
+    )
+    params_bar, scale_bar, unused_bar = library.scaled_vjp(*given, bar)
+
+    def loss(p, s):
+        return (library.scaled(p, given[1], s, given[3])[1] * bar).sum()
+
+    expected = central(lambda p: loss(p, given[2]), given[0])
+    np.testing.assert_allclose(params_bar, expected, rtol=1e-7, atol=1e-9)
+    expected = central(lambda s: loss(given[0], s), given[2])
+    np.testing.assert_allclose(scale_bar, expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_array_equal(unused_bar, np.zeros([4, 2]))
+    doubled, rows, rows_dot = library.scaled_jvp(*given, dot, other)
+    np.testing.assert_array_equal(doubled, 2 * given[1])
+    np.testing.assert_allclose(rows_dot, rows / given[2] * dot, rtol=1e-12)

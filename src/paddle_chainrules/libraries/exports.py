@@ -28,6 +28,20 @@ LARGEST = 2**31 - 1
 """The most samples of a call."""
 
 
+class Role(NamedTuple):
+    """What a function is to a net.
+
+    Attributes:
+        kind: ``value``, or the derivative, such as ``vjp``.
+        net: the net's name.
+        has_params: whether the first input is the vector of parameters.
+    """
+
+    kind: str
+    net: str
+    has_params: bool
+
+
 class Export:
     """A function that :func:`save_library` makes a function of a library.
 
@@ -69,6 +83,7 @@ class Export:
         self.batched = given
         self.names = [*names] if names else _names_of(fn, len(args))
         self.results = results
+        self.role: Role | None = None
 
 
 class Tensors(NamedTuple):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle import Tensor
+from paddle import Tensor, zeros_like
 
 from ..nets.derivatives.laplacians import laplacian
 from ..nets.layers.stateless import StatelessLayer
@@ -16,7 +16,7 @@ from ..transforms.containers.tree import flatten_tree
 from ..transforms.derivatives.jacobian import jacfwd, jacrev
 from ..transforms.derivatives.jvp import jvp
 from ..transforms.vmap import vmap
-from .exports import Export
+from .exports import Export, Role
 
 DERIVATIVES = ("vjp", "jvp", "jacobian", "hessian", "laplacian")
 
@@ -58,8 +58,10 @@ def net_exports(
         given = (batched,) if isinstance(batched, int) else tuple(batched)
         made.batched = tuple(place - 1 for place in given)
     found = {name: made.value()}
+    found[name].role = Role("value", name, params == "given")
     for each in wanted:
         found[f"{name}_{each}"] = getattr(made, each)()
+        found[f"{name}_{each}"].role = Role(each, name, params == "given")
     return found, made.layout()
 
 
@@ -130,34 +132,37 @@ class _Functions:
         return [f"{prefix}y{i}" for i in range(len(leaves))]
 
     def vjp(self) -> Export:
-        """Gradients by parameters, unless they are inside, and by inputs."""
+        """Gradients by parameters, unless they are inside, and by floating inputs."""
         net, count, inside = self._net, len(self._inputs), self._inside
-        grads = [
-            f"{name}_bar"
-            for name, x in zip(self._names, self._inputs, strict=True)
-            if isinstance(x, Tensor) and x.is_floating_point()
-        ]
+        y_bar, whole = _floating_part(self._output)
 
         def fn(theta: Tensor, *args: Any) -> Any:
-            found = net.vjp(theta, tuple(args[:count]), args[count])
-            return found[1:] if inside else found
+            *inputs, given = args
+            of_theta, of_inputs = net.vjp(theta, tuple(inputs), whole(given))
+            if inside:
+                return _without_none(of_inputs, inputs)
+            return _without_none([of_theta, of_inputs], [theta, inputs])
 
-        results: list[str] | None = grads if inside else ["params_bar", *grads]
-        if len(flatten_tree(self._inputs)[0]) != count:
-            results = None
-        return self._export(fn, results, [("y_bar", self._output)])
+        names = [] if inside else ["params_bar"]
+        pairs = zip(self._names, self._inputs, strict=True)
+        names += [f"{name}_bar" for name, x in pairs if _is_floating(x)]
+        alone = len(flatten_tree(self._inputs)[0]) == count
+        return self._export(fn, names if alone else None, [("y_bar", y_bar)])
 
     def jvp(self) -> Export:
-        """The output, and its tangent along a tangent of the inputs."""
+        """The output, and its tangent along a tangent of the floating inputs."""
         net, count = self._net, len(self._inputs)
+        parts = [_floating_part(x) for x in self._inputs]
 
         def fn(theta: Tensor, *args: Any) -> Any:
-            return jvp(lambda *x: net(theta, *x), args[:count], args[count:])
+            dots = [part[1](x) for part, x in zip(parts, args[count:], strict=True)]
+            return jvp(lambda *x: net(theta, *x), args[:count], dots)
 
-        pairs = zip(self._names, self._inputs, strict=True)
-        further = [(f"{name}_dot", x) for name, x in pairs]
-        results = [*self._outputs(), *(f"{y}_dot" for y in self._outputs())]
-        return self._export(fn, results, further)
+        pairs = zip(self._names, parts, strict=True)
+        further = [(f"{name}_dot", part[0]) for name, part in pairs]
+        outputs = zip(self._outputs(), flatten_tree(self._output)[0], strict=True)
+        dots = [f"{name}_dot" for name, y in outputs if _is_floating(y)]
+        return self._export(fn, [*self._outputs(), *dots], further)
 
     def jacobian(self) -> Export:
         d, m = self._matrix("jacobian")
@@ -219,3 +224,26 @@ def _input_names(net: Net, count: int) -> list[str]:
     found = [name if name != "input" else "x" for name in found]
     plain = ["x"] if count == 1 else [f"x{i}" for i in range(count)]
     return [*found[:count], *plain[len(found[:count]) :]]
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _floating_part(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the leaves that have tangents, and how to put tangents in their places."""
+    leaves, spec = flatten_tree(tree)
+    kept = {i: x for i, x in enumerate(leaves) if _is_floating(x)}
+    if len(kept) == len(leaves):
+        return tree, lambda tangents: tangents
+
+    def whole(tangents: dict[int, Tensor]) -> Any:
+        return spec.unflatten([tangents.get(i) for i in range(len(leaves))])
+
+    return kept, whole
+
+
+def _without_none(gradients: Any, values: Any) -> list[Tensor]:
+    """Return the gradients by floating tensors, zero where one has no influence."""
+    pairs = zip(flatten_tree(gradients)[0], flatten_tree(values)[0], strict=True)
+    return [zeros_like(x) if g is None else g for g, x in pairs if _is_floating(x)]

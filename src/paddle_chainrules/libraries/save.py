@@ -131,7 +131,7 @@ def save_library(
         ".h": c_header(name, found, said),
         ".hpp": cpp_header(name, found),
         ".f90": fortran_module(name, found),
-        ".jl": julia_module(name, found),
+        ".jl": julia_module(name, found, said),
     }
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / f"{name}.so"

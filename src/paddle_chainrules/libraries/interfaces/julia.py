@@ -1,13 +1,341 @@
-"""The Julia module of a library."""
+"""The Julia module of a library.
+
+It is one file. It holds the library's functions, their rules for ChainRules, and
+``arguments.jl`` as a module inside, which checks arguments. Names of our own begin with
+an underscore, which those of functions and tensors never do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from ..exports import Function
-from .c import call_text
+from ...programs.loops.extents import Extent
+from ..exports import Function, Tensors
+from .c import wrapped
+
+TYPES = {
+    "float32": "Float32",
+    "float64": "Float64",
+    "int32": "Int32",
+    "int64": "Int64",
+    "bool": "Bool",
+    "uint8": "UInt8",
+}
+
+IMPORTED = ("ChainRulesCore", "NoTangent", "ProjectTo", "ZeroTangent", "unthunk")
+
+RULES = {"vjp": "rrule (for Zygote)", "jvp": "frule"}
+"""What the module has where there is such a derivative."""
+
+ARGUMENTS = Path(__file__).with_name("arguments.jl")
 
 
-def julia_module(name: str, functions: Sequence[Function]) -> str:
-    """Return the module."""
-    return f"# {name}\n" + "".join(f"# {call_text(f)}\n" for f in functions)
+def julia_module(name: str, functions: Sequence[Function], said: str) -> str:
+    """Return the module.
+
+    Args:
+        name: that of the library.
+        functions: all of the library.
+        said: the library's description of itself, which the module compares.
+    """
+    module = f"{name[0].upper()}{name[1:]}Library"
+    exported = [each for f in functions for each in (f.name, f"{f.name}!")]
+    rows = [
+        *_introduction(name, module, functions),
+        f"module {module}",
+        "",
+        f"using ChainRulesCore: {', '.join(IMPORTED)}",
+        "",
+        f"export {wrapped(exported, '    ', 80)}",
+        "",
+        f'const library = joinpath(@__DIR__, "{name}.so")',
+        "include_dependency(library)",
+        "",
+        *_functions(functions),
+        "_check(status) = status == 0 || _Arguments.fail(",
+        f'    "{name}", @ccall(library.{name}_error(status::Int32)::Cstring),',
+        ")",
+        "",
+        "__init__() = _Arguments.check_description(",
+        f"    library, @ccall(library.{name}_describe()::Cstring), {_hash(said)},",
+        ")",
+        "",
+        ARGUMENTS.read_text(encoding="utf-8").strip(),
+        "",
+        f"end # of {module}",
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _functions(functions: Sequence[Function]) -> Iterator[str]:
+    """Yield the lines of all functions, with their rules."""
+    roles = {f.export.role: f for f in functions if f.export.role is not None}
+    for function in functions:
+        yield from _into_arrays(function)
+        yield from _new_arrays(function)
+        role = function.export.role
+        reverse = forward = None
+        if role is not None and role.kind == "value":
+            reverse = roles.get(role._replace(kind="vjp"))
+            forward = roles.get(role._replace(kind="jvp"))
+        yield from _rrule(function, reverse) if reverse else _no_rrule(function)
+        if forward:
+            yield from _frule(function, forward)
+        if role is not None and role.kind == "value":
+            yield from _net(function, bool(reverse), bool(forward), role.has_params)
+
+
+def _introduction(
+    name: str, module: str, functions: Sequence[Function]
+) -> Iterator[str]:
+    """Yield the lines that say what the file is, with all shapes."""
+    usual = _usual(functions)
+    first = functions[0]
+    inputs, role = [t.name for t in first.inputs], first.export.role
+    yield from [
+        '"""',
+        f"Functions of machine code in {name}.so, which need no Python. Written by",
+        "paddle-chainrules: save the library again instead of editing this file.",
+        "",
+        f'    include("{name}.jl")  # beside {name}.so; needs ChainRulesCore',
+        f"    using .{module}",
+        f"    {_listed(first.outputs)} = {first.name}({', '.join(inputs)})",
+        f"    {first.name}!({_listed([*first.outputs, *first.inputs])})  "
+        "# into your arrays",
+    ]
+    if role is not None and role.has_params:
+        given = ", ".join([*inputs[1:], inputs[0]])
+        yield f"    {module}.{_net_name(first)}({given})  # as Lux calls nets"
+    kinds = {f.export.role.kind for f in functions if f.export.role is not None}
+    rules = [rule for kind, rule in RULES.items() if kind in kinds]
+    if rules:
+        yield from [
+            "",
+            f"{first.name} has {' and '.join(rules)} of ChainRules.",
+        ]
+    yield from [
+        "",
+        "Sizes are Julia's, which are Python's reversed; n is any number of samples.",
+        f"Elements are {usual}, unless said otherwise. Any thread may call these:",
+        "",
+    ]
+    for function in functions:
+        given = ", ".join(_described(t, usual) for t in function.inputs)
+        outputs = ", ".join(_described(t, usual) for t in function.outputs)
+        yield f"    {function.name}({given}) -> {outputs}"
+    yield '"""'
+
+
+def _usual(functions: Sequence[Function]) -> str:
+    """Return the element type that most tensors have."""
+    every = (TYPES[t.dtype] for f in functions for t in (*f.inputs, *f.outputs))
+    return Counter(every).most_common(1)[0][0]
+
+
+def _described(tensor: Tensors, usual: str) -> str:
+    dtype = TYPES[tensor.dtype]
+    size = _sizes(tensor) if tensor.shape else "number"
+    return (
+        f"{tensor.name} {size}" if dtype == usual else f"{tensor.name} {dtype} {size}"
+    )
+
+
+def _listed(tensors: Sequence[Tensors]) -> str:
+    return ", ".join(t.name for t in tensors)
+
+
+def _sizes(tensor: Tensors) -> str:
+    """Return the size of an array as Julia's tuple."""
+    return _tuple([_size(size) for size in reversed(tensor.shape)])
+
+
+def _size(size: Extent) -> str:
+    n = ("", "n")[size.power] if size.power < 2 else f"n^{size.power}"
+    return n if n and size.factor == 1 else f"{size.factor}{n}"
+
+
+def _is_floating(tensor: Tensors) -> bool:
+    return tensor.dtype.startswith("float")
+
+
+def _samples(function: Function) -> list[str]:
+    """Return the line that finds the number of samples, if there are any."""
+    if not function.has_samples:
+        return []
+    found = [
+        (size.factor, place, len(tensor.shape) - axis, tensor.name)
+        for place, tensor in enumerate(function.inputs)
+        for axis, size in enumerate(tensor.shape)
+        if size.power == 1
+    ]
+    factor, _, dimension, name = min(found)
+    given = f"{name}, {dimension}" + (f", {factor}" if factor > 1 else "")
+    return [f"    n = _Arguments.samples({given})"]
+
+
+def _into_arrays(function: Function) -> Iterator[str]:
+    """Yield the function that writes into arrays."""
+    name = function.name
+    tensors = [*function.inputs, *function.outputs]
+    listed = _listed([*function.outputs, *function.inputs])
+    yield f"function {name}!({listed})"
+    yield from _samples(function)
+    for tensor in tensors:
+        kind = "input" if tensor in function.inputs else "output"
+        given = f"{tensor.name}, {TYPES[tensor.dtype]}, {_sizes(tensor)}"
+        label = f'"{name}: {tensor.name} {_sizes(tensor)}"'
+        yield f"    {tensor.name} = _Arguments.{kind}({given}, {label})"
+    passed = ["n::Int64"] if function.has_samples else []
+    passed += [f"{t.name}::Ptr{{{TYPES[t.dtype]}}}" for t in tensors]
+    yield f"    _check(@ccall library.{name}("
+    yield f"        {wrapped(passed, '        ', 80)}"
+    yield "    )::Int32)"
+    yield f"    return {_listed(function.outputs)}"
+    yield from ["end", ""]
+
+
+def _new_arrays(function: Function) -> Iterator[str]:
+    """Yield the function that makes its results."""
+    yield f"function {function.name}({_listed(function.inputs)})"
+    yield from _samples(function)
+    for t in function.outputs:
+        yield f"    {t.name} = _Arguments.result({TYPES[t.dtype]}, {_sizes(t)})"
+    yield f"    {function.name}!({_listed([*function.outputs, *function.inputs])})"
+    returned = (t.name if t.shape else f"{t.name}[]" for t in function.outputs)
+    yield f"    return {', '.join(returned)}"
+    yield from ["end", ""]
+
+
+def _floating_of(name: str, tensors: Sequence[Tensors]) -> str:
+    """Return a tuple of those components of a value that have derivatives."""
+    if len(tensors) == 1:
+        return _tuple([name])
+    return _tuple([f"{name}[{i}]" for i, t in enumerate(tensors, 1) if _is_floating(t)])
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _rrule(function: Function, reverse: Function) -> Iterator[str]:
+    """Yield the rule of reverse mode."""
+    given = _listed(function.inputs)
+    floating = [t for t in function.inputs if _is_floating(t)]
+    projects = _tuple([f"ProjectTo({t.name})" for t in floating])
+    outputs = function.outputs
+    none = [f"{'Zero' if t in floating else 'No'}Tangent()" for t in function.inputs]
+    bars = (f"_projects[{i}](_bars[{i}])" for i in range(1, len(floating) + 1))
+    tangents = [next(bars) if t in floating else "NoTangent()" for t in function.inputs]
+    call = f"{reverse.name}({given}, _cotangents...)"
+    yield from [
+        f"function ChainRulesCore.rrule(::typeof({function.name}), {given})",
+        f"    _value = {function.name}({given})",
+        f"    _projects = {projects}",
+        "    function _pullback(_given)",
+        "        _cotangent = unthunk(_given)",
+        "        _cotangents = _Arguments.tangents(",
+        f"            {_floating_of('_cotangent', outputs)},",
+        f"            {_floating_of('_value', outputs)},",
+        "        )",
+        f"        _cotangents === nothing && return NoTangent(), {', '.join(none)}",
+        f"        _bars = {call if len(floating) > 1 else _tuple([call])}",
+        f"        return NoTangent(), {wrapped(tangents, ' ' * 12, 80)}",
+        "    end",
+        "    return _value, _pullback",
+        "end",
+        "",
+    ]
+
+
+def _no_rrule(function: Function) -> Iterator[str]:
+    """Yield a rule whose pullback says that there is no derivative."""
+    given = _listed(function.inputs)
+    yield from [
+        f"ChainRulesCore.rrule(::typeof({function.name}), {given}) =",
+        f"    {function.name}({given}),",
+        f'    _Arguments.no_pullback("{function.name}", {len(function.inputs) + 1})',
+        "",
+    ]
+
+
+def _frule(function: Function, forward: Function) -> Iterator[str]:
+    """Yield the rule of forward mode."""
+    name, outputs = function.name, function.outputs
+    given = _listed(function.inputs)
+    role = function.export.role
+    params = function.inputs[:1] if role is not None and role.has_params else []
+    along = [t for t in function.inputs[len(params) :] if _is_floating(t)]
+    tangents = ", ".join(f"Δ{t.name}" for t in function.inputs)
+    taken = f"(_, {tangents})::Tuple, ::typeof({name}), {given}"
+    yield f"function ChainRulesCore.frule({taken})"
+    for t in params:
+        yield f'    _Arguments.no_tangent(Δ{t.name}, "{name}: {t.name}")'
+    yield from [
+        "    _tangents = _Arguments.tangents(",
+        f"        {_tuple([f'Δ{t.name}' for t in along])},",
+        f"        {_tuple([t.name for t in along])},",
+        "    )",
+        f"    _tangents === nothing && return {name}({given}), ZeroTangent()",
+        f"    _all = {forward.name}({given}, _tangents...)",
+    ]
+    places = iter(range(len(outputs) + 1, len(forward.outputs) + 1))
+    values = [f"_all[{i}]" for i in range(1, len(outputs) + 1)]
+    dots = [
+        f"_all[{next(places)}]" if _is_floating(t) else "NoTangent()" for t in outputs
+    ]
+    if len(outputs) == 1:
+        yield "    return _all"
+    else:
+        yield f"    _value = {_tuple(values)}"
+        yield f"    return _value, _Arguments.tuple_tangent(_value, {_tuple(dots)})"
+    yield from ["end", ""]
+
+
+def _net(
+    function: Function, reverse: bool, forward: bool, has_params: bool
+) -> Iterator[str]:
+    """Yield the net as Lux calls nets: inputs, then parameters."""
+    name = function.name
+    net = _net_name(function)
+    if not has_params:
+        yield from [f"const {net} = {name}", ""]
+        return
+    rule = "ChainRulesCore.frule"
+    params, *inputs = [t.name for t in function.inputs]
+    given = ", ".join([*inputs, params])
+    to_function = ", ".join([params, *inputs])
+    yield f"# The net as Lux calls it: {net}({given})."
+    yield f"{net}({given}) = {name}({to_function})"
+    if len(inputs) > 1:
+        listed = ", ".join(inputs)
+        yield f"{net}(({listed})::Tuple, {params}) = {name}({to_function})"
+    if reverse:
+        places = ", ".join(f"_all[{i}]" for i in [1, *range(3, len(inputs) + 3), 2])
+        yield from [
+            f"function ChainRulesCore.rrule(::typeof({net}), {given})",
+            f"    _value, _back = ChainRulesCore.rrule({name}, {to_function})",
+            f"    _pullback(_given) = (_all = _back(_given); ({places}))",
+            "    return _value, _pullback",
+            "end",
+        ]
+    if forward:
+        tangents = ", ".join(f"Δ{each}" for each in (*inputs, params))
+        reordered = ", ".join(f"Δ{each}" for each in (params, *inputs))
+        yield f"{rule}((_, {tangents})::Tuple, ::typeof({net}), {given}) ="
+        yield f"    {rule}((NoTangent(), {reordered}), {name}, {to_function})"
+    yield ""
+
+
+def _net_name(function: Function) -> str:
+    """Return the name of the net as Lux calls it."""
+    return "layer" if function.name == "net" else "net"
+
+
+def _hash(text: str) -> str:
+    """Return the FNV-1a hash of a text, as the module computes it."""
+    found = 0x811C9DC5
+    for byte in text.encode():
+        found = (found ^ byte) * 0x01000193 % 2**32
+    return f"0x{found:08x}"
