@@ -63,7 +63,8 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Paddle's MKL has AVX2 on AMD's processors only where it is told (docs/performance.md).
 ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5)
 
-ON_ALL_CORES := -n auto
+# A process that crashes ends the run; xdist would wait for its tests for ever.
+ON_ALL_CORES := -n auto --max-worker-restart 0
 SINCE ?= HEAD
 
 .PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders house bench bench-programs \
