@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle import Tensor, zeros_like
+from paddle import Tensor, linspace, zeros_like
 
 from ..nets.derivatives.laplacians import laplacian
 from ..nets.layers.stateless import StatelessLayer
@@ -231,16 +231,24 @@ def _is_floating(x: Any) -> bool:
 
 
 def _floating_part(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return the leaves that have tangents, and how to put tangents in their places."""
+    """Return example tangents of a tree, and how to put others in their places.
+
+    Those are not its values: along these, a net that ignores their size has no slope.
+    """
     leaves, spec = flatten_tree(tree)
-    kept = {i: x for i, x in enumerate(leaves) if _is_floating(x)}
+    kept = {i: _ramp(x) for i, x in enumerate(leaves) if _is_floating(x)}
     if len(kept) == len(leaves):
-        return tree, lambda tangents: tangents
+        return spec.unflatten(kept.values()), lambda tangents: tangents
 
     def whole(tangents: dict[int, Tensor]) -> Any:
         return spec.unflatten([tangents.get(i) for i in range(len(leaves))])
 
     return kept, whole
+
+
+def _ramp(x: Tensor) -> Tensor:
+    """Return a tensor of the same shape and dtype, of distinct values."""
+    return linspace(0.5, 1.5, x.size).reshape(x.shape).astype(x.dtype)
 
 
 def _without_none(gradients: Any, values: Any) -> list[Tensor]:
