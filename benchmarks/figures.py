@@ -47,8 +47,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(<!-- figure ([\w.]+) -->)(.*?)(<!-- / -->)", re.DOTALL)
 NUMBERS = {1: "one core", 2: "two cores", 4: "four cores"}
 NAMES = {"paddlepaddle": "paddlepaddle", "torch": "PyTorch", "jax": "JAX"}
+NAMES |= {"onnxruntime": "ONNX Runtime"}
 NAMES |= {"deepxde": "DeepXDE", "paddlesci": "PaddleScience", "julia": "Julia"}
-COMPARED = ("torch", "jax", "deepxde", "paddlesci")
+COMPARED = ("torch", "jax", "onnxruntime", "deepxde", "paddlesci")
 """Libraries that only some benchmarks compare with."""
 
 Results = dict[str, Any]
