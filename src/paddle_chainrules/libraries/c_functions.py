@@ -169,14 +169,13 @@ def _checked(function: Function, constants: Constants) -> str:
     overlaps = [*_overlaps(to, function, numbers, ends)]
     if overlaps:
         to.leave_if(to.any_of(overlaps), OVERLAP)
-    places = _places(function, constants)
-    if function.region is not None:
-        _call(to, function, places)
-    for value, each in zip(function.program.outputs, function.outputs, strict=True):
-        if places[value] != f"%{each.name}":  # given, or the same as another
-            size = to.size(each.bytes)
-            given = f"ptr %{each.name}, ptr {places[value]}, i64 {size}, i1 false"
-            to.line(f"call void @llvm.memcpy.p0.p0.i64({given})")
+    if function.one is not None:
+        is_one = to.put("icmp eq i64 %n, 1")
+        to.line(f"br i1 {is_one}, label %.one, label %.many")
+        to.rows.append(".one:")
+        _run(to, function.one, constants)
+        to.rows += ["  ret i32 0", ".many:"]
+    _run(to, function, constants)
     head = f"define i32 @{function.name}_with_work({parameters(function)}, ptr %work)"
     return "\n".join([f"{head} nounwind {{", *to.rows, "  ret i32 0", "}"])
 
@@ -203,6 +202,18 @@ def _overlaps(
         yield to.put(f"and i1 {begins}, {goes_on}")
 
 
+def _run(to: _Lines, function: Function, constants: Constants) -> None:
+    """Write what a function does with arguments that are right."""
+    places = _places(function, constants)
+    if function.region is not None:
+        _call(to, function, places)
+    for value, each in zip(function.program.outputs, function.outputs, strict=True):
+        if places[value] != f"%{each.name}":  # given, or the same as another
+            size = to.size(each.bytes)
+            given = f"ptr %{each.name}, ptr {places[value]}, i64 {size}, i1 false"
+            to.line(f"call void @llvm.memcpy.p0.p0.i64({given})")
+
+
 def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
     """Write the call of the region, with its block of addresses."""
     region = function.region
@@ -210,7 +221,7 @@ def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
     work = _work(function)
     rows = ["ptr @never", *(f"ptr {places[value]}" for value in region.order)]
     rows += ["ptr %work"] * bool(work)
-    block = "%the.block"
+    block = f"%block.{function.name}"
     to.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
     to.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
     for place, row in enumerate(rows, 1):
@@ -237,6 +248,9 @@ def _bytes(to: _Lines, function: Function) -> str:
     total = str(ALIGNED if work else 0)
     for extent in work:
         total = to.put(f"add i64 {total}, {to.size(extent)}")
+    if work and function.one is not None:
+        is_one = to.put("icmp eq i64 %n, 1")
+        total = to.put(f"select i1 {is_one}, i64 0, i64 {total}")
     return total
 
 

@@ -123,6 +123,7 @@ class Function(NamedTuple):
         most: the most samples.
         program: what it does.
         export: what it was made of.
+        one: the same for one sample, where its code is faster.
     """
 
     name: str
@@ -132,6 +133,13 @@ class Function(NamedTuple):
     most: int
     program: Program
     export: Export
+    one: Function | None = None
+
+    @property
+    def parts(self) -> list[Function]:
+        """It, and that for one sample, of those that compute anything."""
+        both = [self, *([self.one] if self.one else [])]
+        return [each for each in both if each.region is not None]
 
     @property
     def region(self) -> Region | None:
@@ -158,10 +166,10 @@ def captured(name: str, export: Export) -> Function:
         CaptureError: it is not a straight line of operators, or not one region.
         ValueError: it does not serve any number of samples, though it should.
     """
-    program = _program(name, export)
+    programs = _Programs(name, export)
+    program = programs.program()
     _check_tensors(name, program)
-    with one_thread():
-        made = program.in_regions(has_products=True)
+    made = _in_regions(program)
     _check_whole(name, made)
     sizes = Sizes(made.samples)
     flat, spec = flatten_tree(export.args)
@@ -181,36 +189,84 @@ def captured(name: str, export: Export) -> Function:
     count = len(made.inputs)
     # beyond samples.most Paddle works in blocks to save memory; code needs none
     most = LARGEST if made.samples else 0
-    return Function(
-        name, tensors[:count], tensors[count:], bool(made.samples), most, made, export
+    inputs, outputs = tensors[:count], tensors[count:]
+    found = Function(name, inputs, outputs, bool(made.samples), most, made, export)
+    if made.samples is None:
+        return found
+    return found._replace(one=_of_one(found, programs))
+
+
+def _of_one(function: Function, programs: _Programs) -> Function | None:
+    """Return the same for one sample, if it is code that needs no memory.
+
+    Products of one row have code of their own, which is faster.
+    """
+    try:
+        made = _in_regions(programs.of(1))
+        _check_whole(function.name, made)
+    except CaptureError:
+        return None
+    own, one = (*made.inputs, *made.outputs), []
+    for tensor, value in zip((*function.inputs, *function.outputs), own, strict=True):
+        shape = tuple(size.at(1) for size in tensor.shape)
+        if value.shape != shape or value.dtype != tensor.dtype:
+            return None
+        one.append(tensor._replace(shape=tuple(map(Extent, shape))))
+    count = len(made.inputs)
+    found = function._replace(
+        name=f"{function.name}.one",
+        inputs=one[:count],
+        outputs=one[count:],
+        has_samples=False,
+        program=made,
+    )
+    region = found.region
+    return (
+        found if region is not None and (region.on_stack or not region.work) else None
     )
 
 
-def _program(name: str, export: Export) -> Program:
-    """Return the program of a function, for any number of samples if it has them."""
-    cache = ProgramCache(lambda leaves: _flat(export, leaves), most=ANY)
+def _in_regions(program: Program) -> Program:
+    with one_thread():
+        return program.in_regions(has_products=True)
 
-    def of(count: int) -> Program:
-        leaves = [*_resized(export, count)]
+
+class _Programs:
+    """The programs of a function, by the number of samples."""
+
+    def __init__(self, name: str, export: Export) -> None:
+        self._name, self._export = name, export
+        self._cache = ProgramCache(lambda leaves: _flat(export, leaves), most=ANY)
+
+    def of(self, count: int) -> Program:
+        """Return the program for a number of samples; 0 for that of the example."""
+        leaves, cache = [*_resized(self._export, count)], self._cache
         found: Program = cache.found("value", leaves, cache.value_of).captured.program
         return found
 
-    if not export.batched:
-        return of(0)
-    taken = {n for x in flatten_tree(export.args)[0] for n in _shape(x)}
-    counts = [n for n in COUNTS if n not in taken] or [*COUNTS]
-    of(counts[0])
-    for count in counts[1:]:
-        of(count)
-        for each in (count, counts[0]):  # either may be for any number by now
-            found = of(each)
-            if found.samples is not None:
-                return found
-    raise ValueError(
-        f"{name} does not do the same for any number of samples (the first axis of "
-        f"arguments {list(export.batched)}); give batched=() for a library that serves "
-        "the example's number alone"
-    )
+    def program(self) -> Program:
+        """Return the program, for any number of samples if it has them.
+
+        Raises:
+            ValueError: it does not serve any number.
+        """
+        export = self._export
+        if not export.batched:
+            return self.of(0)
+        taken = {n for x in flatten_tree(export.args)[0] for n in _shape(x)}
+        counts = [n for n in COUNTS if n not in taken] or [*COUNTS]
+        self.of(counts[0])
+        for count in counts[1:]:
+            self.of(count)
+            for each in (count, counts[0]):  # either may be for any number by now
+                found = self.of(each)
+                if found.samples is not None:
+                    return found
+        raise ValueError(
+            f"{self._name} does not do the same for any number of samples (the first "
+            f"axis of arguments {list(export.batched)}); give batched=() for a library "
+            "that serves the example's number alone"
+        )
 
 
 def _flat(export: Export, leaves: Sequence[Any]) -> tuple[list[Any], Any]:

@@ -280,7 +280,7 @@ def _object(
     name: str, functions: Sequence[Function], said: str, blas: str | None, cpu: str
 ) -> bytes:
     """Return the library as an object file."""
-    regions = [f for f in functions if f.region is not None]
+    regions = [part for f in functions for part in f.parts]
     texts = [f.region.text for f in regions if f.region is not None]
     kind = OWN if blas is None else "mkl"  # whose integers have 32 bits, as CBLAS's
     products = Library(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
