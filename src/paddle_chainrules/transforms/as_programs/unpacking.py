@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
+import optree
 from paddle import Tensor
 
 from ..containers.tree import Tree, flatten_tree
@@ -24,7 +25,8 @@ def unpacking(tree: Tree) -> Unpack:
     They come in the order of :func:`flatten_tree`. It returns None for other trees,
     where a dict has its keys in another order, and where a leaf that is no tensor has
     another value. :func:`flatten_tree` takes containers other than dicts with names,
-    lists and tuples apart. Leaves in the places of tensors are not looked at.
+    lists, tuples and named tuples apart. Leaves in the places of tensors are not looked
+    at.
     """
     text = _Text()
     leaves = text.leaves_of(tree, "tree")
@@ -66,8 +68,8 @@ class _Text:
             return []
         if kind is dict and all(type(key) is str for key in part):
             return self._of_dict(part, name)
-        if kind in (tuple, list):
-            self._unless(f"type({name}) is not {kind.__name__}")
+        if kind in (tuple, list) or _has_fields(part):
+            self._unless(f"type({name}) is not {self._named(kind)}")
             self._unless(f"len({name}) != {len(part)}")
             return self._all(part, self._each(name, len(part)))
         return self._of_other(part, name)
@@ -101,6 +103,15 @@ class _Text:
     def _all(self, parts: Iterable[Tree], names: Iterable[str]) -> list[str]:
         found = map(self.leaves_of, parts, names)
         return [leaf for leaves in found for leaf in leaves]
+
+
+def _has_fields(part: Tree) -> bool:
+    """Tell whether it is a named tuple, which has no way of its own to be iterated."""
+    kind = type(part)
+    if not optree.is_namedtuple_class(kind) or kind.__iter__ is not tuple.__iter__:
+        return False
+    spec = optree.tree_structure(part, none_is_leaf=True)
+    return spec.kind == optree.PyTreeKind.NAMEDTUPLE
 
 
 def key_orders(tree: Tree) -> Any:
