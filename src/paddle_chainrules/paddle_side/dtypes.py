@@ -107,9 +107,13 @@ def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
 
 
 def casts_automatically() -> bool:
-    """Tell whether ``paddle.amp.auto_cast`` is on, faster than Paddle does."""
+    """Tell whether ``paddle.amp.auto_cast`` is on, faster than Paddle does.
+
+    It casts to float16 or bfloat16. Where its dtype is float32, it is off.
+    """
     try:
-        return global_var._dygraph_tracer_._amp_level.value != 0  # type: ignore
+        tracer: Any = global_var._dygraph_tracer_
+        return tracer._amp_dtype != "float32" and tracer._amp_level.value != 0
     except AttributeError:
         return bool(paddle.is_autocast_enabled())
 

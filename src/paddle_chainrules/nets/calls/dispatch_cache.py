@@ -125,13 +125,18 @@ class DispatchCache:
     ) -> tuple[Any, tuple[Tensor, ...]] | None:
         """Return gradients by the last call's programs; None if they do not serve."""
         last = self._last_way
-        leaves = self._like(last, params, args)
-        return None if last is None or not leaves else last.known.vjp(leaves, cotangent)
+        leaves = self._like(last, params, (*args, cotangent), 1)
+        return None if last is None or not leaves else last.known.vjp(leaves)
 
-    def _like(self, last: Last | None, params: Any, args: tuple[Any, ...]) -> list[Any]:
+    def _like(
+        self, last: Last | None, params: Any, args: tuple[Any, ...], more: int = 0
+    ) -> list[Any]:
         """Return the leaves, if the call may be like the last one but for its tensors.
 
         The program itself compares these.
+
+        Args:
+            more: how many of the arguments are no leaves of that call: cotangents.
         """
         if last is None or type(params) is not last.kind or is_plain() or watched():
             return []
@@ -144,7 +149,7 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
-        if len(leaves) != last.tensors:
+        if len(leaves) != last.tensors + more:
             return []
         return leaves if are_off_the_graph(leaves, now[0]) else []
 
@@ -320,18 +325,20 @@ class CachedWay:
         made = enter(*leaves)
         return None if made is None else self._with_pullback(leaves, made)
 
-    def vjp(
-        self, leaves: list[Any], cotangent: Any
-    ) -> tuple[Any, tuple[Tensor, ...]] | None:
-        """Return all gradients; None if leaves or cotangent are not as they were."""
+    def vjp(self, given: list[Any]) -> tuple[Any, tuple[Tensor, ...]] | None:
+        """Return all gradients; None if something given is not as it was.
+
+        Args:
+            given: the leaves and the cotangent.
+        """
         back = self.back
-        if back is None or not self.fits(cotangent):
-            return None
+        if back is None or (self.draws and not self.fits(given[-1])):
+            return None  # before it draws
         there, enter = self.way.there.forward.entered, back.entered
         if there is None or enter is None or self.way.is_stale():
             return None
-        made = there(*leaves)
-        found = None if made is None else enter(*made[self.count :], cotangent)
+        made = there(*given[:-1])
+        found = None if made is None else enter(*made[self.count :], given[-1])
         return None if found is None else self.nested(found)
 
     def fits(self, cotangent: Any) -> bool:
