@@ -5,7 +5,8 @@ A dispatch cache, keyed by the dtypes and shapes of parameters and arguments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import paddle
@@ -13,6 +14,7 @@ from paddle import Tensor
 
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
+from ...programs import switch
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE
 from ...programs.compiling.program import Program
@@ -274,6 +276,7 @@ class CachedWay:
     """
 
     back: Program | None = None
+    _joint: Callable[..., Sequence[Tensor] | None] | None = None
 
     def __init__(
         self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
@@ -284,6 +287,7 @@ class CachedWay:
         self.count = way.there.count
         self.draws = way.there.forward.draws
         self.retained_bytes = recording.retained_bytes()
+        self._calls = 0
         structure, number = way.structure, len(inputs.leaves)
         alone = structure.output is ONE_LEAF and structure.buffers is None
         if alone and way.seeds == [0] and way.places == [*range(number)]:
@@ -337,9 +341,24 @@ class CachedWay:
         there, enter = self.way.there.forward.entered, back.entered
         if there is None or enter is None or self.way.is_stale():
             return None
+        if self._joint is not None:
+            found = self._joint(*given)
+            return None if found is None else self.nested(found[self.count :])
         made = there(*given[:-1])
         found = None if made is None else enter(*made[self.count :], given[-1])
-        return None if found is None else self.nested(found)
+        if found is None:
+            return None
+        self._look_for_joint()
+        return self.nested(found)
+
+    def _look_for_joint(self) -> None:
+        """Have one program give value and gradients at once, after some calls."""
+        with suppress(Exception):  # of LLVM: two programs serve as well
+            if self._calls == switch.CALLS_BEFORE_CODE // 2:
+                self.way.there.joint.begin_code()
+            if self._calls == switch.CALLS_BEFORE_CODE:
+                self._joint = self.way.there.joint.entry
+        self._calls += 1
 
     def fits(self, cotangent: Any) -> bool:
         """Tell whether it is a cotangent for :attr:`back`, off the caller's graph."""
@@ -350,7 +369,7 @@ class CachedWay:
             and (cotangent.stop_gradient or not paddle.is_grad_enabled())
         )
 
-    def nested(self, found: list[Tensor]) -> tuple[Any, tuple[Tensor, ...]]:
+    def nested(self, found: Sequence[Tensor]) -> tuple[Any, tuple[Tensor, ...]]:
         """Return gradients of parameters, nested as these, and of the arguments."""
         form = self.form
         if form.order is None:

@@ -31,7 +31,7 @@ from .decompositions import decomposed, may_decompose
 from .fusion import fused
 from .reuse import Reuse, most_bytes
 from .sharing import with_shared
-from .source import compiled, source
+from .source import compiled, entered, source
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +108,19 @@ class Program:
         It gives None if one is not as it was at the capture.
         """
         return self.function.entered  # type: ignore[attr-defined]
+
+    def begin_code(self) -> None:
+        """Begin to make machine code for :attr:`entry`, on a thread of its own."""
+        _ = self._begun
+
+    @cached_property
+    def entry(self) -> Callable[..., list[Tensor] | None] | None:
+        """As :attr:`entered`, without calls before. Waits for machine code.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        return entered(self.with_loops)
 
     @property
     def _may_be_code(self) -> bool:

@@ -190,7 +190,7 @@ def compiled(
     Its attribute ``trusting`` is the same function for callers who know the shapes and
     dtypes of their arguments. It skips the checks once the function has switched to
     loops, and is the function itself before. Its attribute ``entered`` is None until
-    then, and where the program is more than one region; see :func:`_entered`.
+    then, and where the program is more than one region; see :func:`entered`.
 
     Args:
         with_loops: gives the program with loops. The function switches to it at a
@@ -209,7 +209,7 @@ def compiled(
             trusting = _looped(program, looped, {}, trusts=True)
             found.__code__ = _looped(program, looped, names).__code__
             found.trusting = trusting  # type: ignore[attr-defined]
-            found.entered = _entered(looped)  # type: ignore[attr-defined]
+            found.entered = entered(looped)  # type: ignore[attr-defined]
         except Exception as error:
             found.__code__ = _function(program, names).__code__
             is_short = isinstance(error, MemoryError)
@@ -278,7 +278,7 @@ def _looped(
     return _function(program, names, first, trusts)
 
 
-def _entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
+def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
     """Return a function of the inputs that looks at all of them, and runs the program.
 
     It gives None, having done nothing, if one is not as it was at the capture. So a

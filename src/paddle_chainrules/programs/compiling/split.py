@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..sizes.samples import Samples
@@ -93,6 +94,15 @@ class There:
         outputs = (*forward.outputs, *found)
         ops = (*forward.ops, *self._rest)
         return Program(inputs, forward.constants, ops, outputs, samples=forward.samples)
+
+    @cached_property
+    def joint(self) -> Program:
+        """The program of outputs and gradients, without residuals between them."""
+        whole, forward = self.apart.whole, self.apart.forward
+        gradients = whole.outputs[len(forward.outputs) :]
+        ends = [*whole.outputs[: self.count], *gradients]
+        found = program_of(whole.ops, whole.inputs, whole.constants, ends, "joint")
+        return replace(found, samples=whole.samples)
 
     @property
     def used(self) -> list[bool]:
