@@ -394,10 +394,17 @@ class CachedPullback(RecordedPullback):
 
     def _straight(self, cotangent: Tree) -> list[Tensor] | None:
         """Return all gradients; None if the cotangent needs a closer look."""
-        known = self._known
-        if known.back is None or not known.fits(cotangent):
+        known, back = self._known, self._known.back
+        if back is None:
             return None
-        return run(known.back, [*self._recording.saved(), cotangent])
+        graph, enter = paddle.is_grad_enabled(), back.entered
+        if enter is not None and are_off_the_graph((cotangent,), graph):
+            found = enter(*self._recording.saved(), cotangent)
+            if found is not None:
+                return found
+        if not known.fits(cotangent):
+            return None
+        return run(back, [*self._recording.saved(), cotangent])
 
     def __call__(self, cotangent: Tree, **how: Any) -> Any:
         found = None if how else self._straight(cotangent)
