@@ -67,9 +67,6 @@ class _Writer:
         panels = [self._panel(w) for w in self._widths]
         return [*tiles, *panels, self._dots(), self._along_rows(), self._product()]
 
-    def _vector(self, width: int) -> str:
-        return f"<{width} x {self._real}>"
-
     def _tile(self, height: int, width: int) -> Text:
         """Write a function of some rows and columns of the result."""
         text = Text(f"internal i1 @tile.SUFFIX.{height}x{width}({TILE}) {SMALL}")
