@@ -12,8 +12,8 @@ from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.norms import Layout
 from ..axes import FIRST, Images
-from ..calls import Call
-from ..entry import define, formula_of, reverse_of
+from ..calls import BatchCall, Call, NoRule
+from ..entry import batch_of, define, formula_of, reverse_of
 from ..shared import ops, shaped_as
 
 
@@ -146,6 +146,33 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
         by = standard(x, layout.others, epsilon)
         by_x = standard_back(scaled, by, layout.others)
     return (by_x, *_back(g, layout, by.y, scale, bias))
+
+
+@batch_of("batch_norm")
+def _batch_norm_batch(call: BatchCall) -> list[Any]:
+    """Normalize the batches of many samples by what is stored."""
+    x, *stored, scale, bias, is_test, _, epsilon, data_format, use_global, train = (
+        call.args
+    )
+    if not use_global and (train or not is_test):
+        raise NoRule("batch_norm in training, whose statistics are of each sample")
+    y = x if 0 in call.batched else ops.unsqueeze(x, [0])
+    layout = Layout(y[0], data_format)
+
+    def of_channels(i: int, part: Tensor) -> Tensor:
+        return ops.reshape(part, [-1 if i in call.batched else 1, *layout.shape])
+
+    mean, variance = (of_channels(i, part) for i, part in enumerate(stored, 1))
+    y = (y - mean) * ops.rsqrt(variance + single(epsilon))
+    if scale is not None:
+        y = y * of_channels(3, scale)
+    if bias is not None:
+        y = y + of_channels(4, bias)
+    moments = [
+        part if i in call.batched else ops.expand(part, [call.size, *part.shape])
+        for i, part in enumerate(stored, 1)
+    ]
+    return [y, *moments, *moments, None]
 
 
 # Of an image.
