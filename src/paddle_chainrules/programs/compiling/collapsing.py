@@ -19,7 +19,7 @@ from typing import Any
 
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
-from ..tracing.operations import Operation, Value, fresh_numbers
+from ..tracing.operations import Operation, Value, fresh_numbers, read
 from .passes import needed, program_of
 from .program import Program
 from .proportional import (
@@ -29,7 +29,6 @@ from .proportional import (
     keys,
     linear_in,
     ratio,
-    read,
     scaled,
     scaling,
     with_proportions,

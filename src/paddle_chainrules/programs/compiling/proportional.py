@@ -9,7 +9,7 @@ from typing import Any
 
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
-from ..tracing.operations import Operation, Value, values_in, with_values
+from ..tracing.operations import Operation, Value, with_values
 from .passes import NEGATION
 
 Term = tuple[float, Value]
@@ -152,11 +152,3 @@ def keys(op: Operation, args: Sequence[Any]) -> list[Any]:
         part.shape if k in op.operator.shapes and type(part) is Value else key_of(part)
         for k, part in enumerate(args)
     ]
-
-
-def read(op: Operation) -> Sequence[Value]:
-    """Return the inputs whose contents it reads."""
-    if not op.operator.shapes:
-        return op.inputs
-    parts = enumerate(op.args)
-    return values_in([part for k, part in parts if k not in op.operator.shapes])

@@ -124,3 +124,11 @@ def _text(arg: Any) -> str:
     if isinstance(arg, list | tuple):
         return f"[{', '.join(map(_text, arg))}]"
     return repr(arg)
+
+
+def read(op: Operation) -> Sequence[Value]:
+    """Return the inputs whose contents it reads."""
+    if not op.operator.shapes:
+        return op.inputs
+    parts = enumerate(op.args)
+    return values_in([part for k, part in parts if k not in op.operator.shapes])

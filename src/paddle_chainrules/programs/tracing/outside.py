@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from paddle import Tensor
 
-from .operations import Value
+from .operations import Value, read
 from .record import Record
 
 
@@ -36,6 +36,6 @@ def reached_from(record: Record, starts: Iterable[Value]) -> set[Value]:
     """Return the values that have gradients by some of these, themselves among them."""
     reached = {*starts}
     for op, taped in zip(record.ops, record.taped, strict=True):
-        if taped and not reached.isdisjoint(op.inputs):
+        if taped and not reached.isdisjoint(read(op)):
             reached.update(filter(record.requires, op.outputs))
     return reached

@@ -85,7 +85,7 @@ class Values:
         self._versions: list[tuple[Tensor, int]] = []
         self._decomposes = loops_are_on() and not is_whole()
         self.memory = Memory()
-        self.dummies: list[Tensor] = []
+        self.dummies: list[Tensor] = [] if outer is None else outer.dummies
         self.inputs = tuple(map(self._new, inputs))
 
     def take(self, inputs: Sequence[Any]) -> None:

@@ -15,6 +15,7 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.listener import listener
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.kept import by_program
@@ -196,7 +197,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self._places = {key: i for i, key in enumerate(traced)}
         self._inputs = recording.inputs
         with grad_mode(True):
-            self._seeds = [_leaf(paddle.zeros_like(o)) for o in traced.values()]
+            self._seeds = [_seed(output) for output in traced.values()]
             self._grads: list[Any] = []
             if traced:
                 ends = [*traced.values()]
@@ -241,6 +242,11 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         return paddle.zeros_like(output) if slope is None else slope
 
 
-def _leaf(tensor: Tensor) -> Tensor:
-    tensor.stop_gradient = False
-    return tensor
+def _seed(output: Tensor) -> Tensor:
+    """Return zeros to differentiate by, which no derivative depends on."""
+    seed = paddle.zeros_like(output)
+    seed.stop_gradient = False
+    record: Any = listener()
+    if record is not None:
+        record.dummies.append(seed)
+    return seed
