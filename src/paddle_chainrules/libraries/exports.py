@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 import paddle
 from paddle import Tensor
@@ -52,6 +53,12 @@ class Export:
         batched: positions of the arguments whose first axis is the number of samples.
             The function then takes any number of samples, and its first argument is
             that number.
+        names: of the arguments, in the interfaces; by default those of fn's parameters.
+        results: names of the tensors that it returns, in the interfaces.
+
+    Raises:
+        TypeError: fn is no function, or positions or names have another type.
+        ValueError: positions or names do not fit the arguments.
 
     Examples:
         >>> import paddle
@@ -73,17 +80,68 @@ class Export:
                 "function first, then example arguments"
             )
         self.fn, self.args = fn, args
-        given = (batched,) if isinstance(batched, int) else tuple(batched)
-        for place in given:
-            if not 0 <= place < len(args):
-                raise ValueError(
-                    f"batched has the position {place}, and there are {len(args)} "
-                    "arguments; count them from 0"
-                )
-        self.batched = given
-        self.names = [*names] if names else _names_of(fn, len(args))
-        self.results = results
+        self.batched = positions(batched, len(args))
+        given = _checked_names("names", names)
+        if given and len(given) != len(args):
+            raise ValueError(
+                f"names has {len(given)} names, and there are {len(args)} arguments; "
+                "give a name for each argument"
+            )
+        self.names = given or _names_of(fn, len(args))
+        for place in self.batched:
+            _check_samples(self.names[place], args[place])
+        self.results = _checked_names("results", results)
         self.role: Role | None = None
+
+
+def positions(batched: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the positions of arguments with samples as a tuple.
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: there are no such arguments.
+    """
+    found = tuple(batched) if isinstance(batched, list | tuple) else (batched,)
+    for place in found:
+        if not isinstance(place, int) or isinstance(place, bool):
+            raise TypeError(
+                f"batched is a position or a sequence of positions, got {batched!r}; "
+                "count the arguments from 0, and give () for none"
+            )
+        if not 0 <= place < count:
+            raise ValueError(
+                f"batched has the position {place}, and there are {count} arguments; "
+                "count them from 0"
+            )
+    return found
+
+
+def _check_samples(name: str, argument: Any) -> None:
+    """Raise an error where an argument has no samples."""
+    leaves = flatten_tree(argument)[0]
+    tensors = [x for x in leaves if isinstance(x, Tensor)]
+    sizes = [_shape(x)[:1] for x in tensors]
+    if leaves and not any(sizes):
+        what = f"{tensors[0].dtype} []" if tensors else f"a {type(argument).__name__}"
+        raise ValueError(
+            f"{name} is {what}, which has no axis of samples; give a tensor with one, "
+            "or leave out its position in batched"
+        )
+    if [0] in sizes:
+        raise ValueError(
+            f"{name} is an example without samples; give an example with one or more"
+        )
+
+
+def _checked_names(what: str, names: Sequence[str] | None) -> list[str] | None:
+    """Return names as a list; raise an error for something else."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"{what} is a list of names, got {names!r}; write {what}=['a', 'b']"
+        )
+    return [*names]
 
 
 class Tensors(NamedTuple):
@@ -179,7 +237,7 @@ def captured(name: str, export: Export) -> Function:
         for path, leaf in zip(paths, flat, strict=True)
         if isinstance(leaf, Tensor)
     ]
-    outs = _output_labels(export, len(made.outputs))
+    outs = _output_labels(name, export, len(made.outputs))
     taken = {*OF_INTERFACES, name.lower()}
     names = [unique(label, taken) for label in (*labels, *outs)]
     tensors = [
@@ -283,8 +341,8 @@ def _resized(export: Export, count: int) -> Iterator[Any]:
     for place, arg in enumerate(export.args):
         for leaf in flatten_tree(arg)[0]:
             if count and place in export.batched and _shape(leaf):
-                rows = paddle.arange(count) % leaf.shape[0]
-                yield paddle.index_select(leaf, rows, 0)
+                rows = np.arange(count) % leaf.shape[0]
+                yield paddle.to_tensor(leaf.numpy()[rows])  # Paddle has no uint8
             else:
                 yield leaf
 
@@ -340,8 +398,19 @@ def _names_of(fn: Callable[..., Any], count: int) -> list[str]:
     return [*found, *(f"arg{i}" for i in range(len(found), count))][:count]
 
 
-def _output_labels(export: Export, count: int) -> list[str]:
+def _output_labels(name: str, export: Export, count: int) -> list[str]:
+    """Return names of the outputs; raise an error where there are none, or others."""
+    if not count:
+        raise ValueError(
+            f"{name} returns no tensor, and a function of a library writes one at "
+            "least; return it from the function"
+        )
     if export.results is not None:
+        if len(export.results) != count:
+            raise ValueError(
+                f"results of {name} has {len(export.results)} names, and the function "
+                f"returns {count} tensors; give a name for each"
+            )
         return [*export.results]
     return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
 

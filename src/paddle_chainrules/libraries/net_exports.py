@@ -16,7 +16,7 @@ from ..transforms.containers.tree import flatten_tree
 from ..transforms.derivatives.jacobian import jacfwd, jacrev
 from ..transforms.derivatives.jvp import jvp
 from ..transforms.vmap import vmap
-from .exports import Export, Role
+from .exports import Export, Role, positions
 
 DERIVATIVES = ("vjp", "jvp", "jacobian", "hessian", "laplacian")
 
@@ -45,6 +45,11 @@ def net_exports(
         raise ValueError(
             f"params is 'given' or 'inside', got {params!r}; use one of these"
         )
+    if not isinstance(derivatives, str | list | tuple | set | frozenset):
+        raise TypeError(
+            f"derivatives is a list of names, got {derivatives!r}; give some of "
+            f"{', '.join(DERIVATIVES)}, or [] for none"
+        )
     wanted = (derivatives,) if isinstance(derivatives, str) else tuple(derivatives)
     if unknown := [each for each in wanted if each not in DERIVATIVES]:
         raise ValueError(
@@ -55,8 +60,13 @@ def net_exports(
     inputs = args[1:]
     made = _Functions(net, theta.detach(), inputs, params == "inside")
     if batched is not None:
-        given = (batched,) if isinstance(batched, int) else tuple(batched)
-        made.batched = tuple(place - 1 for place in given)
+        places = positions(batched, len(args))
+        if 0 in places:
+            raise ValueError(
+                "batched has the position 0, which is that of the parameters; count "
+                "the inputs of a net from 1"
+            )
+        made.batched = tuple(place - 1 for place in places)
     found = {name: made.value()}
     found[name].role = Role("value", name, params == "given")
     for each in wanted:
@@ -96,17 +106,21 @@ class _Functions:
         self,
         fn: Callable[..., Any],
         results: Sequence[str] | None,
-        further: Sequence[tuple[str, Any]] = (),
+        further: Sequence[tuple[str, Any, bool]] = (),
     ) -> Export:
-        """Return an export of ``fn(theta, *inputs, *further)``."""
+        """Return an export of ``fn(theta, *inputs, *further)``.
+
+        Args:
+            further: names, examples, and whether they have samples.
+        """
         theta = self._theta
         first = 0 if self._inside else 1
         count = len(self._inputs)
         batched = [first + place for place in self.batched]
-        if self.batched:  # what goes with outputs and inputs has their samples
-            batched += [first + count + k for k in range(len(further))]
-        names = [*self._names, *(name for name, _ in further)]
-        given = [*self._inputs, *(value for _, value in further)]
+        has_samples = enumerate((flag for *_, flag in further), first + count)
+        batched += [place for place, flag in has_samples if flag]
+        names = [*self._names, *(name for name, *_ in further)]
+        given = [*self._inputs, *(value for _, value, _ in further)]
         if self._inside:
 
             def inner(*args: Any) -> Any:
@@ -147,7 +161,9 @@ class _Functions:
         pairs = zip(self._names, self._inputs, strict=True)
         names += [f"{name}_bar" for name, x in pairs if _is_floating(x)]
         alone = len(flatten_tree(self._inputs)[0]) == count
-        return self._export(fn, names if alone else None, [("y_bar", y_bar)])
+        return self._export(
+            fn, names if alone else None, [("y_bar", y_bar, bool(self.batched))]
+        )
 
     def jvp(self) -> Export:
         """The output, and its tangent along a tangent of the floating inputs."""
@@ -158,8 +174,10 @@ class _Functions:
             dots = [part[1](x) for part, x in zip(parts, args[count:], strict=True)]
             return jvp(lambda *x: net(theta, *x), args[:count], dots)
 
-        pairs = zip(self._names, parts, strict=True)
-        further = [(f"{name}_dot", part[0]) for name, part in pairs]
+        further = [
+            (f"{name}_dot", part[0], place in self.batched)
+            for place, (name, part) in enumerate(zip(self._names, parts, strict=True))
+        ]
         outputs = zip(self._outputs(), flatten_tree(self._output)[0], strict=True)
         dots = [f"{name}_dot" for name, y in outputs if _is_floating(y)]
         return self._export(fn, [*self._outputs(), *dots], further)

@@ -118,7 +118,9 @@ def save_library(
     name = _checked_name(target, cpu)
     exports, layout = _exports(name, functions, args, derivatives, params, batched)
     check_functions(name, exports)
-    if blas is not None and not re.fullmatch(r"[\w.+-]+", blas):
+    if blas is not None and not (
+        isinstance(blas, str) and re.fullmatch(r"[\w.+-]+", blas)
+    ):
         raise ValueError(
             f"blas is the name of a library to link, as 'openblas', got {blas!r}; "
             "leave out lib and .so"
@@ -161,7 +163,8 @@ def _checked_name(target: Path, cpu: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,39}", name) or is_word(name.lower()):
         raise ValueError(
             f"the library's name is that of its functions, and {name!r} can't be one; "
-            "use letters, digits and _, beginning with a letter"
+            "use up to 40 letters, digits and _, beginning with a letter, and no word "
+            "of C, C++, Fortran, Julia or Python"
         )
     if target.suffix not in (".so", ".o"):
         raise ValueError(
@@ -196,6 +199,15 @@ def _exports(
             "derivatives and params are for nets; export functions made by grad, vjp "
             f"or jacrev instead, or one of {', '.join(DERIVATIVES)} of a net"
         )
+    if isinstance(functions, Export):
+        raise TypeError(
+            "an Export needs a name; give it in a dict, as {'name': Export(fn, *args)}"
+        )
+    if isinstance(functions, tuple):
+        raise TypeError(
+            "a net or a function is saved, got a tuple; write "
+            "net, params, buffers = stateless(layer), and give net and params"
+        )
     if isinstance(functions, Mapping):
         if args or batched is not None or not functions:
             raise TypeError(
@@ -203,10 +215,15 @@ def _exports(
                 "dict alone"
             )
         for key, export in functions.items():
-            if not isinstance(export, Export) or not str(key).isidentifier():
+            if not isinstance(export, Export):
                 raise TypeError(
                     f"a dict holds an Export by the name of each function, got "
                     f"{type(export).__name__} by {key!r}; write Export(fn, *args)"
+                )
+            if not re.fullmatch(r"\w+", str(key), re.ASCII):
+                raise ValueError(
+                    f"{key!r} can't be a part of a function's name; use letters, "
+                    "digits and _"
                 )
         return {f"{name}_{key}": export for key, export in functions.items()}, []
     return {
