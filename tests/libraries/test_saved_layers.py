@@ -1,4 +1,4 @@
-"""Derivatives of nets from layers that slice and normalize, as libraries."""
+"""Derivatives of nets from layers that slice, normalize and convolve, as libraries."""
 
 import shutil
 import sys
@@ -46,6 +46,17 @@ class Normalized(nn.Layer):
         return self.last(paddle.tanh(self.norm(self.first(x))))
 
 
+class Convolved(nn.Layer):
+    """A net that convolves its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv1D(1, 4, 3, padding=1), nn.Linear(12, 2)
+
+    def forward(self, x):
+        return self.last(paddle.tanh(self.first(x.unsqueeze(1))).flatten(1))
+
+
 @pytest.fixture(autouse=True)
 def doubles():
     before = paddle.get_default_dtype()
@@ -54,7 +65,7 @@ def doubles():
     paddle.set_default_dtype(before)
 
 
-@pytest.mark.parametrize("layer", [Sliced, Normalized])
+@pytest.mark.parametrize("layer", [Sliced, Normalized, Convolved])
 def test_jacobian_and_hessian_of_any_number_of_samples(layer, tmp_path):
     paddle.seed(3)
     net, params, _ = stateless(layer().eval())

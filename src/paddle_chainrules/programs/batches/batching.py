@@ -174,7 +174,8 @@ def batched(
                 found = [drawn[v] for v in op.outputs]
             known.update(zip(op.outputs, found, strict=True))
         else:
-            found = _of_many(op, known, many, size, randomness)
+            unused = frozenset(i for i, v in enumerate(op.outputs) if v in gone)
+            found = _of_many(op, known, many, size, randomness, unused)
             known.update(zip(op.outputs, found, strict=True))
             many.update(op.outputs)
         for value in gone:
@@ -183,7 +184,12 @@ def batched(
 
 
 def _of_many(
-    op: Operation, known: dict[Value, Tensor], many: set[Value], size: int, random: str
+    op: Operation,
+    known: dict[Value, Tensor],
+    many: set[Value],
+    size: int,
+    random: str,
+    unused: frozenset[int],
 ) -> list[Tensor]:
     """Return the results of one operation for all samples."""
     if op.operator.random:
@@ -205,7 +211,7 @@ def _of_many(
         _promote(op, args)
     if op.operator.batch is not None and not op.is_complex:
         try:
-            call = BatchCall(args, frozenset(places), size, shapes)
+            call = BatchCall(args, frozenset(places), size, shapes, unused)
             return [*op.operator.batch(call)]
         except NoRule:  # of these arguments
             pass

@@ -297,7 +297,10 @@ class Images(OnAxis):
                 arg = ops.reshape(arg, [-1, *arg.shape[2:]])
             args.append(arg)
         pairs = zip(operator.every(args), call.shapes, strict=True)
-        return [ops.reshape(y, [call.size, *shape]) for y, shape in pairs]
+        return [
+            None if i in call.unused else ops.reshape(y, [call.size, *shape])
+            for i, (y, shape) in enumerate(pairs)
+        ]
 
 
 ANYWHERE, IN_ORDER, ELEMENTS, BROADCAST = Anywhere(), InOrder(), Elements(), Broadcast()

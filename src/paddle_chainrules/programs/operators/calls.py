@@ -75,12 +75,14 @@ class BatchCall:
         batched: positions of these arguments; of a list, all tensors or none.
         size: how many samples there are.
         shapes: of the results of one sample.
+        unused: positions of the results that nobody needs; a rule may give None there.
     """
 
     args: Sequence[Any]
     batched: frozenset[int]
     size: int
     shapes: Sequence[tuple[int, ...]]
+    unused: frozenset[int] = frozenset()
 
     def ndim(self, i: int) -> int:
         """Return how many dimensions argument i has for one sample."""

@@ -44,6 +44,8 @@ class Grouped(Images):
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
         if self.shared and call.batched.isdisjoint(self.shared):
             return super().batch(operator, call)
+        if 1 in call.unused and 1 not in call.batched:  # no gradient by the filter
+            return OF_ONE_FILTER.batch(operator, call)
         if not str(call.args[-1]).startswith("NC"):
             raise NoRule("weights of each sample with channels last; put them first")
         args = [full(call, i) for i in range(len(call.args))]
@@ -56,6 +58,9 @@ class Grouped(Images):
         if len(found) == 1:
             return [images]
         return [images, ops.reshape(found[1], [call.size, *call.shapes[1]])]
+
+
+OF_ONE_FILTER = Images(1)
 
 
 def _in_rows(x: Tensor) -> Any:
