@@ -57,6 +57,18 @@ class Convolved(nn.Layer):
         return self.last(paddle.tanh(self.first(x.unsqueeze(1))).flatten(1))
 
 
+class Standardized(nn.Layer):
+    """A net with layer norm, whose second derivatives take powers of -1/2."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x):
+        return self.last(paddle.tanh(self.norm(self.first(x))))
+
+
 @pytest.fixture(autouse=True)
 def doubles():
     before = paddle.get_default_dtype()
@@ -135,3 +147,19 @@ def test_bytes_may_have_samples(tmp_path):
     found = load_library(tmp_path / "bytes.so").bytes_doubled(*given)
     assert found[0].tolist() == given[0].tolist()
     assert found[1].tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_laplacian_of_a_net_with_layer_norm(tmp_path):
+    paddle.seed(6)
+    net, params, _ = stateless(Standardized())
+    how = {"params": "inside", "derivatives": ["jacobian", "laplacian"]}
+    save_library(tmp_path / "norm.so", net, params, paddle.randn([4, 3]), **how)
+    library, step = load_library(tmp_path / "norm.so"), 1e-6
+    for n in (1, 6):
+        x = np.random.default_rng(n).standard_normal([n, 3])
+        expected = np.zeros([n, 2])
+        for i, move in enumerate(step * np.eye(3)):
+            above, below = (library.norm_jacobian(x + m) for m in (move, -move))
+            expected += (above - below)[..., i] / (2 * step)
+        found = library.norm_laplacian(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)

@@ -144,6 +144,11 @@ _put("softplus", formula=_softplus)
 _put("elu", formula=_elu)
 
 
+def _root(x: Number) -> Number:
+    """Return the power of 1/2, which differs from the root at -0 and -infinity."""
+    return x.equals(-math.inf).where(math.inf, (x + 0.0).sqrt())
+
+
 def _power(x: Number, exponent: Any) -> Number:
     """Return the power with a constant exponent.
 
@@ -160,7 +165,10 @@ def _power(x: Number, exponent: Any) -> Number:
         1.0: lambda: x,
         2.0: lambda: square,
         3.0: lambda: square * x,
+        4.0: lambda: square * square,
         -1.0: lambda: 1 / x,
+        0.5: lambda: _root(x),
+        -0.5: lambda: 1 / _root(x),
     }.get(exponent)
     if found is None:
         raise NoLoop
