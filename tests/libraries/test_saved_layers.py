@@ -1,5 +1,6 @@
 """Derivatives of nets from layers that slice, normalize and convolve, as libraries."""
 
+import ctypes
 import shutil
 import sys
 
@@ -8,7 +9,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddle_chainrules import stateless
+from paddle_chainrules import CaptureError, scan, stateless
 from paddle_chainrules.libraries import Export, load_library, save_library
 
 pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
@@ -163,3 +164,37 @@ def test_laplacian_of_a_net_with_layer_norm(tmp_path):
             expected += (above - below)[..., i] / (2 * step)
         found = library.norm_laplacian(x)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_tensors_inside_may_require_gradients(tmp_path):
+    paddle.seed(7)
+    layer = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    assert not layer[0].weight.stop_gradient
+    save_library(tmp_path / "inside.so", layer, paddle.randn([4, 3]), batched=0)
+    x = np.random.default_rng(1).standard_normal([6, 3])
+    found = load_library(tmp_path / "inside.so").inside(x)
+    np.testing.assert_allclose(found, layer(paddle.to_tensor(x)).numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("batched", [0, ()])
+def test_long_scans_are_refused_by_name(batched, tmp_path):
+    def repeated(x):
+        return scan(lambda y, _: (paddle.sin(y) + x, None), x, None, 60)[0]
+
+    with pytest.raises(CaptureError, match="no machine code for a scan of 60 steps"):
+        save_library(
+            tmp_path / "repeated.so", repeated, paddle.randn([4, 3]), batched=batched
+        )
+
+
+def test_sizes_in_bytes_stay_within_64_bits(tmp_path):
+    def attended(x):
+        return paddle.nn.functional.softmax(x @ x.T, -1) @ x
+
+    save_library(tmp_path / "wide.so", attended, paddle.randn([4, 3]), batched=0)
+    wide = ctypes.CDLL(str(tmp_path / "wide.so")).wide
+    x, y = (np.zeros([4, 3]) for _ in range(2))
+    pointers = [ctypes.c_void_p(each.ctypes.data) for each in (x, y)]
+    for n in (1_518_500_250, 2**31 - 1):  # whose squares times 8 are 2**64 and more
+        assert wide(ctypes.c_int64(n), *pointers) == 2
+    assert wide(ctypes.c_int64(4), *pointers) == 0

@@ -18,7 +18,9 @@ from ..programs.loops.extents import Extent, Sizes
 from ..programs.loops.fused_kernels.region import Region
 from ..programs.loops.text import BYTES
 from ..programs.sizes.samples import ANY
-from ..transforms.as_programs.program_cache import ProgramCache
+from ..programs.steps import Steps
+from ..programs.tracing.operations import Operation
+from ..transforms.as_programs.program_cache import OfValue, ProgramCache
 from ..transforms.containers.tree import flatten_tree
 from .names import OF_INTERFACES, unique
 
@@ -27,6 +29,10 @@ COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 LARGEST = 2**31 - 1
 """The most samples of a call."""
+
+
+BYTES_AT_MOST = 2**60
+"""The most bytes of a tensor or of memory, of which there may be a few."""
 
 
 class Role(NamedTuple):
@@ -251,7 +257,17 @@ def captured(name: str, export: Export) -> Function:
     found = Function(name, inputs, outputs, bool(made.samples), most, made, export)
     if made.samples is None:
         return found
+    work = found.region.work if found.region is not None else []
+    sizes_in_bytes = [*(tensor.bytes for tensor in tensors), *work]
+    found = found._replace(most=min([most, *map(_most_for, sizes_in_bytes)]))
     return found._replace(one=_of_one(found, programs))
+
+
+def _most_for(size: Extent) -> int:
+    """Return how many samples keep a size, in bytes, far from the end of 64 bits."""
+    if not size.power:
+        return LARGEST
+    return int((BYTES_AT_MOST / size.factor) ** (1 / size.power))
 
 
 def _of_one(function: Function, programs: _Programs) -> Function | None:
@@ -298,9 +314,18 @@ class _Programs:
 
     def of(self, count: int) -> Program:
         """Return the program for a number of samples; 0 for that of the example."""
-        leaves, cache = [*_resized(self._export, count)], self._cache
-        found: Program = cache.found("value", leaves, cache.value_of).captured.program
+        leaves = [*_resized(self._export, count)]
+        found: Program = self._cache.found(
+            "value", leaves, self._value
+        ).captured.program
         return found
+
+    def _value(self, leaves: Sequence[Any]) -> OfValue:
+        """Return what gives the value, for which no tensor outside has gradients."""
+        found = self._cache.value_of(leaves)
+        requires = (False,) * len(found.captured.requires)
+        captured = found.captured._replace(requires=requires, free=[])
+        return found._replace(captured=captured)
 
     def program(self) -> Program:
         """Return the program, for any number of samples if it has them.
@@ -320,6 +345,7 @@ class _Programs:
                 found = self.of(each)
                 if found.samples is not None:
                     return found
+        _check_whole(self._name, _in_regions(found))  # which may be why
         raise ValueError(
             f"{self._name} does not do the same for any number of samples (the first "
             f"axis of arguments {list(export.batched)}); give batched=() for a library "
@@ -364,7 +390,7 @@ def _check_tensors(name: str, program: Program) -> None:
 
 def _check_whole(name: str, made: Program) -> None:
     """Raise an error where a program is not one region."""
-    left = [op.operator.name for op in made.ops if not isinstance(op.operator, Region)]
+    left = [_called(op) for op in made.ops if not isinstance(op.operator, Region)]
     if made.draws:
         raise CaptureError(
             f"{name} draws random numbers, which a library cannot; use the net in "
@@ -383,6 +409,13 @@ def _check_whole(name: str, made: Program) -> None:
                 f"{name} holds a constant {value.dtype}{list(value.shape)} on "
                 f"{tensor.place}, and a library runs on the CPU; move it there"
             )
+
+
+def _called(op: Operation) -> str:
+    """Return what a user calls an operation."""
+    if isinstance(op.args[0] if op.args else None, Steps):
+        return f"a scan of {op.args[0].count} steps"
+    return op.operator.name
 
 
 def _names_of(fn: Callable[..., Any], count: int) -> list[str]:
