@@ -105,6 +105,7 @@ PUT: dict[str, list[tuple[Any, ...]]] = {
         (t(4, 5), index(below=4), 0),
         (t(4, 5), index(3, 1, below=5), -1),
         (t(4, 5), T((3,), -5, 5, "int64"), 1),
+        (t(3, 4, 5), index(below=4), 1),
     ],
     "index_select": [(t(4, 5), index(3, below=5), 1), (t(4, 5), index(2, below=5), -1)],
     "index_add": [(t(4, 5), index(4, below=5), t(4, 4), -1)],

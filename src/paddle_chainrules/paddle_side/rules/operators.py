@@ -6,7 +6,7 @@ of :mod:`.table`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ import paddle
 from ..listener import is_plain
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
-from ..watch import Context, Watch, note_written, recordings
+from ..watch import Context, Watch, is_traced, note_written, recordings, tensors_in
 from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
@@ -47,6 +47,30 @@ def _through(
 
     call.__wrapped__ = operator  # type: ignore[attr-defined]
     return call
+
+
+def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> Any:
+    """Call an operator that stands in no place, by its rule if a recording needs it.
+
+    Args:
+        name: as a program has it.
+        gives_more: whether it gives more than the operator of that name.
+
+    Raises:
+        NotImplementedError: it does, and rules of programs have to take the gradient.
+    """
+    stack = recordings()
+    if not stack or not paddle.is_grad_enabled():
+        return operator(*args)
+    rule = METHODS.get(name.removeprefix("Tensor.")) if "." in name else RULES.get(name)
+    if rule is None:
+        return operator(*args)
+    if gives_more and any(map(is_traced, tensors_in(args))):
+        raise NotImplementedError(
+            f"the tape takes no gradient of {name} where Paddle's kernel for it is "
+            "called with all of its results; take it by rules, as jit does"
+        )
+    return rule(operator, Context(stack), *args)
 
 
 def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:

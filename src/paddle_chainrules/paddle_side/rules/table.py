@@ -181,6 +181,7 @@ RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "qr": linear_algebra.qr,
     "svd": linear_algebra.svd,
+    "gather": where_traced(formulas.gather, 0),
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,

@@ -12,6 +12,7 @@ import paddle
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.given_numbers import places
+from ...paddle_side.rules.operators import by_rule
 from .axes import UNKNOWN, Axes
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
@@ -142,9 +143,15 @@ class Operator:
         return operator_of, (self.name,)
 
     def every(self, args: Sequence[Any]) -> list[Any]:
-        """Return all tensors that it gives, more than are shown; tell the listener."""
+        """Return all tensors that it gives, more than are shown; tell the listener.
+
+        While Paddle's tape is recorded, it goes by the rules of that.
+        """
         record: Any = listener()
-        result = self.run(*args) if record is None else record.every(self, args)
+        if record is None:
+            result = by_rule(self.name, self.run, args, self.shown is not None)
+        else:
+            result = record.every(self, args)
         return [*result] if isinstance(result, list | tuple) else [result]
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:

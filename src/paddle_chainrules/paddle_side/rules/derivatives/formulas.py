@@ -157,6 +157,13 @@ def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
     return [paddle.assign(part) for part in paddle.unbind(x, axis)]
 
 
+def gather(x: Tensor, index: Tensor, axis: Any = 0) -> Tensor | None:
+    """Gather by a number without axes; Paddle's gradient puts it elsewhere."""
+    if index.ndim or not isinstance(axis, int):
+        return None
+    return paddle.gather(x, index.reshape([1]), axis).squeeze(axis)
+
+
 def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tensor]:
     shape = reduce(paddle.broadcast_shape, [list(part.shape) for part in parts])
     return [part.expand(shape) for part in parts]

@@ -121,6 +121,16 @@ def _is_some(part: Any, varies: Varies) -> bool:
     return ends != (None, None) or part.step not in (None, 1, -1)
 
 
+def gathered_back(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
+    """Return the gradient of a gather, in the shape of x.
+
+    Paddle's kernel puts that of a number without axes elsewhere.
+    """
+    if not index.ndim:
+        index, g = ops.reshape(index, [1]), ops.unsqueeze(g, [axis])
+    return ops.gather_grad(x, index, g, axis)
+
+
 def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
     """Join the first axes of all samples; return that, and indices into it.
 
@@ -251,7 +261,7 @@ def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
         if numbers.ndim > 1:
             numbers = ops.reshape(numbers, [-1])
             g = ops.reshape(g, [*x.shape[:axis], -1, *x.shape[axis + 1 :]])
-        return ops.gather_grad(x, numbers, g, axis)
+        return gathered_back(x, numbers, g, axis)
     if plain and at == [*range(len(at))] and any(part.ndim for part in tensors):
         return ops.index_put(paddle.zeros_like(x), tensors, g, True)
     return put_back(x, row_numbers(x)._getitem_dygraph(index), g)

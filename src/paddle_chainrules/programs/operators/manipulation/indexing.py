@@ -15,7 +15,7 @@ from ..kernels import by_kernel, linear
 from ..known_shapes import define_of_known_shape
 from ..series import linear as linearly
 from ..shared import aligned, ops
-from .brackets import Sliced, numbered_rows
+from .brackets import Sliced, gathered_back, numbered_rows
 
 
 def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def _crop_reverse(call: Call) -> list[Any]:
 def _gather_reverse(call: Call) -> list[Any]:
     x, index, axis = call.args
     axis = int(axis) % x.ndim
-    return [ops.gather_grad(x, index, call.cotangent, axis), None, None]
+    return [gathered_back(x, index, call.cotangent, axis), None, None]
 
 
 @reverse_of("gather_grad")
