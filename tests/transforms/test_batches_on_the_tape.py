@@ -8,7 +8,7 @@ from conftest import randn
 from paddle_chainrules import grad, vmap
 
 X = randn([5, 3, 3], "float64")
-I = paddle.to_tensor(1)
+INDEX = paddle.to_tensor(1)
 
 PARTLY_USED = {
     "unstack": lambda x: paddle.unstack(x)[1] ** 2,
@@ -17,9 +17,9 @@ PARTLY_USED = {
     "qr": lambda x: paddle.linalg.qr(x)[1] ** 2,
     "svd": lambda x: paddle.linalg.svd(x)[1] ** 2,
     "layer_norm": lambda x: paddle.nn.functional.layer_norm(x, [3]) ** 2,
-    "a number as an index": lambda x: x[I] ** 2,
-    "a number as an index of columns": lambda x: x[:, I] ** 2,
-    "gather": lambda x: paddle.gather(x, I, 1) ** 2,
+    "a number as an index": lambda x: x[INDEX] ** 2,
+    "a number as an index of columns": lambda x: x[:, INDEX] ** 2,
+    "gather": lambda x: paddle.gather(x, INDEX, 1) ** 2,
 }
 
 
