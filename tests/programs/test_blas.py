@@ -34,7 +34,7 @@ def compiled(name, dtype, symbols, has_tiles=False):
     real, suffix = gemm.TYPES[dtype]
     parameters = gemm.PARAMETERS.replace("REAL", real)
     many = "i64 %count, i64 %stride_a, i64 %stride_b, i64 %stride_c, " + parameters
-    text = gemm.product_text(name, dtype, has_tiles) + "".join(
+    text = gemm.product_text(name, dtype, has_tiles, gemm.SOME) + "".join(
         f"\ndefine void @test_{one}({given}) {{\n"
         f"call void @{one}.{suffix}({given})\nret void\n}}"
         for one, given in (("product", parameters), ("products", many))
@@ -81,7 +81,9 @@ def functions(name, dtype):
         chosen = blas.chosen(name, FOUND)
         found, has_tiles = chosen.names[dtype], name in ("own", "on")
         assert found == name or name == "on"
-        assert chosen.text(dtype) == gemm.product_text(found, dtype, has_tiles)
+        assert chosen.text(dtype) == gemm.product_text(
+            found, dtype, has_tiles, chosen.some
+        )
         KNOWN[name, dtype] = compiled(found, dtype, chosen.symbols, has_tiles)
     return KNOWN[name, dtype]
 
@@ -121,6 +123,7 @@ SHAPES = [
     (11, 5, 600),
     (5, 39, 513),
     (70, 3, 257),
+    (130, 70, 97),
 ]
 ERROR = {"float32": 3e-6, "float64": 1e-14}
 
@@ -383,6 +386,7 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
     monkeypatch.setattr(blas, "_seconds", seconds)
     stays = blas.chosen("on", found)
     assert stays.names == {"float32": "mkl", "float64": "mkl"}
+    assert stays.some == gemm.SOME
     assert "onednn" not in asked
     took["openblas"] = 0.7
     assert blas.chosen("on", found).names == dict.fromkeys(at, "openblas")
@@ -400,6 +404,8 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
         "paddle_chainrules.onednn.f32": 3,
         "paddle_chainrules.mkl.f64": 2,
     }
+    found["mkl"] = blas.Found(at, 2)  # which shares products of some size
+    assert blas.chosen("on", found).some == gemm.FEW
     del found["mkl"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert blas.chosen("on", found).names == {

@@ -33,7 +33,7 @@ from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
 from ...switch import BLAS, wanted_blas
 from ..headroom import need_headroom
-from .gemm import CONVENTIONS, OWN, product_text, signature, symbol
+from .gemm import CONVENTIONS, FEW, OWN, SOME, product_text, signature, symbol
 
 
 class Shape(NamedTuple):
@@ -91,19 +91,21 @@ class Library:
         symbols: addresses of the functions that the texts call, for llvmlite's
             ``add_symbol``.
         has_tiles: whether small products are our own.
+        some: products with no more rows, columns and terms than this are small.
     """
 
     names: Mapping[str, str]
     reasons: Mapping[str, str]
     symbols: Mapping[str, int]
     has_tiles: bool = False
+    some: int = FEW
 
     def text(self, dtype: str) -> str:
         """Return ``@product.f32`` and ``@products.f32``, or with ``f64``, as LLVM text.
 
         ``gemm.product_text`` describes them.
         """
-        return product_text(self.names[dtype], dtype, self.has_tiles)
+        return product_text(self.names[dtype], dtype, self.has_tiles, self.some)
 
 
 class Found(NamedTuple):
@@ -170,7 +172,9 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
             symbols[symbol(name, dtype)] = able[name].addresses[dtype]
     if not names:
         return _own("there is no library")
-    return Library(names, reasons, symbols, has_tiles=wanted == "on")
+    is_alone = all((found[name].threads or 1) == 1 for name in names.values())
+    some = SOME if is_alone else FEW
+    return Library(names, reasons, symbols, has_tiles=wanted == "on", some=some)
 
 
 def _own(reason: str) -> Library:

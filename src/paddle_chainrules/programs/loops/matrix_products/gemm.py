@@ -66,8 +66,13 @@ OWN = "own"
 FEW = 64
 """The most rows, columns or terms of a small product: two of these are no more."""
 
+SOME = 256
+"""The same of all three, where the library would take one thread."""
 
-def product_text(name: str, dtype: str, has_tiles: bool = False) -> str:
+
+def product_text(
+    name: str, dtype: str, has_tiles: bool = False, some: int = FEW
+) -> str:
     """Return functions that multiply by a library: one product, or many of one shape.
 
     ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b, i64
@@ -89,8 +94,9 @@ def product_text(name: str, dtype: str, has_tiles: bool = False) -> str:
         name: the library, or ``own`` for none.
         has_tiles: whether small products are those of :mod:`.tiled`. The module then
             has their function, or :func:`tiles_declaration`.
+        some: products with no more rows, columns and terms than this are small, too.
     """
-    texts = [PLAIN, _product(name, dtype, has_tiles), PRODUCTS]
+    texts = [PLAIN, _product(name, dtype, has_tiles, some), PRODUCTS]
     if name != OWN:
         texts.insert(0, _declaration(name, dtype))
     return filled("\n".join(texts), dtype)
@@ -211,7 +217,7 @@ SIZED = {
 """The number of rows of each matrix in memory, and their lengths."""
 
 
-def _product(name: str, dtype: str, has_tiles: bool) -> str:
+def _product(name: str, dtype: str, has_tiles: bool, some: int) -> str:
     unfit: list[str] = []
     lines = ["define internal void @product.SUFFIX(PARAMETERS) alwaysinline nounwind {"]
     lines += ["entry:"]
@@ -224,6 +230,7 @@ def _product(name: str, dtype: str, has_tiles: bool) -> str:
         lines.append(f"%{size}.none = icmp slt i64 %{size}, 1")
         if has_tiles:
             lines.append(f"%{size}.few = icmp sle i64 %{size}, {FEW}")
+            lines.append(f"%{size}.some = icmp sle i64 %{size}, {some}")
         unfit.append(f"%{size}.none")
     for x, (rows, length) in SIZED.items():
         lines += [
@@ -273,8 +280,11 @@ def _product(name: str, dtype: str, has_tiles: bool) -> str:
             lines += [f"%{a}{b}.few = and i1 %{a}.few, %{b}.few"]
         lines += [
             "%some.few = or i1 %mn.few, %mk.few",
-            "%are.few = or i1 %some.few, %nk.few",
-            "br i1 %are.few, label %tiles, label %ask",
+            "%two.few = or i1 %some.few, %nk.few",
+            "%mn.some = and i1 %m.some, %n.some",
+            "%all.some = and i1 %mn.some, %k.some",
+            "%are.small = or i1 %two.few, %all.some",
+            "br i1 %are.small, label %tiles, label %ask",
             *_tiles(dtype),
         ]
     else:

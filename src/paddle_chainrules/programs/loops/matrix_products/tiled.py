@@ -1,7 +1,8 @@
 """Products of matrices as machine code of our own: tiles that stay in registers.
 
 A row of tiles goes over a panel of the second factor, as many columns as two vectors
-hold. A factor that lies transposed is copied panel by panel. Each entry adds its terms
+hold. A factor that lies transposed is copied panel by panel, and so is one that many
+rows need, whose own rows may share few places of the cache. Each entry adds its terms
 in their order, one after another, so a row has the same bits among few rows and many.
 Of the last one to three columns, sums go along the terms instead, or along the rows.
 """
@@ -18,6 +19,9 @@ from .vectors import Vectors
 
 TERMS = 256
 """The most terms that go over a panel at a time, so that it stays in the cache."""
+
+MANY_ROWS = 48
+"""The rows from which on a panel is copied though it does not lie transposed."""
 
 LEAST_WIDTH = 4
 """Fewer columns than these are no panel."""
@@ -105,9 +109,14 @@ class _Writer:
         text = Text(f"internal i1 @panel.SUFFIX.{width}({PANEL}) {SMALL}")
         room = TERMS * width * BYTES[self._dtype]
         copy = text.on_stack(room, 64)
+        is_turned = text.put("icmp ne i64 %tb, 0")
+        has_many = text.put(f"icmp sge i64 %m, {MANY_ROWS}")
+        is_copied = text.put(f"or i1 {is_turned}, {has_many}")
         with _where(text, "%tb"):
+            self._copied_turned(text, copy, width)
+        is_straight = text.put(f"xor i1 {is_copied}, {is_turned}")
+        with _where(text, text.put(f"zext i1 {is_straight} to i64")):
             self._copied(text, copy, width)
-        is_copied = text.put("icmp ne i64 %tb, 0")
         b = text.put(f"select i1 {is_copied}, ptr {copy}, ptr %b")
         ldb = text.put(f"select i1 {is_copied}, i64 {width}, i64 %ldb")
         done = "0"
@@ -127,6 +136,13 @@ class _Writer:
         return text
 
     def _copied(self, text: Text, copy: str, width: int) -> None:
+        """Write the copy of a panel, row by row."""
+        of = Vectors(text, self._dtype, width)
+        with text.loop("%k") as p:
+            row = of.loaded(_moved(text, "%b", self._real, _mul(text, p, "%ldb")))
+            of.stored(row, _moved(text, copy, self._real, _mul(text, p, width)))
+
+    def _copied_turned(self, text: Text, copy: str, width: int) -> None:
         """Write the copy of a panel that lies transposed, four by four and the rest."""
         fours = text.put(f"udiv i64 %k, {LEAST_WIDTH}")
         with text.loop(fours) as q, text.loop(str(width // LEAST_WIDTH)) as r:
