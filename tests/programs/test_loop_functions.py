@@ -29,6 +29,11 @@ INF, NAN = np.inf, np.nan
 MOST = {"float32": 0.51, "float64": 2.0}
 """Units in the last place that a function may be off."""
 
+MOST_NARROW = 4.0
+"""The same of those that are computed in float32."""
+
+NARROW = [("gelu", False)]
+
 
 def bounded(x):
     """As good as any larger number where only exponentials of it matter."""
@@ -211,7 +216,8 @@ CASES = [
 @pytest.mark.parametrize(("case", "true", "dtype"), CASES)
 def test_functions_are_near_the_true_values(case, true, dtype, count_case):
     apart, x, found = worst(case, true, dtype, 60)
-    assert apart <= MOST[dtype], f"{case}({x!r}) = {found!r} is {apart:.2f} ulp off"
+    most = MOST_NARROW if case in NARROW else MOST[dtype]
+    assert apart <= most, f"{case}({x!r}) = {found!r} is {apart:.2f} ulp off"
     count_case("functions in loops")
 
 

@@ -13,6 +13,9 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """The first 33 bits of ln 2, so that products with exponents are exact; the rest."""
 
+LN2_SHORT, LN2_REST = 0.693359375, -2.12194440054690582e-4
+"""The first 9 bits of ln 2, for the same in float32; the rest."""
+
 EXP = Polynomial(
     (
         *(0.500000001353873, 0.16666666681704215, 0.04166646419740569),
@@ -122,6 +125,12 @@ def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
     first = (-n).fma(LN2_HIGH, x)
     r = (-n).fma(LN2_LOW, first)
     return n, k, r, (-n).fma(LN2_LOW, first - r)
+
+
+def reduced_narrow(x: Number) -> tuple[Number, Number, Number]:
+    """Return ``n``, also as an integer, and ``r`` in float32: ``x = n ln(2) + r``."""
+    n, k = (x * LOG2_E).rounded()
+    return n, k, (-n).fma(LN2_REST, (-n).fma(LN2_SHORT, x))
 
 
 def expm1(x: Number) -> Number:
