@@ -144,8 +144,7 @@ bench-libraries: $(VENV)/installed
 
 bench-small-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/small_nets.py
-	if command -v julia > /dev/null; then JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null $(ONE_THREAD) \
-	  julia --project=$$(julia julia/environment.jl Optimisers Zygote SimpleChains? Lux? Flux? | head -1) benchmarks/small_nets_julia.jl; fi
+	if command -v julia > /dev/null; then $(ONE_THREAD) $(RUN) -W ignore benchmarks/small_nets_julia.py; fi
 
 bench-transforms: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/transforms.py

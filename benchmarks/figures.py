@@ -36,6 +36,7 @@ import recurrent
 import run
 import side_by_side
 import small_nets
+import small_nets_julia
 import solved.page
 import training
 import transforms
@@ -229,6 +230,13 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "libraries.shipped": lambda results: libraries.shipped(results),
     "libraries.table": lambda results: libraries.table(results["rows"]),
     "small_nets.table": lambda results: small_nets.table(results["rows"]),
+    **{
+        f"small_nets_julia.{task}": lambda results, task=task: small_nets_julia.table(
+            results["rows"], task
+        )
+        for task in small_nets_julia.HEADS
+    },
+    "small_nets_julia.libraries": small_nets_julia.about,
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),
     "programs_as_it_is.table": programs.short_table,

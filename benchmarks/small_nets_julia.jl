@@ -1,7 +1,8 @@
 # Small nets from Julia: the value, the gradients of a mean square, and steps of Adam, beside SimpleChains, Lux and Flux where they
-# are installed. All sides take turns in one process, one thread; their results are compared first. `make bench-small-nets`, or
+# are installed. All sides take turns in one process, one thread; their results are compared first. Prints task, net, side, and
+# microseconds, minimum and mean, for small_nets_julia.py.
 #
-#     julia --project=$(julia julia/environment.jl Optimisers Zygote SimpleChains? Lux? Flux? | head -1) benchmarks/small_nets_julia.jl
+#     make bench-small-nets
 
 using LinearAlgebra: BLAS
 using Optimisers, PaddleChainRules, Random, Zygote
@@ -16,11 +17,14 @@ HAS_FLUX && @eval import Flux
 BLAS.set_num_threads(1)
 const ROUNDS = haskey(ENV, "QUICK") ? 3 : 25
 const SECONDS = haskey(ENV, "QUICK") ? 1e-3 : 4e-3 # of one side in a round
-const ACTIVATIONS = Dict("relu" => x -> max(x, 0), "tanh" => tanh)
+# The activations of SimpleChains, and those of a library on NNlib. Each gelu is the exact one.
+of_chains(activation) = activation == "relu" ? SimpleChains.relu : activation == "gelu" ? SimpleChains.SLEEFPirates.gelu : tanh
+of_nnlib(library, activation) = activation == "relu" ? library.relu : activation == "gelu" ? library.NNlib.gelu_erf : tanh
 # Name, sizes, activation, and numbers of samples.
 const CASES = (
     ("8-64-4 ReLU", (8, 64, 4), "relu", (1, 8, 64)), ("2-16-16-16-1 tanh", (2, 16, 16, 16, 1), "tanh", (1, 100)),
     ("3-64-64-64-1 tanh", (3, 64, 64, 64, 1), "tanh", (1, 64, 1024)), ("32-256-256-10 ReLU", (32, 256, 256, 10), "relu", (128,)),
+    ("32-256-256-10 GELU", (32, 256, 256, 10), "gelu", (128,)),
 )
 
 calls_in(f, seconds) = (f(); f(); clamp(round(Int, seconds / max(@elapsed(f()), 1e-8)), 1, 100_000))
@@ -45,7 +49,7 @@ layers_of(make, sizes, f) = [make(sizes[i], sizes[i+1], i == length(sizes) - 1 ?
 
 # What each library has for the same net with the same parameters: value, and gradient of the mean square.
 function by_chains(sizes, activation, x, y, params)
-    f = activation == "relu" ? SimpleChains.relu : tanh
+    f = of_chains(activation)
     chain = SimpleChains.SimpleChain(SimpleChains.static(first(sizes)), layers_of((i, o, g) -> SimpleChains.TurboDense(g, o), sizes, f)...)
     ps = copyto!(SimpleChains.init_params(chain), reduce(vcat, vec.(params)))
     with_loss, grads = SimpleChains.add_loss(chain, SimpleChains.SquaredLoss(y)), similar(ps)
@@ -53,7 +57,7 @@ function by_chains(sizes, activation, x, y, params)
 end
 
 function by_lux(sizes, activation, x, y, params)
-    model = Lux.Chain(layers_of((i, o, g) -> Lux.Dense(i => o, g), sizes, ACTIVATIONS[activation])...)
+    model = Lux.Chain(layers_of((i, o, g) -> Lux.Dense(i => o, g), sizes, of_nnlib(Lux, activation))...)
     ps, st = Lux.setup(Xoshiro(0), model)
     for (layer, k) in zip(ps, 1:2:length(params))
         copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
@@ -62,7 +66,7 @@ function by_lux(sizes, activation, x, y, params)
 end
 
 function by_flux(sizes, activation, x, y, params)
-    model = Flux.Chain(layers_of((i, o, g) -> Flux.Dense(i => o, g), sizes, ACTIVATIONS[activation])...)
+    model = Flux.Chain(layers_of((i, o, g) -> Flux.Dense(i => o, g), sizes, of_nnlib(Flux, activation))...)
     for (layer, k) in zip(model.layers, 1:2:length(params))
         copyto!(layer.weight, params[k]), copyto!(layer.bias, params[k+1])
     end
@@ -71,19 +75,22 @@ end
 
 const OTHERS = [name => by for (name, by, there) in (("SimpleChains", by_chains, HAS_CHAINS), ("Lux", by_lux, HAS_LUX), ("Flux", by_flux, HAS_FLUX)) if there]
 
-function table(title, rows)
-    names = unique(name for (_, found) in rows for name in keys(found))
-    ours, theirs = filter(name -> !(name in ("SimpleChains", "Lux", "Flux")), names), filter(in(names), ["SimpleChains", "Lux", "Flux"])
-    columns = [sort(ours); theirs]
-    println("\n| $title, us; minimum (mean) | ", join(columns, " | "), " |\n|", repeat("---|", length(columns) + 1))
-    cell((least, mean)) = "$(round(least; sigdigits = 3)) ($(round(mean; sigdigits = 3)))"
-    for (name, found) in rows
-        println("| $name | ", join((haskey(found, c) ? cell(found[c]) : "" for c in columns), " | "), " |")
+function print_rows(task, net, found)
+    for (side, (least, mean)) in found
+        println(join((task, net, side, least, mean), '\t'))
+    end
+    flush(stdout)
+end
+
+function print_versions()
+    println("version\tJulia\t$VERSION")
+    for (name, there) in (("SimpleChains", HAS_CHAINS), ("Lux", HAS_LUX), ("Flux", HAS_FLUX))
+        there && println("version\t$name\t$(pkgversion(getfield(Main, Symbol(name))))")
     end
 end
 
 function main()
-    forward, gradients, steps = [], [], []
+    print_versions()
     for (name, sizes, activation, numbers) in CASES, n in numbers
         wrapper = PaddleFCNet(first(sizes), last(sizes), length(sizes) - 1, sizes[2]; activation, seed = 0)
         net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
@@ -103,16 +110,13 @@ function main()
             ȳ .-= y
             back(ȳ; into = (nothing, grads))
         end
-        push!(forward, ("$name, $n" => in_turn([("forward!", () -> forward!(out, net, x, theta)), ("net(x, ps)", () -> net(x, theta)), map(Tuple, values)...])))
-        push!(gradients, ("$name, $n" => in_turn([
+        print_rows("value", "$name, $n", in_turn([("forward!", () -> forward!(out, net, x, theta)), ("net(x, ps)", () -> net(x, theta)), map(Tuple, values)...]))
+        print_rows("gradient", "$name, $n", in_turn([
             ("value_and_gradient!", () -> value_and_gradient!(grads, net, x, theta, mse, y)), ("pullback, buffers", by_pullback),
             ("Zygote", () -> Zygote.withgradient(theta -> loss(net, theta, x, y), theta)), map(Tuple, valgrads)...,
-        ])))
-        n == 1 || push!(steps, ("$name, $n" => steps_of_adam(net, theta, x, y, sizes, activation)))
+        ]))
+        n == 1 || print_rows("step", "$name, $n", steps_of_adam(net, theta, x, y, sizes, activation))
     end
-    table("the value", forward)
-    table("the mean square and its gradient", gradients)
-    table("a step of Adam", steps)
 end
 
 function steps_of_adam(net, theta, x, y, sizes, activation)
@@ -124,7 +128,7 @@ function steps_of_adam(net, theta, x, y, sizes, activation)
         ("train!, 1 step", () -> train!(loss, net, ours, state, x, y; steps = 1)),
     ]
     if HAS_CHAINS
-        f = activation == "relu" ? SimpleChains.relu : tanh
+        f = of_chains(activation)
         layers = [SimpleChains.TurboDense(i == length(sizes) - 1 ? identity : f, sizes[i+1]) for i in 1:length(sizes)-1]
         bare = SimpleChains.SimpleChain(SimpleChains.static(first(sizes)), layers...)
         chain, ps = SimpleChains.add_loss(bare, SimpleChains.SquaredLoss(y)), SimpleChains.init_params(bare)
