@@ -12,6 +12,7 @@ from paddle import nn
 from small_library import Library, Net, derivative, residual, taylor_mode
 
 from paddle_chainrules import derivatives, stateless, value_and_grad
+from paddle_chainrules.adapters.net_calls import Usual
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 HERE = Path(__file__).resolve().parent
@@ -300,3 +301,56 @@ def test_what_paddle_has_no_gradients_for(kind, terms, third, error):
         value, grads = value_and_grad(loss)(params, points(9, 2, seed=k).detach())
         expected = [float(value), [g.numpy() for g in grads.values()]]
         assert_equal(step, expected, 1e-5)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_scripts_that_never_clear_keep_few_calls(asks):
+    """So that the graphs of their steps are not held up to the end."""
+    net, seen = Net(), []
+    with taylor_mode():
+        for k in range(60):
+            x = points(5, 2, seed=k)
+            y = net(x)
+            if asks:
+                paddle.grad(y, x, create_graph=True)
+            seen.append(weakref.ref(y))
+        del x, y
+        gc.collect()
+        assert sum(each() is not None for each in seen) <= 32
+
+
+def test_values_between_derivatives_do_not_forget_each_other():
+    """Calls of which nobody asks anything stay left alone when others are asked."""
+    net, other = Net(), Net()
+
+    def loss(k):
+        edge = points(5, 2, seed=k)
+        value = other(edge).mean()
+        found, leaves = residual(net, k)
+        return found + value, leaves
+
+    script = steps_of([net, other], loss, Library.clear, 8)
+    with taylor_mode() as mode:
+        script()
+        calls = mode._nets[id(other)]
+        assert calls.usual((points(5, 2),)) is Usual.ALONE
+    assert (mode.programs, mode.natively, mode.alone) == (7, 2, 7)
+
+
+def test_a_derivative_of_a_call_left_alone():
+    """Its kind is asked again, after many calls that were left alone."""
+    net = Net()
+
+    def loss(k):
+        x = points(5, 2, seed=k)
+        y = net(x)
+        found = (y**2).mean()
+        if k > 8:
+            found += derivative(y[:, 0:1], x, 0, 1).mean()
+        return found, [x]
+
+    script = steps_of([net], loss, Library.clear, 14)
+    expected = script()
+    with taylor_mode() as mode:
+        assert_equal(script(), expected, 1e-5)
+    assert (mode.programs, mode.natively, mode.alone) == (4, 1, 9)

@@ -144,7 +144,10 @@ class Expressions:
         self._known.clear()
 
     def add(self, tensor: Tensor, parts: list[Part]) -> None:
-        """Note a gradient, and what it is computed of."""
+        """Note a gradient, and what it is computed of; forget those of old calls."""
+        self._known = [
+            known for known in self._known if any(p.call.notes.is_open for p in known[1])
+        ]
         self._known.append((tensor, parts))
 
     def behind(self, ends: Iterable[Tensor], origins: Iterable[Origin]) -> list[Part]:

@@ -49,18 +49,17 @@ FAULTS = RuntimeError, SystemError
 """Errors that Paddle raises for a gradient that it does not have."""
 
 
-def _shapes(args: Iterable[Any]) -> tuple[Any, ...]:
-    """Return shapes of tensors and where gradients are asked for, and types of all."""
-    found: list[Any] = []
+def _add_shapes(found: list[Any], args: Iterable[Any]) -> None:
+    """Add shapes of tensors and where gradients are asked for, and types of all."""
     for x in args:
         if isinstance(x, Tensor):
-            found += x.shape
+            found.extend(x.shape)  # += would make another list
             found.append(x.stop_gradient)
         elif isinstance(x, dict):
-            found.append(_shapes(x.values()))
+            found.append(len(x))
+            _add_shapes(found, x.values())
         else:
             found.append(type(x))
-    return tuple(found)
 
 
 class NoProgram(Exception):
@@ -123,7 +122,9 @@ class NetCalls:
         return self._usual.get(self._shapes(args)) if self._usual else None
 
     def _shapes(self, args: tuple[Any, ...]) -> Any:
-        return self._layer.training, _shapes(args)
+        found = [self._layer.training]
+        _add_shapes(found, args)
+        return tuple(found)
 
     def called(self, args: tuple[Any, ...]) -> Ran:
         """Return the output of the call, which a program computes if there is one."""

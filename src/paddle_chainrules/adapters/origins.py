@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from paddle import Tensor
@@ -81,21 +81,37 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """The origins of tensors that calls have given, until they are cleared."""
+    """The origins of tensors that calls have given, until they are cleared.
 
-    MOST = 4_096
+    Scripts that never clear would hold the graphs of all their steps. So only the last
+    calls are remembered.
+    """
+
+    MAX_CALLS = 16
 
     def __init__(self) -> None:
         self._known: dict[int, Origin] = {}
+        self._calls: dict[int, Call] = {}  # by the identity of their notes, in order
 
     def clear(self) -> None:
-        for call in self.calls():
+        for call in self._calls.values():
             call.notes.is_open = False
         self._known.clear()
+        self._calls.clear()
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Collection[Call]:
         """Return the calls that are remembered."""
-        return iter({id(o.call.notes): o.call for o in self._known.values()}.values())
+        return self._calls.values()
+
+    def _forget_first(self) -> None:
+        """Forget the call that is longest ago, and what came with it."""
+        notes = self._calls.pop(next(iter(self._calls))).notes
+        notes.is_open = False
+        self._known = {
+            key: origin
+            for key, origin in self._known.items()
+            if origin.call.notes is not notes
+        }
 
     def __iter__(self) -> Iterator[Origin]:
         return iter(self._known.values())
@@ -112,10 +128,11 @@ class Origins:
                 yield origin.tensor
 
     def add_outputs(self, call: Call) -> None:
-        if len(self._known) > self.MOST:  # where a library never clears them
-            self.clear()
+        while len(self._calls) >= self.MAX_CALLS:
+            self._forget_first()
         for k, y in enumerate(call.outputs):
             if y.ndim == 2:
+                self._calls[id(call.notes)] = call
                 self.add(y, call, (Entry(k, c) for c in range(y.shape[1])))
         for entry, y in call.derivatives.items():
             self.add(y, call, (entry,))

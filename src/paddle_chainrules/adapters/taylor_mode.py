@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import wraps
@@ -33,6 +34,9 @@ UNSEEN = (
     "net itself, net(x) and not net.forward(x), within the context, and give "
     "taylor_mode the nets that are not the library's own"
 )
+
+Unnoted = tuple[Usual, NetCalls, tuple[Any, ...], Any]
+"""A call that ran as usual: why, its net, its arguments and its output."""
 
 Asked = tuple[Call, list[Entry]]
 """Derivatives of one column, side by side, and the call of which they are asked."""
@@ -74,7 +78,7 @@ class TaylorMode:
         self._nets: dict[int, NetCalls] = {}
         self._origins = Origins()
         self._expressions = Expressions()
-        self._unnoted: list[tuple[Usual, NetCalls, tuple[Any, ...], Any]] = []
+        self._unnoted: deque[Unnoted] = deque(maxlen=Origins.MAX_CALLS)
         self._hooked: dict[int, ref[Tensor]] = {}
         self._busy = self._off = self._by_library = False
         self._thread = threading.get_ident()
@@ -133,21 +137,25 @@ class TaylorMode:
     def _take_calls(self, kind: type, which: Callable[[Any], bool]) -> None:
         native: Native = kind.__call__
 
+        nets, thread, ident = self._nets, self._thread, threading.get_ident
+
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if kwargs or self._busy or threading.get_ident() != self._thread:
+            if kwargs or self._busy or ident() != thread:
                 return native(layer, *args, **kwargs)
-            net = self._nets.get(id(layer))
+            net = nets.get(id(layer))
             usual = None if net is None else net.usual(args)
             if net is not None and usual is not None:
-                with self._at_work():
+                before, self._busy = _here.is_at_work, True  # as _AtWork, but faster
+                _here.is_at_work = True
+                try:
                     output = native(layer, *args)
+                finally:
+                    self._busy, _here.is_at_work = False, before
                 if usual is Usual.REFUSED:
                     self.natively += 1
                 elif paddle.is_grad_enabled() and not is_plain():
                     self.alone += 1
                     self._unnoted.append((usual, net, args, output))
-                    if len(self._unnoted) > Origins.MOST:
-                        self._unnoted.clear()
                 return output
             if not which(layer) or not self._serves():
                 return native(layer, *args)
@@ -188,10 +196,13 @@ class TaylorMode:
 
     def _note_calls(self, *kinds: Usual) -> None:
         """Note calls of these kinds that nobody had asked anything of."""
-        unnoted = [each for each in self._unnoted if each[0] in kinds]
-        if unnoted:
-            self._unnoted = [each for each in self._unnoted if each[0] not in kinds]
-        for _, net, args, output in unnoted:
+        every = [*self._unnoted]
+        self._unnoted.clear()
+        for each in every:
+            usual, net, args, output = each
+            if usual not in kinds:
+                self._unnoted.append(each)
+                continue
             call = net.noted(args, output)
             if call is not None:
                 self._origins.add_outputs(call)
@@ -349,7 +360,8 @@ class TaylorMode:
         """Return derivatives by several inputs at once."""
         if self._busy or self._thread != threading.get_ident():
             return natively()
-        self._note_calls(Usual.ALONE, Usual.SETTLED)
+        if self._unnoted and self._origins.of(y) is None:
+            self._note_calls(Usual.ALONE, Usual.SETTLED)
         asked = [self._asked(y, x, row, columns) for x in xs]
         found = [each for each in asked if each is not None]
         if len(found) == len(asked):
