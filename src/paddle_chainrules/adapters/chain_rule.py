@@ -47,14 +47,7 @@ class ChainRule:
         self, cotangents: Mapping[int, Tensor], leaves: Sequence[int]
     ) -> list[Tensor] | None:
         """Return gradients of these leaves, as a program's node asks for them."""
-        behind = {
-            place: (
-                self._outputs[place]
-                if place < len(self._outputs)
-                else (self._asked[place - len(self._outputs)],)
-            )
-            for place in cotangents
-        }
+        behind = {place: self._entries(place) for place in cotangents}
         columns = {leaf: self._widths[leaf] for leaf in leaves}
         wanted = further(self._notes, behind.values(), columns)
         if not wanted:
@@ -76,6 +69,13 @@ class ChainRule:
             )
             for leaf, n in columns.items()
         ]
+
+    def _entries(self, place: int) -> tuple[Entry, ...]:
+        """Return the entries of a result; none for what a call leaves in attributes."""
+        if place < len(self._outputs):
+            return self._outputs[place]
+        place -= len(self._outputs)
+        return tuple(self._asked[place : place + 1])
 
     def _derivative(self, entry: Entry) -> Tensor | None:
         """Return a derivative, if the script has it still and has not written in it."""
@@ -146,7 +146,9 @@ class Expressions:
     def add(self, tensor: Tensor, parts: list[Part]) -> None:
         """Note a gradient, and what it is computed of; forget those of old calls."""
         self._known = [
-            known for known in self._known if any(p.call.notes.is_open for p in known[1])
+            known
+            for known in self._known
+            if any(p.call.notes.is_open for p in known[1])
         ]
         self._known.append((tensor, parts))
 
@@ -170,6 +172,10 @@ class Expressions:
                 whole = found.setdefault(id(part.call.notes), Part(part.call, set()))
                 whole.entries.update(part.entries)
         return [*found.values()]
+
+
+def _is_open(parts: Iterable[Part]) -> bool:
+    return any(part.call.notes.is_open for part in parts)
 
 
 def width(x: Tensor) -> int:

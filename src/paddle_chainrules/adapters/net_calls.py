@@ -21,7 +21,9 @@ from ..transforms.containers.tree import flatten_tree
 from .chain_rule import ChainRule
 from .graphs import depend
 from .origins import Call, Entry, Notes
-from .state import State, Written
+from .output import call_watched
+from .state import State
+from .written import Written
 
 Native = Callable[..., Any]
 Asked = frozenset[Entry]
@@ -102,6 +104,7 @@ class NetCalls:
     def __init__(self, layer: Any, native: Native, apart: frozenset[str]) -> None:
         self._layer, self._native = layer, native
         self._apart = {(id(vars(layer)), name) for name in apart}
+        self._written = Written()
         self._kinds: dict[Any, _Kind] = {}
         self._state: State | None = None
         self._usual: dict[Any, Usual] = {}  # of calls that run natively, by shapes
@@ -111,6 +114,7 @@ class NetCalls:
 
     def _look(self) -> None:
         """See the parts of the net, whose modes and parameters tell calls apart."""
+        self._written.look()
         self._parts = self._layer.sublayers(include_self=True)
         self.params: list[Tensor] = self._layer.parameters()
 
@@ -169,7 +173,7 @@ class NetCalls:
         if kind.why:
             return self._as_ever(args, kind.why)
         try:
-            if self._state is None or not kind.history:
+            if self._state is None or not kind.has_learnt():
                 output = self._watched(args)
                 kind.learn(output, tensors)
                 return kind.ran(output, tensors)
@@ -182,17 +186,20 @@ class NetCalls:
         """Tell whether the net is unchanged; if not, forget its programs."""
         if self._state is None or self._state.is_same():
             return True
+        self._note_change(self._state)
         self._state = None
         self._kinds.clear()
         self._usual.clear()
         self._look()
-        self._note_change()
         return False
 
-    def _note_change(self) -> None:
+    def _note_change(self, before: State) -> None:
         self._changes += 1
         if self._changes > CHANGES:
-            self._why = "its attributes change from call to call"
+            self._why = (
+                f"its attributes change from call to call, such as {before.changed()}; "
+                "count and collect outside of the net and its transforms"
+            )
 
     def _as_ever(self, args: tuple[Any, ...], why: str) -> Ran:
         return Ran(self._native(self._layer, *args), None, False, why)
@@ -219,28 +226,38 @@ class NetCalls:
                     filled[i] = tensor
                 return self._native(layer, *spec.unflatten(filled))
 
-            found = self._kinds[key] = _Kind(run)
+            found = self._kinds[key] = _Kind(run, self._written)
             while len(self._kinds) > MAX_KINDS_OF_CALLS:
                 self._kinds.pop(next(iter(self._kinds)))
         return found
 
+    def _heard(self, args: tuple[Any, ...]) -> Any:
+        """Call the net, and note whether the call prints."""
+        output, by = call_watched(lambda: self._native(self._layer, *args))
+        if by:
+            self._why = (
+                f"each call prints or writes to a file, by {by}; do that outside of "
+                "the net and its transforms"
+            )
+        return output
+
     def _watched(self, args: tuple[Any, ...]) -> Any:
-        """Call the net, and note whether the call changes its attributes."""
+        """Call the net, and note whether the call changes its attributes or prints."""
         if self._state is not None:
-            return self._native(self._layer, *args)
+            return self._heard(args)
         try:
-            before = State(self._layer, self._apart)
+            before = State(self._layer, self._apart | self._written.keys())
         except ValueError as error:
             self._why = str(error)
             raise NoProgram(self._why) from error
-        written = Written(self._layer)
-        output = self._native(self._layer, *args)
+        add_written = self._written.watch(self._layer)
+        output = self._heard(args)
         if before.is_same():
             self._state = before
             self._look()
         else:
-            self._note_change()
-            self._apart |= written.places()
+            self._note_change(before)
+            add_written()
         return output
 
 
@@ -255,8 +272,12 @@ class _Kind:
         why: the reason why they run natively, if they do.
     """
 
-    def __init__(self, run: Callable[[Sequence[Tensor]], Any]) -> None:
-        self._run = run
+    def __init__(
+        self, run: Callable[[Sequence[Tensor]], Any], written: Written
+    ) -> None:
+        self._run, self._written = run, written
+        self._sources: list[tuple[str, int]] = []  # of what a call leaves, by leaves
+        self._places = -1  # how many were known when it was learnt
         self.history: deque[Notes] = deque(maxlen=32)
         self.why = ""
         self._programs: dict[Asked, ProgramCache] = {}
@@ -291,14 +312,21 @@ class _Kind:
             asked[i] = predicted(asked[:i])
         return predicted(asked)
 
+    def has_learnt(self) -> bool:
+        """Tell whether the kind of outputs is known, and of what calls leave."""
+        return self._places == len(self._written)
+
     def learn(self, output: Any, tensors: Sequence[Tensor]) -> None:
-        """Learn the kind of the net's outputs."""
+        """Learn the kind of the net's outputs, and what the call left in attributes."""
         outputs, self._spec = flatten_tree(output)
         self._count = len(outputs)
         if not all(isinstance(y, Tensor) for y in outputs):
             self.why = "it gives more than tensors"
         elif any(y is x for y in outputs for x in tensors):
             self.why = "it gives an argument as it is"
+        left, self._left = flatten_tree(self._written.values())
+        self._places = len(self._written)
+        self._sources = [_source(y, outputs, tensors, k) for k, y in enumerate(left)]
 
     def ran(self, output: Any, tensors: list[Tensor]) -> Ran:
         """Run a call natively."""
@@ -323,7 +351,11 @@ class _Kind:
             raise NoProgram(self.why)
         asked = self._predicted()
         rule = ChainRule(sorted(asked))
-        values, known = self._computed(asked, tensors, rule)
+        values, known, left = self._computed(asked, tensors, rule)
+        if self._sources:
+            whole = {"output": values, "argument": tensors, "left": left}
+            leaves = [whole[kind][k] for kind, k in self._sources]
+            self._written.put(self._left.unflatten(leaves))
         notes = Notes()
         self.history.append(notes)
         output = self._spec.unflatten(values)
@@ -337,13 +369,13 @@ class _Kind:
         Raises:
             NoProgram: as of :meth:`by_program`.
         """
-        _, known = self._computed(frozenset(entries), [*tensors])
+        _, known, _ = self._computed(frozenset(entries), [*tensors])
         return [known[entry] for entry in entries]
 
     def _computed(
         self, asked: Asked, tensors: list[Tensor], rule: ChainRule | None = None
-    ) -> tuple[list[Tensor], dict[Entry, Tensor]]:
-        """Return values and derivatives, by a program.
+    ) -> tuple[list[Tensor], dict[Entry, Tensor], list[Tensor]]:
+        """Return values, derivatives, and what a call leaves, by a program.
 
         Raises:
             NoProgram: there can be none, or it gives something else.
@@ -356,7 +388,8 @@ class _Kind:
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         values, found = every[: self._count], every[self._count :]
-        return values, dict(zip(sorted(asked), found, strict=True))
+        known = dict(zip(sorted(asked), found, strict=False))
+        return values, known, found[len(known) :]
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
         if len(self._programs) >= MAX_PROGRAMS_A_KIND:
@@ -366,21 +399,28 @@ class _Kind:
         entries = sorted(asked)
         program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
         begun: list[Begun] = []
-        seen, _ = seen_value(program, tensors, None, begun)
-        if seen.captured.program.draws:
-            raise NoProgram("it draws random numbers; make the net without dropout")
-        found, _ = call(program, tensors, None, begun=begun)
-        self._compare(tensors, found, entries)
+        with self._written.marked() as marks:
+            seen, _ = seen_value(program, tensors, None, begun)
+            if seen.captured.program.draws:
+                raise NoProgram("it draws random numbers; make the net without dropout")
+            if any(kept is mark for kept in seen.captured.kept for mark in marks):
+                raise NoProgram(
+                    "it reads what the call before has left in an attribute; give it "
+                    "as an argument"
+                )
+            found, _ = call(program, tensors, None, begun=begun)
+        with self._written.kept():
+            self._compare(tensors, found, entries)
         self._programs[asked] = program
         return program
 
     def _partials(
         self, tensors: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
-        """Return values of all outputs, then derivatives."""
+        """Return values of all outputs, then derivatives, then what the call leaves."""
         places = sorted({place for entry in entries for place, _ in entry.by})
         if not places:
-            return flatten_tree(self._run(tensors))[0]
+            return [*flatten_tree(self._run(tensors))[0], *self._leaves()]
 
         def net(params: list[Tensor], coords: list[Tensor]) -> list[Tensor]:
             given = [*params]
@@ -393,7 +433,13 @@ class _Kind:
             by = [(places.index(place), column) for place, column in entry.by]
             wanted[entry] = (entry.output, entry.column), *by
         found = derivatives(net, tensors, [tensors[i] for i in places], wanted)
-        return [*found.values()]
+        if self._sources:
+            self._run(tensors)  # of which the program computes what is needed
+        return [*found.values(), *self._leaves()]
+
+    def _leaves(self) -> list[Tensor]:
+        """Return the tensors that the last call has left in attributes."""
+        return flatten_tree(self._written.values())[0]
 
     def _compare(
         self, tensors: list[Tensor], found: Sequence[Tensor], entries: Sequence[Entry]
@@ -414,7 +460,8 @@ class _Kind:
             )
             expected = by_rules.program(*own)
         with paddle.no_grad():
-            largest = max(float(y.abs().max()) for y in expected)
+            asked = expected[: self._count + len(entries)]
+            largest = max(float(y.abs().max()) for y in asked)
             for y, given in zip(expected, found, strict=True):
                 scale = max(float(y.abs().max()), SMALLEST * largest)
                 apart = float((y - given).abs().max())
@@ -430,14 +477,25 @@ class _Kind:
     ) -> list[Tensor]:
         """Do the work of :meth:`_partials`, one gradient after another."""
         outputs = flatten_tree(self._run(own))[0]
-        found = [*outputs]
+        found, left = [*outputs], self._leaves()
         for entry in entries:
             y = outputs[entry.output][:, entry.column : entry.column + 1]
             for place, column in entry.by:
                 whole = paddle.grad(y, own[place], create_graph=True)[0]
                 y = whole[:, column : column + 1]
             found.append(y)
-        return found
+        return [*found, *left]
+
+
+def _source(
+    y: Tensor, outputs: Sequence[Tensor], tensors: Sequence[Tensor], k: int
+) -> tuple[str, int]:
+    """Return where a tensor that a call leaves comes from, and its place there."""
+    for kind, given in (("output", outputs), ("argument", tensors)):
+        for i, x in enumerate(given):
+            if x is y:
+                return kind, i
+    return "left", k
 
 
 def predicted(history: Sequence[Set[Entry]]) -> Asked:

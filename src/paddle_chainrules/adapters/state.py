@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import io
+import random
 import types
+from collections import deque
 from collections.abc import Iterator, Mapping, MutableSequence, Set
 from operator import getitem, is_
 from typing import Any
@@ -15,6 +17,8 @@ from paddle import Tensor
 from ..nets.layers.attribute_walk import ATOMS, Slotted, is_bound, walk
 from ..nets.layers.functional_module import globals_of
 from ..transforms.as_programs.seen import codes_of
+from .constant import is_constant, is_standard
+from .written import Place
 
 MAX_PLACES = 20_000
 """Places beyond which a net is taken to hold more than itself."""
@@ -22,21 +26,10 @@ MAX_PLACES = 20_000
 MAX_STATE_BYTES = 1 << 20
 """Bytes of arrays that are compared by content, in a tenth of a millisecond."""
 
-CONSTANT = (
-    *("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins"),
-    *("paddle_chainrules", "typing_extensions"),
-    *("omegaconf", "hydra", "easydict", "ml_collections", "yacs"),
-)
-"""Packages whose own functions and variables are taken not to change.
-
-Objects of their classes are data: what a configuration holds is compared, and not the
-library that it is written in.
-"""
-
-Place = tuple[int, str]
-
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
 HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
+RUNNING = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
+"""Types of objects that go on at each use, and don't show where they stand."""
 
 
 class State:
@@ -62,7 +55,7 @@ class State:
         self._holders: list[Any] = []
         self._keys: list[Any] = []
         self._values: list[Any] = []
-        self._containers: list[Mapping[Any, Any] | list[Any]] = []
+        self._containers: list[Mapping[Any, Any] | list[Any] | deque[Any]] = []
         self._sizes: list[int] = []
         self._seen: set[int] = set()
         self._sized: set[int] = set()
@@ -82,6 +75,23 @@ class State:
                 f"it holds what can't be read ({type(error).__name__}: {error}); give "
                 "the net the values that it needs"
             ) from error
+
+    def changed(self) -> str:
+        """Return the name of something that has changed."""
+        for container, size in zip(self._containers, self._sizes, strict=True):
+            if len(container) != size:
+                at = [i for i, v in enumerate(self._values) if v is container]
+                return str(self._keys[at[0]] if at else type(container).__name__)
+        for holder, key, value in zip(
+            self._holders, self._keys, self._values, strict=True
+        ):
+            try:
+                found = holder[key]
+            except Exception:  # of an object of somebody's, which had it before
+                return str(key)
+            if found is not value and not _is_equal(found, value):
+                return str(key)
+        return "one of them"
 
     def is_same(self) -> bool:
         """Tell whether nothing has changed."""
@@ -111,12 +121,20 @@ class State:
             self._note(container, key, value)
 
     def _place(self, holder: Any, key: Any, value: Any) -> None:
+        if _goes_on(value):
+            raise ValueError(
+                f"it reads {key}, a {type(value).__name__}, which goes on at each use; "
+                "draw or count outside of the net and its transforms"
+            )
         self._holders.append(holder)
         self._keys.append(key)
         self._values.append(value)
 
     def _note_size(self, container: Any) -> None:
-        if isinstance(container, dict | list) and id(container) not in self._sized:
+        if (
+            isinstance(container, dict | list | deque)
+            and id(container) not in self._sized
+        ):
             self._sized.add(id(container))
             self._containers.append(container)
             self._sizes.append(len(container))
@@ -144,7 +162,7 @@ class State:
     def _read_class(self, kind: type) -> None:
         """Read its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            if id(owner) in self._seen or _is_standard(owner.__module__):
+            if id(owner) in self._seen or is_standard(owner.__module__):
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -153,21 +171,21 @@ class State:
                         self._note(vars(owner), name, value)
                         if isinstance(value, HOLDERS):
                             self._hold(value)
-                elif functions := [*_functions_in(value)]:
+                elif (functions := [*_functions_in(value)]) or _goes_on(value):
                     self._place(vars(owner), name, value)
                     self._functions += functions
 
     def _read_globals(self, function: types.FunctionType) -> None:
         """Note the global variables that a function names."""
         space = function.__globals__
-        if id(function) in self._seen or _is_constant(space.get("__name__", "")):
+        if id(function) in self._seen or is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._place(Slotted(function), name, getattr(function, name))
         if id(function) not in self._held:
             self._hold(function)
-        if _is_standard(space.get("__name__", "")):
+        if is_standard(space.get("__name__", "")):
             return
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
         for code in codes_of(function.__code__):
@@ -176,7 +194,7 @@ class State:
                 if not isinstance(value, types.ModuleType):
                     self._read_global(space, name)
             for value in (*read.values(), *cells):
-                if isinstance(value, types.ModuleType) and not _is_standard(
+                if isinstance(value, types.ModuleType) and not is_standard(
                     value.__name__
                 ):
                     for name in vars(value).keys() & {*code.co_names}:
@@ -197,34 +215,6 @@ class State:
                 self._read_class(value)
 
 
-class Written:
-    """The attributes of a layer and those in it that a call sets, seen by two looks."""
-
-    def __init__(self, layer: paddle.nn.Layer) -> None:
-        parts = layer.sublayers(include_self=True)
-        self._before = [(vars(part), dict(vars(part))) for part in parts]
-
-    def places(self) -> set[Place]:
-        """Return the places that hold only tensors now, and held others before."""
-        return {
-            (id(held), name)
-            for held, before in self._before
-            for name, value in held.items()
-            if value is not before.get(name) and _are_tensors(value)
-        }
-
-
-def _are_tensors(value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value
-    if isinstance(value, Tensor) or not isinstance(value, dict | list | tuple):
-        return isinstance(value, Tensor)
-    return len(value) > 0 and all(map(_are_tensors, parts))
-
-
-def _is_constant(module: str) -> bool:
-    return module.partition(".")[0] in CONSTANT
-
-
 def _is_held(value: Any) -> bool:
     """Tell whether a value is a container, or an object of a class that may change."""
     if isinstance(value, HOLDERS):
@@ -236,13 +226,13 @@ def _is_held(value: Any) -> bool:
     return (
         has
         and not isinstance(value, skipped)
-        and not _is_standard(type(value).__module__)
+        and not is_standard(type(value).__module__)
     )
 
 
-def _is_standard(module: str) -> bool:
-    """Tell whether a module is Python's own, or of a package taken not to change."""
-    return _is_constant(module) or module.partition(".")[0] in sys.stdlib_module_names
+def _goes_on(value: Any) -> bool:
+    """Tell whether its next use differs from the last; of open files output is seen."""
+    return isinstance(value, RUNNING) and not isinstance(value, io.IOBase)
 
 
 def _functions_in(value: Any) -> Iterator[types.FunctionType]:

@@ -1,0 +1,46 @@
+"""Output of a call that is seen by its user alone: what it prints, logs or writes."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .constant import is_constant, is_standard
+
+PRINTS = frozenset({"print", "input", "open"})
+"""Python's functions that reach the user or a file."""
+
+
+def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:
+    """Return the result of a call, and the name of a function by which it printed.
+
+    The name is empty if it did not. Output of libraries does not count. Nothing is seen
+    while a profiler runs.
+    """
+    if sys.getprofile() is not None:
+        return call(), ""
+    found: list[str] = []
+
+    def watch(frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and _prints(function):
+            module = frame.f_globals.get("__name__", "")
+            if module == "logging" or not (is_constant(module) or is_standard(module)):
+                found.append(function.__name__)
+
+    sys.setprofile(watch)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(None)
+    return result, found[0] if found else ""
+
+
+def _prints(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    if owner is builtins:
+        return function.__name__ in PRINTS
+    return isinstance(owner, io.IOBase)
