@@ -13,6 +13,7 @@ import pytest
 from conftest import on_threads, randn, run_code
 from paddle_chainrules.programs.loops import machine as loops_machine
 from paddle_chainrules.programs.loops.matrix_products import blas, gemm
+from paddle_chainrules.programs.loops.processor import Processor
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
 
@@ -384,6 +385,9 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
         return {name: took[name] for name in addresses}
 
     monkeypatch.setattr(blas, "_seconds", seconds)
+    monkeypatch.setattr(blas, "processor", lambda: Processor("cascadelake", ""))
+    assert blas.chosen("on", found).some == gemm.FEW
+    monkeypatch.setattr(blas, "processor", lambda: Processor("znver3", ""))
     stays = blas.chosen("on", found)
     assert stays.names == {"float32": "mkl", "float64": "mkl"}
     assert stays.some == gemm.SOME

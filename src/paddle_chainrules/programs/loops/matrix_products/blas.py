@@ -33,7 +33,11 @@ from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
 from ...switch import BLAS, wanted_blas
 from ..headroom import need_headroom
+from ..processor import processor
 from .gemm import CONVENTIONS, FEW, OWN, SOME, product_text, signature, symbol
+
+MEASURED = "znver"
+"""Processors on which our own products were faster up to :data:`.gemm.SOME`: AMD's."""
 
 
 class Shape(NamedTuple):
@@ -173,7 +177,7 @@ def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:
     if not names:
         return _own("there is no library")
     is_alone = all((found[name].threads or 1) == 1 for name in names.values())
-    some = SOME if is_alone else FEW
+    some = SOME if is_alone and processor().name.startswith(MEASURED) else FEW
     return Library(names, reasons, symbols, has_tiles=wanted == "on", some=some)
 
 
