@@ -156,3 +156,35 @@ def test_nothing_is_left_of_it():
     with taylor_mode():
         assert patched() != before
     assert patched() == before
+
+
+def test_vorticity_of_a_stream_function():
+    """Derivatives of derivatives' sums, of which the script gets no warning."""
+    net = mlp(("t", "x"), ("psi", "p"))
+
+    def loss(k):
+        one = columns_of(k)
+        x, y = one.values()
+        out = net(one)
+        u, v = jacobian(out["psi"], y), -jacobian(out["psi"], x)
+        w = jacobian(v, x) - jacobian(u, y)
+        bent = hessian(w, x) + hessian(w, y)
+        found = u * jacobian(w, x) + v * jacobian(w, y) - 0.1 * bent
+        return (found**2).mean() + jacobian(out["p"], x).mean(), [x, y]
+
+    assert compared(loss, net).programs == 5
+
+
+@pytest.mark.parametrize("weight_norm", [True, False])
+def test_nets_with_weight_norm(weight_norm):
+    """By PaddleScience's own layer, and by Paddle's hook."""
+    net = mlp(("t", "x"), ("u",), weight_norm=weight_norm)
+    for layer in () if weight_norm else net.linears:
+        paddle.nn.utils.weight_norm(layer, dim=1)
+
+    def loss(k):
+        one = columns_of(k)
+        u = net(one)["u"]
+        return ((hessian(u, one["x"]) - jacobian(u, one["t"])) ** 2).mean(), []
+
+    assert compared(loss, net).programs >= 4

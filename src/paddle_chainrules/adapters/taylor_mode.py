@@ -300,10 +300,14 @@ class TaylorMode:
         return parts
 
     def _is_of_a_call(self, y: Tensor) -> bool:
-        """Tell whether it is computed from the results of a call."""
+        """Tell whether it is computed from a call's results, or gradients of them."""
         calls = [*self._origins.calls()]
         programs = bool(calls) and all(call.by_program for call in calls)
-        return programs or any(is_behind(call.outputs, y) for call in calls)
+        return (
+            programs
+            or any(is_behind(call.outputs, y) for call in calls)
+            or bool(self._expressions.behind([y], self._origins))
+        )
 
     def _is_hooked(self, tensor: Tensor) -> bool:
         found = self._hooked.get(id(tensor))
