@@ -68,7 +68,9 @@ class Steps:
         native = paddle.Tensor.backward
 
         def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
             self.losses.append(float(loss.sum()))
+            self._since += time.process_time() - start
             return native(loss, *args, **kwargs)
 
         paddle.Tensor.backward = backward
