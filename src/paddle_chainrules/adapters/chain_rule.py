@@ -174,10 +174,6 @@ class Expressions:
         return [*found.values()]
 
 
-def _is_open(parts: Iterable[Part]) -> bool:
-    return any(part.call.notes.is_open for part in parts)
-
-
 def width(x: Tensor) -> int:
     """Return the number of columns of a matrix, 0 of any other tensor."""
     return x.shape[1] if x.ndim == 2 else 0
