@@ -155,7 +155,10 @@ def _batch_norm_batch(call: BatchCall) -> list[Any]:
         call.args
     )
     if not use_global and (train or not is_test):
-        raise NoRule("batch_norm in training, whose statistics are of each sample")
+        raise NoRule(
+            "batch_norm in training, whose statistics are of each sample; call eval() "
+            "of the layer, or use GroupNorm"
+        )
     y = x if 0 in call.batched else ops.unsqueeze(x, [0])
     layout = Layout(y[0], data_format)
 
