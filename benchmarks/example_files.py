@@ -1,4 +1,4 @@
-"""Example files of DeepXDE and PaddleScience, unchanged, as ever and in Taylor mode.
+"""Example files of DeepXDE and PaddleScience, unchanged: native and in Taylor mode.
 
 ``python benchmarks/example_files.py FILE ...``, with files of the libraries'
 repositories, where they lie beside their data. Each file runs in two processes with one

@@ -50,14 +50,14 @@ def _through(
 
 
 def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> Any:
-    """Call an operator that stands in no place, by its rule if a recording needs it.
+    """Call an operator of a program, by its rule while the tape is recorded.
 
     Args:
         name: as a program has it.
         gives_more: whether it gives more than the operator of that name.
 
     Raises:
-        NotImplementedError: it does, and rules of programs have to take the gradient.
+        NotImplementedError: it gives more, has a rule, and a gradient is asked for.
     """
     stack = recordings()
     if not stack or not paddle.is_grad_enabled():

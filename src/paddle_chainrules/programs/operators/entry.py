@@ -145,7 +145,7 @@ class Operator:
     def every(self, args: Sequence[Any]) -> list[Any]:
         """Return all tensors that it gives, more than are shown; tell the listener.
 
-        While Paddle's tape is recorded, it goes by the rules of that.
+        While Paddle's tape is recorded, the rules of the tape apply.
         """
         record: Any = listener()
         if record is None:

@@ -24,9 +24,9 @@ def unpacking(tree: Tree) -> Unpack:
 
     They come in the order of :func:`flatten_tree`. It returns None for other trees,
     where a dict has its keys in another order, and where a leaf that is no tensor has
-    another value. :func:`flatten_tree` takes containers other than dicts with names,
-    lists, tuples and named tuples apart. Leaves in the places of tensors are not looked
-    at.
+    another value. Containers other than dicts with names, lists, tuples and named
+    tuples are left to :func:`flatten_tree`. Leaves in the places of tensors are not
+    looked at.
     """
     text = _Text()
     leaves = text.leaves_of(tree, "tree")

@@ -158,7 +158,7 @@ def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
 
 
 def gather(x: Tensor, index: Tensor, axis: Any = 0) -> Tensor | None:
-    """Gather by a number without axes; Paddle's gradient puts it elsewhere."""
+    """Gather by a 0-d index, of which Paddle has a wrong gradient on middle axes."""
     if index.ndim or not isinstance(axis, int):
         return None
     return paddle.gather(x, index.reshape([1]), axis).squeeze(axis)

@@ -124,7 +124,7 @@ def _is_some(part: Any, varies: Varies) -> bool:
 def gathered_back(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
     """Return the gradient of a gather, in the shape of x.
 
-    Paddle's kernel puts that of a number without axes elsewhere.
+    Paddle's kernel is wrong for a 0-d index along an axis in the middle.
     """
     if not index.ndim:
         index, g = ops.reshape(index, [1]), ops.unsqueeze(g, [axis])
