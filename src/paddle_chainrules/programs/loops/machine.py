@@ -57,8 +57,7 @@ TILED = "tiled"
 LAST = 256
 """The number of functions that stay.
 
-A caller who makes the same net again need not wait again. Nor does it cost memory
-again: llvmlite leaves some 40 kB for each function that it optimizes.
+A caller who makes the same net again need not wait again.
 """
 
 _last: OrderedDict[str, Code] = OrderedDict()
@@ -213,13 +212,14 @@ def linked(
         if code is None:
             code = _object(llvm, text, names, machine, int(opt > 1))
             keep(name, code)
-            return _engine(llvm, code, machine)
+            return _engine(llvm, code)
         with loading(name):
-            return _engine(llvm, code, machine)
+            return _engine(llvm, code)
 
 
-def _engine(llvm: Any, code: bytes, machine: Any) -> Any:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+def _engine(llvm: Any, code: bytes) -> Any:
+    # Its compiler stays with it. One that has compiled holds 700 kB of tables.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
@@ -276,28 +276,33 @@ def _object(
     llvm: Any, text: str, names: Sequence[str], machine: Any, speed_level: int
 ) -> bytes:
     """Return a module's code. These functions are called from outside."""
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text + _used(names))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # Unrolled loops take three times as long to compile, and are no faster.
     options = llvm.create_pipeline_tuning_options(speed_level)
     options.loop_vectorization = options.loop_interleaving = True
     options.loop_unrolling = options.slp_vectorization = False
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
-    _drop_others(llvm, module, names, passes)
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getModulePassManager()
+    # Vector functions that no loop calls after all are dropped.
+    passes.add_internalize_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    # A builder's second run would call back into its first one, which is gone.
+    passes.run(module, builder)
+    # llvmlite has this method, but its classes' order hides it.
+    llvm.newpassmanagers.NewPassManager._dispose(passes)
     found: bytes = machine.emit_object(module)
     return found
 
 
-def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> None:
-    """Drop the vector functions that no loop calls after all."""
-    for function in module.functions:
-        if not function.is_declaration and function.name not in names:
-            function.linkage = "internal"
-    cleaning = llvm.create_new_module_pass_manager()
-    cleaning.add_global_dead_code_eliminate_pass()
-    cleaning.run(module, passes)
+def _used(names: Sequence[str]) -> str:
+    """Return the row that keeps functions with these names for callers outside."""
+    rows = ", ".join(f"ptr @{name}" for name in names)
+    return (
+        f"\n@llvm.used = appending global [{len(names)} x ptr] [{rows}], "
+        'section "llvm.metadata"\n'
+    )
 
 
 def _function(engine: Any, name: str) -> Code:
