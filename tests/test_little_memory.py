@@ -76,3 +76,45 @@ def test_without_a_limit_nothing_is_read(monkeypatch):
     unlimited = headroom.resource.RLIM_INFINITY
     monkeypatch.setattr(headroom.resource, "getrlimit", lambda kind: (unlimited, 0))
     assert headroom.headroom() is None
+
+
+COMPILED = '''
+import gc, json, os
+from paddle_chainrules.programs.loops import machine
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+TEXT = """define i1 @NAME(ptr %p) {
+  %a = load double, ptr %p
+  %b = call double @llvm.exp.f64(double %a)
+  %c = fmul double %b, NUMBER
+  store double %c, ptr %p
+  ret i1 false
+}"""
+
+def compiled(count, begin):
+    for k in range(begin, begin + count):
+        machine.machine_code([TEXT.replace("NUMBER", f"{k}.5")])
+
+machine.LAST = 60
+compiled(10, 0)
+sizes = [resident()]
+compiled(50, 1_000)  # all of them stay
+sizes.append(resident())
+compiled(machine.LAST, 2_000)
+sizes.append(resident())
+compiled(100, 3_000)  # for each, another one goes
+sizes.append(resident())
+print(json.dumps([b - a for a, b in zip(sizes, sizes[1:])]))
+'''
+
+
+def test_compiled_functions_are_small_and_go():
+    done = run_code(COMPILED, PADDLE_CHAINRULES_LOOPS="on")
+    assert done.returncode == 0, done.stderr
+    kept, _, gone = json.loads(done.stdout)
+    assert kept < 50 * 250_000  # 700 kB each, with the compiler's tables
+    assert gone < 100 * 20_000  # 30 to 70 kB each, with the passes
