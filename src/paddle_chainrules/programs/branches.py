@@ -78,7 +78,13 @@ class Branches:
     def is_light(self) -> bool:
         """Tell whether machine code computes both sooner than Python chooses one."""
         rows = [op for program in self.as_run for op in program.ops]
-        return sum(map(_cost, rows)) <= LIGHT and not any(op.is_complex for op in rows)
+        is_light = sum(map(_cost, rows)) <= LIGHT and not self._must_be_apart
+        return is_light and not any(op.is_complex for op in rows)
+
+    @cached_property
+    def _must_be_apart(self) -> bool:
+        """Tell whether one may not end at numbers that have chosen the other."""
+        return any(program.may_not_end for program in self.programs)
 
     def both(self, predicate: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Compute both branches and choose from their results by the predicate."""
@@ -110,6 +116,8 @@ class Branches:
     def _of_samples(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the results of all samples, each from the branch chosen for it."""
         size = chosen.shape[0]
+        if self._must_be_apart:
+            return self._apart(chosen, tensors)
         try:
             one, other = (p.function(*tensors) for p in self._whole(size, tensors))
         except Exception:  # at numbers of a sample that has chosen the other branch

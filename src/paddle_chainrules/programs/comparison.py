@@ -72,7 +72,12 @@ def _steps(dtype: str) -> np.ndarray[Any, Any]:
 
 
 def other_inputs(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return other values for a program, except those that say where things begin."""
+    """Return other values for a program, except those that say where things begin.
+
+    The values are the same where at others it might not end.
+    """
+    if program.may_not_end:
+        return [x.detach() for x in tensors]
     kept = {v for op in program.ops for v in op.structure}
     pairs = zip(program.inputs, tensors, strict=True)
     return [x.detach() if v in kept else other_numbers(x) for v, x in pairs]

@@ -75,6 +75,11 @@ class Steps:
         size = f"{len(self.program.ops)} operators"
         return f"Steps(no. {self._number}: {self.count} of {size}{back})"
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs that it holds."""
+        return (self.program,)
+
     @cached_property
     def as_run(self) -> Program:
         """The program without the places where gradients end."""

@@ -89,6 +89,15 @@ class Program:
         return any(op.operator.random for op in self.ops)
 
     @cached_property
+    def may_not_end(self) -> bool:
+        """Tells whether at other values a loop in it might go on for ever."""
+        held = [op.args[0] for op in self.ops if op.operator.opaque]
+        inner = [p for each in held for p in getattr(each, "programs", ())]
+        return any(op.operator.untaken is not None for op in self.ops) or any(
+            program.may_not_end for program in inner
+        )
+
+    @cached_property
     def reached(self) -> list[set[int]]:
         """For each output, the positions of the inputs that its gradient may reach."""
         return inputs_reached(self.ops, self.inputs, self.outputs)

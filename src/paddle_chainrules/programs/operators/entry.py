@@ -72,6 +72,8 @@ class Operator:
         decompose: by the arguments, and whether programs are to become machine code,
             its result by other operators; None where programs have it.
         prune_outputs: return an operation without the outputs that nobody needs.
+        untaken: what runs in its place in a branch that was not chosen, since it might
+            not end there; None where it always ends.
     """
 
     work_bytes = left_bytes = 0
@@ -127,6 +129,7 @@ class Operator:
         self.simpler: Callable[..., tuple[str, tuple[Any, ...]] | None] | None = None
         self.decompose: Callable[..., Any] | None = None
         self.prune_outputs: Callable[..., Any] | None = None
+        self.untaken: Callable[..., Any] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -236,7 +239,7 @@ TABLE: dict[str, Operator] = {}
 def operator_of(name: str) -> Operator:
     """Return the entry of this name, also of another process's program."""
     if name not in TABLE:
-        for module in ("choosing", "steps"):
+        for module in ("choosing", "steps", "turns"):
             import_module(f"...{module}", __name__)
     return TABLE[name]
 

@@ -251,6 +251,8 @@ class Record(Values):
         return self._run_of(entry, given)
 
     def _run_of(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        if self._is_unlikely and entry.untaken is not None:
+            return entry.untaken(*given)
         try:
             return entry.run(*given)
         except Exception:

@@ -18,6 +18,9 @@ from ...programs.branches import truth
 from ...programs.capture_error import CaptureError
 from ...programs.choosing import in_branches
 from ...programs.switch import programs_are_on
+from ...programs.turns import in_turns
+from ..as_programs.program_cache import OfValue
+from ..as_programs.program_recording import run
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
@@ -39,34 +42,71 @@ def while_loop(
 ) -> Tree:
     """Apply ``body(value)`` to ``init`` for as long as ``condition(value)`` holds.
 
+    Within a program the loop is one operator, which has no gradient, as in JAX.
+    Otherwise the turns are differentiated as they ran. Under :func:`vmap` each sample
+    takes its own number of turns.
+
     Raises:
-        CaptureError: within another program, which is a straight line.
+        CaptureError: within a program, its gradient is taken, or it draws random
+            numbers.
         ValueError: as :func:`scan`; or the condition gives several elements.
     """
     checked_function("condition", condition)
     checked_function("body", body)
     leaves, spec = flatten_tree(init)
     leaves = apart([*map(tensor_of, leaves)])
+    if getattr(listener(), "is_reused", False):
+        return _within(condition, body, leaves, spec)
     inside = is_plain() or records_graph(leaves)
     value = spec.unflatten(leaves)
-    move = None if inside or not programs_are_on() else program_of(body)
-    try:
-        if move is not None:
-            move.found(value)
-    except CaptureError:
-        move = None
+    found = None if inside or not programs_are_on() else _program(body, value)
     is_first = True
     while bool(_single("what a condition gave", condition(value))):
-        if move is not None:
-            moved = move(value)
+        if found is not None and not found.is_stale():
+            made = run(found.captured.program, tensors_among(leaves), trusts=True)
+            moved = found.structure.unflatten(found.captured.filled(made))
         else:
             moved = unwritten(lambda value, _: body(value), value, None, is_first)
+        after, its = flatten_tree(moved)
+        after = [*map(tensor_of, after)]
+        check_alike(leaves, spec, after, its)
+        leaves, is_first = after, False
+        value = spec.unflatten(leaves)
+    return spec.unflatten([*map(copy, leaves)]) if is_first else value
+
+
+def _program(body: Callable[[Tree], Tree], value: Tree) -> OfValue | None:
+    """Return the program of a turn; None if there is none off the caller's graph."""
+    try:
+        found = program_of(body).found(value)
+    except CaptureError:
+        return None
+    return None if True in found.captured.requires else found
+
+
+def _within(
+    condition: Callable[[Tree], Any],
+    body: Callable[[Tree], Tree],
+    leaves: list[Any],
+    spec: optree.PyTreeSpec,
+) -> Tree:
+    """Run a loop as one operator of the program that is being captured."""
+
+    def holds(tensors: list[Tensor]) -> Tensor:
+        found = condition(spec.unflatten(in_place(leaves, iter(tensors))))
+        truth: Tensor = tensor_of(_single("what a condition gave", found))
+        return truth
+
+    def turn(tensors: list[Tensor]) -> list[Tensor]:
+        with unchanged(tensors):
+            moved = body(spec.unflatten(in_place(leaves, iter(tensors))))
         found, its = flatten_tree(moved)
         found = [*map(tensor_of, found)]
         check_alike(leaves, spec, found, its)
-        leaves, is_first = found, False
-        value = spec.unflatten(leaves)
-    return spec.unflatten([*map(copy, leaves)]) if is_first else value
+        return tensors_among(found)
+
+    last = in_turns(holds, turn, tensors_among(leaves))
+    return spec.unflatten(in_place(leaves, iter(last)))
 
 
 def _single(name: str, value: Any) -> Any:
