@@ -6,11 +6,6 @@ them, and differentiate them by rules.
 """
 
 WRONG = {
-    "where an index is there twice, both have the gradient of the last": {
-        "index_put": (2, 4, 6, 7),
-        "scatter": (0, 2),
-    },
-    "an edge that is there twice counts twice": {"send_u_recv": (2, 3)},
     "no gradient by what the kernel takes for constant": {
         "increment": (0,),
         "pad3d": (8,),

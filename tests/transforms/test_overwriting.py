@@ -103,10 +103,53 @@ def columns(x):
     return y * x
 
 
+TWICE = paddle.to_tensor([1, 0, 1])
+
+
+def put_twice(x):
+    y = paddle.index_put(paddle.cos(x), (TWICE - 3,), paddle.exp(x))
+    return y * paddle.index_put(y, (TWICE, TWICE % 2), x[0, 1])
+
+
+def put_twice_in_place(x):
+    y = paddle.cos(x)
+    y.index_put_((TWICE,), y * x)
+    return y * x
+
+
+def scattered_twice(x):
+    y = paddle.scatter(paddle.cos(x), TWICE, paddle.exp(x))
+    return y * paddle.scatter(y, TWICE.unsqueeze(-1), x * x)
+
+
+def scattered_twice_in_place(x):
+    y = paddle.cos(x)
+    y.scatter_(TWICE, y * x)
+    return y * x
+
+
+def put_along_twice(x):
+    index = paddle.stack([TWICE, 1 - TWICE % 2], -1)
+    return paddle.put_along_axis(paddle.cos(x), index, paddle.exp(x), 0) * x
+
+
+def sent_twice(x):
+    send = paddle.geometric
+    sources = paddle.to_tensor([0, 0, 2, 1])
+    targets = paddle.to_tensor([1, 1, 1, 2])
+    y = send.send_u_recv(paddle.exp(x), sources, targets, "max", 3)
+    weights = paddle.exp(x[sources] * 0)
+    z = send.send_ue_recv(paddle.sin(x), weights, sources, targets, "mul", "min", 3)
+    return y + z * x
+
+
 WRITES = [
     *(assigned, from_the_last, added, added_to_zeros, used_before, squared),
     *(multiplied, chained, by_a_view, rows, itself, columns),
+    *(put_twice, put_twice_in_place, scattered_twice, scattered_twice_in_place),
+    *(put_along_twice, sent_twice),
 ]
+"""Functions of which the last ones write several values at one place."""
 
 X = np.array([[0.4, -0.7], [1.1, 0.6], [-0.3, 0.8]])
 

@@ -5,6 +5,7 @@ There the tape refuses, so that a program answers, whose rules are right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,10 @@ from ..watch import Context, is_traced, tensors_in
 
 
 def refused_where(
-    name: str, reason: str, is_wrong: Callable[..., bool]
+    name: str,
+    reason: str,
+    is_wrong: Callable[..., bool],
+    otherwise: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Return a rule that refuses to be differentiated at some numbers.
 
@@ -23,10 +27,14 @@ def refused_where(
         name: the operator's.
         reason: words that say which numbers these are.
         is_wrong: tells that, from the operator's result and its arguments.
+        otherwise: the rule elsewhere.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        found = operator(*args, **kwargs)
+        if otherwise is None:
+            found = operator(*args, **kwargs)
+        else:
+            found = otherwise(operator, context, *args, **kwargs)
         if any(map(is_traced, tensors_in([*args, *kwargs.values()]))):
             with paddle.no_grad():
                 wrong = is_wrong(found, *args, **kwargs)
@@ -64,6 +72,58 @@ def _has_zeros(
     return how in ("mul", "multiply") and not bool((x.abs() > 0).all())
 
 
+def _names_twice(places: Tensor) -> bool:
+    different: Any = paddle.unique(places)
+    return bool(different.size < places.size)
+
+
+def _is_put_twice(
+    found: Tensor, x: Tensor, indices: Any, value: Tensor, accumulate: bool = False
+) -> bool:
+    is_mask = any(index.dtype == paddle.bool for index in indices)
+    if accumulate or is_mask or not is_traced(value):
+        return False
+    sizes = x.shape[: len(indices)]
+    numbers = paddle.arange(math.prod(sizes)).reshape(sizes)
+    return _names_twice(numbers[tuple(indices)])
+
+
+def _is_scattered_twice(
+    found: Tensor, x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True
+) -> bool:
+    return overwrite and is_traced(updates) and _names_twice(index % x.shape[0])
+
+
+def _is_tied(found: Any, message: Tensor, to: Tensor, how: str) -> bool:
+    """Tell whether several messages are the largest, or smallest, of a row."""
+    if how not in ("MIN", "MAX"):
+        return False
+    out = found[0] if isinstance(found, list | tuple) else found
+    chosen = (message == out[to]).astype("int64")
+    count = paddle.index_add(paddle.zeros(out.shape, "int64"), to, 0, chosen)
+    return bool((count > 1).any())
+
+
+def _is_pool_tied(found: Any, x: Tensor, to: Tensor, how: str, *_: Any) -> bool:
+    return _is_tied(found, x, to, how)
+
+
+def _are_sent_tied(
+    found: Any, x: Tensor, source: Tensor, to: Tensor, how: str, *_: Any
+) -> bool:
+    return _is_tied(found, x[source], to, how)
+
+
+def are_edges_tied(*given: Any) -> bool:
+    """Tell that of ``send_ue_recv``."""
+    found, x, y, source, to, op, how, *_ = given
+    mine = x[source]
+    return _is_tied(found, mine + y if op == "ADD" else mine * y, to, how)
+
+
+TIES = "where several entries are the largest, or smallest: it counts each as a whole"
+_TWICE = "where one place is written twice: what is overwritten has some too"
+
 RULES = {
     "det": refused_where("det", "where it is nearly zero", _is_small),
     **{
@@ -75,5 +135,9 @@ RULES = {
         "of products where there are zeros, and of other values than indices",
         _has_zeros,
     ),
+    "index_put": refused_where("index_put", _TWICE, _is_put_twice),
+    "scatter": refused_where("scatter", _TWICE, _is_scattered_twice),
+    "segment_pool": refused_where("segment_pool", TIES, _is_pool_tied),
+    "send_u_recv": refused_where("send_u_recv", TIES, _are_sent_tied),
 }
 """Rules by the names of ``paddle._C_ops``."""

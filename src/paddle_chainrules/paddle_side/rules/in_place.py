@@ -93,7 +93,7 @@ needed, as a choice can be differentiated any number of times."""
 
 _MISSING = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
-    "scale_",
+    *("scale_", "scatter_"),
 )
 """Operators whose gradients by further arguments Paddle has wrong, or not at all."""
 

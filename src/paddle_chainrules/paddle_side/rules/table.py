@@ -171,10 +171,13 @@ RULES: dict[str, Rule] = {
         name: _whole(name)
         for name in (
             *("solve", "cross", "grid_sample", "prelu"),
-            *("deformable_conv", "multi_dot", "send_uv", "send_ue_recv"),
-            "hsigmoid_loss",
+            *("deformable_conv", "multi_dot", "send_uv", "hsigmoid_loss"),
         )
     },
+    "send_ue_recv": at_numbers.refused_where(
+        *("send_ue_recv", at_numbers.TIES, at_numbers.are_edges_tied),
+        otherwise=_whole("send_ue_recv"),
+    ),
     "triangular_solve": _triangular_solve,
     "cholesky_solve": _cholesky_solve,
     "rnn": _rnn,

@@ -18,21 +18,14 @@ define("send_ue_recv", differentiable=(0, 1), fixed=(1,))
 define("send_uv", differentiable=(0, 1))
 
 
-def _sent_back(
-    message: Tensor,
-    to: Tensor,
-    out: Tensor,
-    g: Tensor,
-    how: str,
-    shared: bool = False,
-) -> Tensor:
+def _sent_back(message: Tensor, to: Tensor, out: Tensor, g: Tensor, how: str) -> Tensor:
     """Return the gradient of messages that were reduced where they went.
+
+    Several extremes share it, as they must where the same message may be sent twice.
 
     Args:
         to: the row of ``out`` that receives each message.
         how: SUM, MEAN, MIN or MAX.
-        shared: whether several extremes share the gradient, as they must where the same
-            message may be sent twice. Paddle counts each.
     """
     if how == "MEAN":
         ones = paddle.ones(to.shape, g.dtype)
@@ -44,10 +37,9 @@ def _sent_back(
     if how == "SUM":
         return g
     chosen = ops.cast(message == ops.gather(out, to, 0), g.dtype)
-    if shared:
-        count = ops.gather_grad(out, to, chosen, 0)
-        g = g / ops.gather(ops.clip(count, 1.0, float(len(to))), to, 0)
-    return g * chosen
+    count = ops.gather_grad(out, to, chosen, 0)
+    count = ops.gather(ops.clip(count, 1.0, float(len(to))), to, 0)
+    return g / count * chosen
 
 
 def _ahead(rows: Tensor, like: Tensor) -> list[int]:
@@ -109,7 +101,7 @@ def _segment_pool_reverse(call: Call) -> list[Any]:
 def _send_u_recv_reverse(call: Call) -> list[Any]:
     x, source, to, how, _ = call.args
     message = ops.gather(x, source, 0)
-    part = _sent_back(message, to, call.out, call.cotangent, how, shared=True)
+    part = _sent_back(message, to, call.out, call.cotangent, how)
     return [ops.gather_grad(x, source, part, 0), *[None] * 4]
 
 
