@@ -132,6 +132,36 @@ def test_what_is_served_goes_on():
             loss.backward()
 
 
+@pytest.mark.parametrize("calls", [1, 3, 40])
+@pytest.mark.parametrize("of_leaf", [True, False])
+def test_gradients_by_results_of_a_program(of_leaf, calls):
+    """Paddle fails at one of several results, and gives two results one gradient."""
+    two = lambda a, b: (a * b, (a + b).sum(0))  # noqa: E731
+    compiled = jit(two)
+    x, c = randn([4, 3], seed=1), randn([3], seed=2)
+    x.stop_gradient = False
+    for _ in range(calls):
+        u, v = compiled(x if of_leaf else paddle.sin(x), paddle.exp(x))
+    w, z = compiled(u, u * v)
+    loss = (w * z * c).sum() + (u * u).sum()
+    by_w, by_z = z * c, (w * c).sum(0)
+    by_u = 2 * u + by_w * 2 * u * v + by_z * (1 + v)
+    by_v = (by_w * u * u + by_z * u).sum(0)
+    expected = {"w": by_w.expand(w.shape), "z": by_z, "u": by_u, "v": by_v}
+    given = {"w": w, "z": z, "u": u, "v": v}
+    for asked in ("w", "z", "v", "u", "wz", "uv", "zu", "vwuz"):
+        tensors = [given[name] for name in asked]
+        for again in (False, True):
+            found = paddle.grad(loss, tensors, retain_graph=True, create_graph=again)
+            for name, g in zip(asked, found, strict=True):
+                assert_same(g, expected[name], rtol=1e-5)
+    (found,) = paddle.grad(loss, v)
+    assert_same(found, by_v, rtol=1e-5)
+    *_, own = paddle.grad(loss, [z, x])
+    loss.backward()
+    assert_same(own, x.grad)
+
+
 def test_copies_of_nodes_that_paddle_keeps_after_an_error():
     """Paddle lets go of them without Python's lock, at its next gradient."""
     for _ in range(3):

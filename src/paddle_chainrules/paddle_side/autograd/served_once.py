@@ -8,6 +8,8 @@ and ``paddle.grad`` looks for such nodes first.
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NoReturn
@@ -39,13 +41,22 @@ class Once(ref[Any]):
 
     Made of the context that the ``forward`` of a ``PyLayer`` was given. The node keeps
     it alive.
+
+    Attributes:
+        several: whether the node has several results.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "several")
+    several: bool
 
     def __call__(self, *_: Any) -> None:
         if super().__call__() is None:
             _refuse("backward")
+
+    def of(self) -> Any:
+        """Return the computed result; None if it is spent."""
+        context = super().__call__()
+        return None if context is None else context.of
 
     @property
     def is_spent(self) -> bool:
@@ -58,6 +69,7 @@ _nodes: ByNode[Once] = ByNode()
 def watch(outputs: Sequence[Tensor], once: Once) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
     _guard()
+    once.several = len(outputs) > 1
     for output in outputs:
         _register(output, once)
     _nodes.add(node_of(outputs[0]), once)
@@ -78,13 +90,61 @@ def check(outputs: Any) -> None:
         _refuse("paddle.grad: a backward")
 
 
+def _one_of_several(x: Any) -> Once | None:
+    """Return what belongs to the node of a tensor, if that has other results too."""
+    if not isinstance(x, Tensor) or x.is_leaf or (node := node_of(x)) is None:
+        return None
+    once = _nodes.get(node)
+    return once if once is not None and once.several else None
+
+
+def _behind(x: Any) -> Any:
+    """Return what programs have computed it of, a leaf if there is one."""
+    while (once := _one_of_several(x)) is not None and (of := once.of()) is not None:
+        x = next((t for t in of.inputs if t.is_leaf), of.inputs[0])
+    return x
+
+
+def _passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
+    """Return inputs by their places, no two results of one node together.
+
+    Paddle gives those the same gradient.
+    """
+    found, seen = list[dict[int, Any]](), Counter[int]()
+    for i, x in enumerate(inputs):
+        once = _one_of_several(x)
+        number = seen[id(once)] if once is not None else 0
+        seen[id(once)] += 1
+        if number == len(found):
+            found.append({})
+        found[number][i] = x
+    return found
+
+
 @cache
 def _guard() -> None:
-    """Have ``paddle.grad`` check first, from now on."""
+    """Have ``paddle.grad`` look at programs in the graph first, from now on."""
     native = by_itself(paddle.grad)
 
-    def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check(outputs)
-        return native(outputs, *args, **kwargs)
+        given = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
+        if not any(map(_one_of_several, given)):
+            return native(outputs, inputs, *args, **kwargs)
+        call = _signature.bind(outputs, inputs, *args, **kwargs)
+        if call.arguments.get("retain_graph") is None:
+            call.arguments["retain_graph"] = True  # for what nobody has asked for yet
+        found = [None] * len(given)
+        for part in _passes(given):
+            # Paddle fails at a node of several results if nothing behind it is asked.
+            asked = {id(x) for x in part.values()}
+            more = {id(t): t for t in map(_behind, part.values()) if id(t) not in asked}
+            call.arguments["inputs"] = [*part.values(), *more.values()]
+            for i, g in zip(part, native(*call.args, **call.kwargs), strict=False):
+                found[i] = g
+        return found
 
     Places({"grad": (paddle.grad, grad)}).put(1)
+
+
+_signature = inspect.signature(paddle.grad)
