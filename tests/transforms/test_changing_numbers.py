@@ -1,6 +1,7 @@
 """Numbers of Python's that change from call to call, in jit: one program serves all."""
 
 import math
+from operator import itemgetter
 from queue import SimpleQueue
 
 import numpy as np
@@ -10,7 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, programs_on, randn
 from paddle_chainrules import CaptureError, grad, jit, stateless, value_and_grad, vmap
-from paddle_chainrules.paddle_side.traced_numbers import TracedNumber
+from paddle_chainrules.paddle_side.traced_numbers import Noted, TracedNumber
 
 FLOATS, INTEGERS = (0.7, 1.9, 0.3, 2.25, 1e-3), (3, 5, 7, 2, 11)
 TENSORS = {
@@ -191,14 +192,43 @@ def test_of_an_argument_that_is_an_input_an_integer_and_a_float_are_told_apart()
 
 
 def test_it_is_the_type_of_number_that_it_stands_for():
-    floating = TracedNumber(paddle.full([], 0.5, "float64"), frozenset({0}), set())
-    whole = TracedNumber(paddle.full([], 2, "int64"), frozenset({1}), set())
+    noted = Noted(set(), [])
+    floating, whole = (
+        TracedNumber(paddle.full([], *each), frozenset({i}), itemgetter(i), noted)
+        for i, each in enumerate(((0.5, "float64"), (2, "int64")))
+    )
     assert isinstance(floating, float)
     assert isinstance(whole, int)
     assert not isinstance(whole, float)
     total = floating + whole
     assert isinstance(total, float)
     assert total.origins == {0, 1}
+
+
+DIVISIONS = {
+    "1 / n": (lambda x, n: x * (1 / n), 0.0),
+    "of an int": (lambda x, n: x * (x.shape[0] / n), 0),
+    "of what is computed": (lambda x, n: x / ((2 * n - 3) / (1 - 0.5**n)), 0.0),
+    "a power": (lambda x, n: x * (n - 2.0) ** -2, 2.0),
+    "a large power": (lambda x, n: x * (n + 1e300) ** 3, 2.5),
+}
+
+
+@programs_on
+@pytest.mark.parametrize("calls", [0, 1, 2, 45])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_python_divides_by_zero(name, calls):
+    fn, zero = DIVISIONS[name]
+    x = randn([3])
+    with pytest.raises(ArithmeticError) as expected:
+        fn(x, zero)
+    slope = lambda x, n: grad(lambda x: fn(x, n).sum())(x)  # noqa: E731
+    for compiled, plain in ((jit(fn), fn), (jit(slope), slope)):
+        for k in range(calls if name != "a large power" else 0):
+            n = type(zero)(5 + k)
+            assert_same(compiled(x, n), plain(x, n), rtol=1e-5)
+        with pytest.raises(type(expected.value)):
+            compiled(x, zero)
 
 
 @programs_on

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import paddle
@@ -35,30 +35,45 @@ def as_input(value: float) -> Tensor:
     return paddle.full([], value, "int64" if whole else "float64")
 
 
+Formula = Callable[[Sequence[Any]], Any]
+"""A number of Python's, computed of a function's leaves."""
+
+
+class Noted(NamedTuple):
+    """What a function does with numbers that are inputs."""
+
+    needed: set[int]
+    """Places of numbers whose value it asks for."""
+    divisions: list[Formula]
+    """Quotients and powers, for which Python may raise an error."""
+
+
 class TracedNumber:
     """A float or an int that stands for a 0-d tensor, which is an input of a program.
 
     It computes with numbers and tensors as its value would. All else raises
-    :class:`ValueNeeded`. A division by zero gives what tensors give.
+    :class:`ValueNeeded`.
 
     Args:
         tensor: 0-d, of float64 or int64.
         origins: the places of the arguments on which it depends.
-        needed: where the places are noted of numbers whose value somebody asks for.
+        formula: what it is.
+        noted: where is noted what is done with it.
         bound: for an integer, more than its absolute value.
     """
 
-    __slots__ = ("_bound", "_needed", "_tensor", "origins")
+    __slots__ = ("_bound", "_formula", "_noted", "_tensor", "origins")
 
     def __init__(
         self,
         tensor: Tensor,
         origins: frozenset[int],
-        needed: set[int],
+        formula: Formula,
+        noted: Noted,
         bound: int = MAX_INTEGER,
     ) -> None:
         self._tensor, self._bound = tensor, bound
-        self.origins, self._needed = origins, needed
+        self.origins, self._formula, self._noted = origins, formula, noted
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -75,7 +90,7 @@ class TracedNumber:
         Raises:
             ValueNeeded: always.
         """
-        self._needed |= self.origins
+        self._noted.needed.update(self.origins)
         raise ValueNeeded(
             self.origins,
             "the value of a number is needed that changes from call to call; give it "
@@ -108,14 +123,37 @@ class TracedNumber:
             return self._tensor.astype(dtype)
         self.refuse()
 
-    def _parts(self, other: Any) -> tuple[Any, frozenset[int], int]:
-        """Return another number as a tensor, the origins of both, and its bound."""
+    def _computed(
+        self,
+        tensor: Tensor,
+        apply: Callable[..., Any],
+        parts: Sequence[Any],
+        may_fail: bool = False,
+        bound: int = MAX_INTEGER,
+    ) -> TracedNumber:
+        """Return a number that is computed of this one, and perhaps of another one."""
+        traced = [part for part in parts if type(part) is TracedNumber]
+        origins = frozenset[int]().union(*(part.origins for part in traced))
+        formulas = [
+            part._formula if type(part) is TracedNumber else lambda _, part=part: part
+            for part in parts
+        ]
+
+        def formula(leaves: Sequence[Any]) -> Any:
+            return apply(*(of(leaves) for of in formulas))
+
+        if may_fail:
+            self._noted.divisions.append(formula)
+        return TracedNumber(tensor, origins, formula, self._noted, bound)
+
+    def _parts(self, other: Any) -> tuple[Any, int]:
+        """Return another number as a tensor, and its bound."""
         if type(other) is TracedNumber:
-            return other._tensor, self.origins | other.origins, other._bound
+            return other._tensor, other._bound
         if type(other) is float:
-            return as_input(other), self.origins, 0
+            return as_input(other), 0
         if type(other) is int and abs(other) < MAX_INTEGER:
-            return as_input(other), self.origins, abs(other) + 1
+            return as_input(other), abs(other) + 1
         self.refuse()
 
 
@@ -127,7 +165,7 @@ def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
         if isinstance(other, Tensor):
             own: Any = self.like(other)
             return apply(other, own) if is_right else apply(own, other)
-        tensor, origins, bound = self._parts(other)
+        tensor, bound = self._parts(other)
         own = self._tensor
         whole = own.dtype == tensor.dtype == paddle.int64 and name != "truediv"
         if whole:
@@ -137,7 +175,8 @@ def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
         else:
             own, tensor = own.astype("float64"), tensor.astype("float64")
         pair = (tensor, own) if is_right else (own, tensor)
-        return TracedNumber(apply(*pair), origins, self._needed, bound)
+        parts = (other, self) if is_right else (self, other)
+        return self._computed(apply(*pair), apply, parts, name == "truediv", bound)
 
     return method
 
@@ -159,7 +198,7 @@ def _power(self: TracedNumber, other: Any) -> Any:
     if self._is_whole or type(other) is not int:
         self.refuse()
     found = self._tensor ** as_input(float(other))
-    return TracedNumber(found, self.origins, self._needed)
+    return self._computed(found, operator.pow, (self, other), may_fail=True)
 
 
 def _power_of(self: TracedNumber, base: Any) -> Any:
@@ -167,11 +206,12 @@ def _power_of(self: TracedNumber, base: Any) -> Any:
     if type(base) is not float or not 0.0 < base < math.inf:
         self.refuse()
     exponent = self._tensor.astype("float64")
-    return TracedNumber(as_input(base) ** exponent, self.origins, self._needed)
+    found = as_input(base) ** exponent
+    return self._computed(found, operator.pow, (base, self), may_fail=True)
 
 
 def _negative(self: TracedNumber) -> TracedNumber:
-    return TracedNumber(-self._tensor, self.origins, self._needed, self._bound)
+    return self._computed(-self._tensor, operator.neg, (self,), bound=self._bound)
 
 
 def _needs_value(self: TracedNumber, *_: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...paddle_side.listener import listener
 from ...paddle_side.traced_numbers import (
     MAX_INTEGER,
     MAX_SEED,
+    Noted,
     TracedNumber,
     ValueNeeded,
     as_input,
@@ -33,18 +35,18 @@ class Inputs(NamedTuple):
         """Return the leaves with tensors for these."""
         return [as_input(x) if i in self.places else x for i, x in enumerate(leaves)]
 
-    def in_numbers(self, leaves: list[Any], needed: set[int]) -> list[Any]:
+    def in_numbers(self, leaves: list[Any], noted: Noted) -> list[Any]:
         """Return the leaves with what the function is given.
 
         That is numbers where nobody records.
 
         Args:
-            needed: where to note the numbers whose value somebody asks for.
+            noted: where to note what is done with the numbers.
         """
         if listener() is None:
             return [x.item() if i in self.places else x for i, x in enumerate(leaves)]
         return [
-            TracedNumber(x, frozenset({i}), needed, self._bound(i))
+            TracedNumber(x, frozenset({i}), itemgetter(i), noted, self._bound(i))
             if i in self.places
             else x
             for i, x in enumerate(leaves)

@@ -18,7 +18,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain
-from ...paddle_side.traced_numbers import ValueNeeded
+from ...paddle_side.traced_numbers import Noted, ValueNeeded
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
 from ...programs.static_graphs import need_tensors, sot
@@ -430,8 +430,11 @@ class Jitted:
         """
         programs, leaves, numbers = self._programs(args, kwargs)
         self._has_run = False
+        divisions = programs.divisions
         try:
             found = serve(programs, leaves)
+            if programs.divisions is not divisions:
+                self._programs(args, kwargs)  # which makes them
             if self._last is not None and self._last.is_worth_a_search():
                 self._search(programs, leaves, args, kwargs)
             return found
@@ -501,6 +504,9 @@ class Jitted:
 
         Args:
             as_inputs: whether numbers that change are inputs.
+
+        Raises:
+            ZeroDivisionError: Python divides by a number that is an input, and zero.
         """
         static: tuple[Any, ...] = ()
         if self._static:
@@ -519,7 +525,7 @@ class Jitted:
         key: Any = (statics, spec, orders, places), state
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
-        numbers, inputs = None, Inputs(frozenset(), frozenset())
+        numbers, inputs, raw = None, Inputs(frozenset(), frozenset()), leaves
         try:
             if self._piles and not NUMBERS.isdisjoint(map(type, leaves)):
                 numbers = self._numbers.setdefault(key[0], ChangingNumbers())
@@ -535,9 +541,9 @@ class Jitted:
         if programs is None:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
-                needed: set[int] = set()
+                noted = Noted(set(), [])
                 if inputs.places:
-                    leaves = inputs.in_numbers(leaves, needed)
+                    leaves = inputs.in_numbers(leaves, noted)
                 every = leaves if places is None else [leaves[k] for k in places]
                 args, kwargs = spec.unflatten(every)
                 args = [*args]
@@ -546,7 +552,10 @@ class Jitted:
                 with self._run_once():
                     found = self._fn(*args, **kwargs, **by_name)
                 outputs, out = flatten_tree(found)
-                return with_results(outputs, out, needed)
+                assert programs is not None
+                if noted.divisions:
+                    programs.divisions = noted.divisions
+                return with_results(outputs, out, noted.needed)
 
             def note(leaves: Sequence[Any]) -> None:
                 leaves = inputs.in_words(leaves)
@@ -574,6 +583,8 @@ class Jitted:
                     made.pop(next(iter(made)), None)
         elif len(self._made) > BOUND // 2:  # to the end, as used last
             self._made[key] = self._made.pop(key, programs)
+        for division in programs.divisions:  # a tensor's gives what is no number
+            division(raw)
         return programs, leaves, numbers
 
 

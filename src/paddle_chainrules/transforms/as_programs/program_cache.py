@@ -15,6 +15,7 @@ from ...paddle_side.autograd.engine import is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
+from ...paddle_side.traced_numbers import Formula
 from ...programs.capture import Begun, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, Captured
@@ -109,7 +110,12 @@ class ProgramCache:
         note: is called with leaves of a new kind, for which fn is captured.
         once: whether fn is called once for each program, and not compared with it on
             other values.
+
+    Attributes:
+        divisions: quotients and powers of numbers among the leaves.
     """
+
+    divisions: Sequence[Formula] = ()
 
     def __init__(
         self,
