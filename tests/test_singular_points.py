@@ -41,18 +41,12 @@ DIFFERENT = {
     "F.binary_cross_entropy": "at exactly 0 and 1, with gradients by the label",
     "F.binary_cross_entropy: weight": "at exactly 0 and 1, with gradients by the label",
     "F.nll_loss: weight": "where all weights are zero",
-    "geometric.send_u_recv: min": "at ties Paddle gives each the whole gradient",
-    "geometric.send_u_recv: max": "at ties Paddle gives each the whole gradient",
     **dict.fromkeys(("lu_solve 0", "lu_unpack"), "of a singular matrix"),
     "bce_loss 0": "at exactly 0 and 1, with gradients by the label",
     "clip 3": "where an entry is at a bound that is a tensor",
     "prod 5": "a number by itself that is zero",
     "eig 0": "of a matrix whose eigenvalues are equal",
     "gammaincc 0": "an infinite cotangent at zero",
-    **dict.fromkeys(
-        ("sign 0", "floor 0", "ceil 0", "round 0"),
-        "a slope of zero times a cotangent that is not finite",
-    ),
     "spectral_norm 0": "the tape takes its vectors for constants",
     **dict.fromkeys(
         ("hardswish 0", "silu 0", "swish 0", "mish 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import paddle
@@ -31,6 +32,13 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """Return celu. Paddle's gradient is NaN where ``exp(x / alpha)`` is infinite."""
     a = single(alpha)
     found: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
+    return found
+
+
+def or_nan(x: Tensor, value: Tensor) -> Tensor:
+    """Return a value; NaN, as a constant, where x is NaN: Paddle's slope is zero."""
+    nan = paddle.full_like(value, math.nan)
+    found: Tensor = ops.where(ops.isnan(x), nan, value)
     return found
 
 

@@ -21,7 +21,7 @@ from ..entry import (
     reverse_of,
 )
 from ..shared import conj, ops, turned
-from .activation_formulas import mish, selu, softsign
+from .activation_formulas import mish, or_nan, selu, softsign
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": False},
@@ -118,12 +118,18 @@ def _log_reverse(call: Call) -> list[Any]:
     return [call.cotangent / conj(call.args[0])]
 
 
-@reverse_of("sign", "floor", "ceil", "round", "trunc")
+@reverse_of("trunc")
+def _trunc_reverse(call: Call) -> list[Any]:
+    g = call.cotangent  # kept, so that the program knows that it passes here
+    return [ops.where(paddle.zeros_like(g, "bool"), g, paddle.zeros_like(g))]
+
+
+@reverse_of("sign", "floor", "ceil", "round")
 def _sign_reverse(call: Call) -> list[Any]:
     if call.out.is_complex():
         speed = ops.imag(ops.conj(call.out) * call.cotangent)
         return [turned(call.out, speed, ops.abs(call.args[0]))]
-    return [paddle.zeros_like(call.cotangent), *(None for _ in call.args[1:])]
+    return [call.cotangent * 0.0, *(None for _ in call.args[1:])]
 
 
 @reverse_of("erf")
@@ -291,8 +297,7 @@ formula_of("selu")(selu)
 
 @formula_of("relu6")
 def _relu6_formula(x: Tensor) -> Tensor:
-    most = ops.where(ops.isnan(x), x, paddle.full_like(x, 6.0))
-    return ops.where(x < 6.0, ops.relu(x), most)
+    return ops.where(x < 6.0, ops.relu(x), or_nan(x, paddle.full_like(x, 6.0)))
 
 
 @reverse_of("clip")

@@ -15,7 +15,7 @@ from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, is_zero, ops, summed
-from .activation_formulas import celu
+from .activation_formulas import celu, or_nan
 
 
 def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
@@ -88,7 +88,7 @@ define("lerp", axes=ELEMENTS)
 @formula_of("softshrink")
 def _softshrink_formula(x: Tensor, threshold: float) -> Tensor:
     t = single(threshold)
-    inside = ops.where(ops.isnan(x), x, paddle.zeros_like(x))
+    inside = or_nan(x, paddle.zeros_like(x))
     return ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
 
 
@@ -96,13 +96,13 @@ def _softshrink_formula(x: Tensor, threshold: float) -> Tensor:
 def _hardshrink_reverse(call: Call) -> list[Any]:
     x, threshold = call.args
     g = call.cotangent
-    inside = ops.abs(x) < single(threshold)
-    return [ops.where(inside, paddle.zeros_like(g), g), None]
+    outside = ops.abs(x) >= single(threshold)
+    return [ops.where(outside, g, paddle.zeros_like(g)), None]
 
 
 @formula_of("thresholded_relu")
 def _thresholded_relu_formula(x: Tensor, threshold: float, value: float) -> Tensor:
-    low = ops.where(ops.isnan(x), x, paddle.full_like(x, single(value)))
+    low = or_nan(x, paddle.full_like(x, single(value)))
     return ops.where(x > single(threshold), x, low)
 
 
@@ -110,7 +110,7 @@ def _thresholded_relu_formula(x: Tensor, threshold: float, value: float) -> Tens
 def _hardsigmoid_formula(x: Tensor, slope: float, offset: float) -> Tensor:
     y = x * single(slope) + single(offset)
     one, zero = paddle.ones_like(x), paddle.zeros_like(x)
-    return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
+    return ops.where(y < 1.0, ops.where(y > 0.0, y, zero), or_nan(x, one))
 
 
 formula_of("celu")(celu)
@@ -119,7 +119,7 @@ formula_of("celu")(celu)
 @formula_of("hardtanh")
 def _hardtanh_formula(x: Tensor, t_min: float, t_max: float) -> Tensor:
     low, high = single(t_min), single(t_max)
-    above = ops.where(x >= high, paddle.full_like(x, high), x)
+    above = ops.where(x < high, x, or_nan(x, paddle.full_like(x, high)))
     return ops.where(x <= low, paddle.full_like(x, low), above)
 
 
