@@ -94,6 +94,11 @@ def _is_scattered_twice(
     return overwrite and is_traced(updates) and _names_twice(index % x.shape[0])
 
 
+def _is_unpooled_twice(found: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
+    each = paddle.sort(indices.flatten(2), -1)
+    return bool((each[..., 1:] == each[..., :-1]).any())
+
+
 def _is_tied(found: Any, message: Tensor, to: Tensor, how: str) -> bool:
     """Tell whether several messages are the largest, or smallest, of a row."""
     if how not in ("MIN", "MAX"):
@@ -137,6 +142,10 @@ RULES = {
     ),
     "index_put": refused_where("index_put", _TWICE, _is_put_twice),
     "scatter": refused_where("scatter", _TWICE, _is_scattered_twice),
+    **{
+        name: refused_where(name, _TWICE, _is_unpooled_twice)
+        for name in ("unpool", "unpool3d")
+    },
     "segment_pool": refused_where("segment_pool", TIES, _is_pool_tied),
     "send_u_recv": refused_where("send_u_recv", TIES, _are_sent_tied),
 }
