@@ -8,7 +8,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import assert_same, programs_on, randn
+from conftest import assert_same, programs_on, randn, run_code
 from differential.verdicts import Differences
 from paddle_chainrules import grad, jit, jvp, stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
@@ -303,3 +303,48 @@ def test_a_recurrent_layer_of_no_samples_has_zero_gradients(mode):
         assert_same((y, h), (paddle.zeros([0, 4, 5]), paddle.zeros([1, 0, 5])))
         assert_same(by_params, {n: paddle.zeros_like(p) for n, p in params.items()})
         assert_same(by_x, x)
+
+
+UNUSED = """
+import paddle
+from paddle import nn
+from paddle_chainrules import cond, jit, scan, stateless, vmap
+
+x = paddle.to_tensor([[0.3, -0.7], [1.1, 0.4]], stop_gradient=False)
+PARTS = [
+    lambda x: paddle.unstack(x, 1)[0],
+    lambda x: paddle.broadcast_tensors([x, x[:1].detach()])[0],
+    lambda x: paddle.meshgrid(x[0], x[1].detach())[0],
+    lambda x: paddle.linalg.qr(x)[0],
+    lambda x: paddle.linalg.qr(x, "complete")[0],
+]
+
+class Weighted(nn.Layer):
+    def __init__(self, f):
+        super().__init__()
+        self.f, self.w = f, self.create_parameter([2, 2])
+
+    def forward(self, x):
+        return self.f(x * self.w)
+
+for f in PARTS:
+    net, params, _ = stateless(Weighted(f))
+    for p in params.values():
+        p.stop_gradient = False
+    for call in (
+        lambda: scan(lambda c, a: (c * f(x).sum() * a, c), x[0, 0], x[0])[0],
+        lambda: jit(lambda x: f(x) * float(x.sum()))(x),
+        lambda: cond(x.sum() > 0, f, f, x),
+        lambda: vmap(f)(paddle.stack([x, x])),
+        lambda: net(params, x),
+    ):
+        x.clear_gradient()
+        call().sum().backward()
+        print("alive" if bool(x.grad.isfinite().all()) else x.grad)
+"""
+
+
+def test_unused_parts_on_graphs_of_the_callers():
+    """Paddle ends the process there, in the caller's ``backward``."""
+    done = run_code(UNUSED)
+    assert done.stdout.split() == ["alive"] * 25, done.stdout + done.stderr

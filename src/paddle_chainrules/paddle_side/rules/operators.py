@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from ..listener import is_plain
+from ..listener import is_plain, listener
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
 from ..watch import Context, Watch, is_traced, note_written, recordings, tensors_in
@@ -23,12 +23,29 @@ __all__ = ["Watch"]
 WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
 
 
+_FATAL = frozenset(("unstack", "broadcast_tensors", "meshgrid", "qr"))
+"""Operators whose gradients end the process if a part of the results is unused.
+
+They go through their rules on graphs of the caller's, too.
+"""
+
+
+def _is_on_graph(stack: list[Watch], name: str, args: Sequence[Any]) -> bool:
+    """Tell whether a call of an operator goes through its rule."""
+    if not paddle.is_grad_enabled():
+        return False
+    if stack or name not in _FATAL:
+        return bool(stack)
+    return listener() is None and any(map(is_traced, tensors_in(args)))
+
+
 def _through(
-    rule: Rule, operator: Any, always: bool = False, writes: bool = False
+    name: str, rule: Rule, operator: Any, always: bool = False, writes: bool = False
 ) -> Callable[..., Any]:
     """Return the operator as it is called while a recording is under way somewhere.
 
     Args:
+        name: the operator's.
         writes: whether it writes into an argument, which is counted outside of
             recordings.
         always: whether it is the same in captures, and where functions are compared
@@ -37,7 +54,7 @@ def _through(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         stack = recordings()
-        if not stack or not paddle.is_grad_enabled():
+        if not _is_on_graph(stack, name, args):
             if always and is_plain():
                 return rule(operator, Context(stack), *args, **kwargs)
             if writes and not stack:
@@ -60,7 +77,7 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
         NotImplementedError: it gives more, has a rule, and a gradient is asked for.
     """
     stack = recordings()
-    if not stack or not paddle.is_grad_enabled():
+    if not _is_on_graph(stack, name, args):
         return operator(*args)
     rule = METHODS.get(name.removeprefix("Tensor.")) if "." in name else RULES.get(name)
     if rule is None:
@@ -75,7 +92,7 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
 
 def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
     return {
-        name: (operator, _through(rule, operator, writes=name in WRITING))
+        name: (operator, _through(name, rule, operator, writes=name in WRITING))
         for name, rule in rules.items()
         if (operator := standing(owner, name)) is not None
     }
@@ -83,12 +100,10 @@ def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
 
 @cache
 def _places() -> Places:
+    names = {f"{each.__module__}.{each.__name__}": each for each in FUNCTIONS}
     functions = {
-        f"{function.__module__}.{function.__name__}": (
-            function,
-            _through(rule, by_itself(function), True),
-        )
-        for function, rule in FUNCTIONS.items()
+        name: (each, _through(name, FUNCTIONS[each], by_itself(each), True))
+        for name, each in names.items()
     }
     operators = _pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
     return Places(operators | _drawing(operators) | functions)

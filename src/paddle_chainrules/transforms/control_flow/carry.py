@@ -12,6 +12,7 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.rules.operators import place
 from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
@@ -41,12 +42,15 @@ def copy(leaf: Any) -> Any:
 def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
     """Take a step that is no program; refuse one that writes into what it is given.
 
+    It may be on a graph of the caller's.
+
     Args:
         is_first: whether the carry is the caller's, who keeps it as it is.
 
     Raises:
         NotImplementedError: it writes.
     """
+    place()
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
     given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
