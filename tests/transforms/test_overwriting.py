@@ -143,13 +143,24 @@ def sent_twice(x):
     return y + z * x
 
 
+ONE = paddle.to_tensor(1)
+
+
+def of_more_axes(x):
+    y = paddle.tanh(x)
+    y[ONE] = paddle.exp(x[:1])
+    y[0] = (x[2:] * y[1]).unsqueeze(0)
+    y[1:] = (y[1:] * y[0]).unsqueeze(0)
+    return y * x
+
+
 WRITES = [
     *(assigned, from_the_last, added, added_to_zeros, used_before, squared),
     *(multiplied, chained, by_a_view, rows, itself, columns),
     *(put_twice, put_twice_in_place, scattered_twice, scattered_twice_in_place),
-    *(put_along_twice, sent_twice),
+    *(put_along_twice, sent_twice, of_more_axes),
 ]
-"""Functions of which the last ones write several values at one place."""
+"""Functions of which the last ones write several values at one place, or broadcast."""
 
 X = np.array([[0.4, -0.7], [1.1, 0.6], [-0.3, 0.8]])
 
@@ -264,3 +275,31 @@ def test_random_numbers_are_those_of_the_call():
     assert_same((y, back(c)), (expected, exact(c)), rtol=1e-12)
     assert_same(back(2 * c)[0], 2 * exact(c)[0], rtol=1e-12)
     assert_same(paddle.rand([2]), after)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 40])
+@pytest.mark.parametrize("more", [1, 2])
+def test_values_of_more_axes_at_tensors(more, calls):
+    """Paddle's kernel ends the process."""
+    x, value = at(X), randn([2, 2], "float64")
+    rows, columns = paddle.to_tensor([2, 0]), paddle.to_tensor([0, 1])
+
+    def written(x, value):
+        y = x * 2
+        y[rows] = value
+        y[:, columns] = y[:, columns] * value.sum()
+        return y * x
+
+    def loss(x, value):
+        return (written(x, value) ** 2).sum()
+
+    expected = loss(x, value), *grad(loss, (0, 1))(x, value)
+    value = value.reshape([*[1] * more, *value.shape])
+    of_both = jit(value_and_grad(loss, (0, 1)))
+    for _ in range(calls):
+        result, (by_x, by_value) = of_both(x, value)
+    assert_same(result, expected[0], rtol=1e-10)
+    assert_same(by_x, expected[1], rtol=1e-10)
+    assert_same(by_value.reshape(expected[2].shape), expected[2], rtol=1e-10)
+    direct = grad(loss, (0, 1))(x, value)
+    assert_same(direct[1], by_value, rtol=1e-10)

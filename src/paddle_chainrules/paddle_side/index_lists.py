@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 
 _NESTED = (list, tuple, range)
 
@@ -43,6 +44,25 @@ def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
             found += map(paddle.to_tensor, array.nonzero()) if known else [part]
         axis += _axes(part, array)
     return tuple(found)
+
+
+def without_ones(x: Tensor, item: Any, value: Any) -> Any:
+    """Return a value for ``x[item]`` without axes of one element that x has not.
+
+    With a tensor in the index, Paddle reads beyond its memory for them.
+    """
+    parts = item if isinstance(item, tuple) else (item,)
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    if not isinstance(value, Tensor) or not tensors:
+        return value
+    masks = [part for part in tensors if part.dtype == paddle.bool]
+    whole = [part.ndim for part in tensors if part.dtype != paddle.bool]
+    gone = sum(mask.ndim for mask in masks) + len(whole)
+    gone += sum(type(part) is int for part in parts)
+    more = value.ndim - (x.ndim - gone + max([*whole, *(1 for _ in masks)]))
+    if more <= 0 or value.shape[:more] != [1] * more:
+        return value
+    return paddle._C_ops.reshape(value, value.shape[more:])
 
 
 def _axes(part: Any, array: np.ndarray | None) -> int:

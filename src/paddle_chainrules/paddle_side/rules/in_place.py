@@ -17,6 +17,7 @@ from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
+from ..index_lists import without_ones
 from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
 from .derivatives.formulas import spread_to
@@ -220,6 +221,7 @@ def _renew(context: Context, x: Tensor) -> None:
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
+    value = without_ones(x, item, value)
     if is_whole(x) and isinstance(value, Tensor):
         value = value.detach()
     parts = item if isinstance(item, tuple) else (item,)

@@ -51,6 +51,8 @@ def shaped_as(x: Tensor, like: Tensor) -> Tensor:
 def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
     """Sum a gradient over the axes of a repetition, to the tensor's shape.
 
+    What is written at an index may have more axes than the place, of one element each.
+
     Args:
         in_order: whether it is added in the order of Paddle's sums.
     """
@@ -60,6 +62,8 @@ def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
     if g.shape == shape:
         return g
     lead = g.ndim - len(shape)
+    if lead < 0:
+        return ops.reshape(summed_to(g, ops.reshape(like, shape[-lead:])), shape)
     axes = [*range(lead)]
     axes += [i + lead for i, n in enumerate(shape) if n != g.shape[i + lead]]
     if in_order and g.ndim > 2 and len(axes) > 1:

@@ -22,6 +22,9 @@ ops: Any = paddle._C_ops
 
 
 def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
+    """Repeat a tensor, which may have more axes, of one element each."""
+    if (more := x.ndim - len(shape)) > 0:
+        x = x.reshape(x.shape[more:])
     return x if x.shape == list(shape) else x.expand(shape)
 
 
