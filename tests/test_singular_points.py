@@ -43,7 +43,6 @@ DIFFERENT = {
     "F.nll_loss: weight": "where all weights are zero",
     **dict.fromkeys(("lu_solve 0", "lu_unpack"), "of a singular matrix"),
     "bce_loss 0": "at exactly 0 and 1, with gradients by the label",
-    "clip 3": "where an entry is at a bound that is a tensor",
     "prod 5": "a number by itself that is zero",
     "eig 0": "of a matrix whose eigenvalues are equal",
     "gammaincc 0": "an infinite cotangent at zero",

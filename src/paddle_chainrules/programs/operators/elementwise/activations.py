@@ -303,15 +303,15 @@ def _relu6_formula(x: Tensor) -> Tensor:
 @reverse_of("clip")
 def _clip_reverse(call: Call) -> list[Any]:
     x, low, high = call.args
-    if call.wanted == {0}:
-        return [ops.clip_grad(x, call.cotangent, low, high), None, None]
-    least, most = (_bound(bound, x) for bound in (low, high))
-    g, by_high = ops.minimum_grad(ops.maximum(x, least), most, call.cotangent)
-    by_x, by_low = ops.maximum_grad(x, least, g)
-    grads = [by_x]
-    for bound, grad in ((low, by_low), (high, by_high)):
-        one = isinstance(bound, Tensor)
-        grads.append(ops.reshape(grad, bound.shape) if one else None)
+    g, zero = call.cotangent, paddle.zeros_like(call.cotangent)
+    of_x = ops.clip_grad if call.wanted == {0} else _clip_grad_formula
+    grads = [of_x(x, g, low, high)]
+    for k, bound, is_beyond in ((1, low, ops.less_than), (2, high, ops.greater_than)):
+        grad = None
+        if k in call.wanted:
+            part = ops.where(is_beyond(x, _bound(bound, x)), g, zero)
+            grad = ops.reshape(ops.sum(part, [], None, False), bound.shape)
+        grads.append(grad)
     return grads
 
 
