@@ -32,7 +32,7 @@ MOST = {"float32": 0.51, "float64": 2.0}
 MOST_NARROW = 4.0
 """The same of those that are computed in float32."""
 
-NARROW = [("gelu", False)]
+NARROW = [("gelu", False), ("sigmoid",), ("silu",), ("swish",)]
 
 
 def bounded(x):
@@ -219,6 +219,40 @@ def test_functions_are_near_the_true_values(case, true, dtype, count_case):
     most = MOST_NARROW if case in NARROW else MOST[dtype]
     assert apart <= most, f"{case}({x!r}) = {found!r} is {apart:.2f} ulp off"
     count_case("functions in loops")
+
+
+def in_double(name, x):
+    """A function that loops compute in float32, by numpy."""
+    x = x.astype(np.float64)
+    if name == "gelu":
+        return x * np.vectorize(math.erfc)(-x / math.sqrt(2)) / 2
+    e = np.exp(-np.abs(x))
+    share = np.where(x < 0, e, 1) / (1 + e)
+    slope = share * (1 + x * np.where(x < 0, 1, e) / (1 + e))
+    return {"sigmoid": share, "silu_grad": slope}.get(name, x * share)
+
+
+@pytest.mark.parametrize("case", NARROW, ids=str)
+def test_functions_in_float32_on_floats_of_all_magnitudes(case):
+    """On every so many of all bits, among them tiny, infinite and no numbers."""
+    x = np.arange(0, 2**32, 99_991, np.uint32).view(np.float32)
+    x = x[np.isfinite(x)]
+    name, *attributes = case
+    found, true = in_a_loop(name, [x], attributes), in_double(name, x)
+    place = np.maximum(np.frexp(true)[1] - 1, -126) - 23
+    apart = np.abs(found - true) / np.ldexp(1.0, place)
+    k = int(np.argmax(np.where(np.isnan(apart), INF, apart)))
+    assert apart[k] <= MOST_NARROW, f"{case}({x[k]!r}) = {found[k]!r}"
+
+
+def test_the_slope_of_silu_in_float32_on_floats_of_all_magnitudes():
+    x = np.arange(0, 2**32, 99_991, np.uint32).view(np.float32)
+    x = x[np.isfinite(x)]
+    found = in_a_loop("silu_grad", [x, x, np.ones_like(x)])
+    true, eps = in_double("silu_grad", x), 2.0**-23
+    is_near_zero = (x > -1.6) & (x < -1)  # two terms cancel
+    bound = np.where(is_near_zero, 4 * eps, 10 * eps * np.abs(true) + 2.0**-149)
+    assert (np.abs(found - true) <= bound).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,8 +1,9 @@
 """Exponentials, logarithms and functions made of them, as instructions of LLVM.
 
-We compute all of them in float64, for float32 with shorter polynomials, and round at
-the end. The polynomials are near-minimax at Chebyshev's nodes, computed with 60 digits
-and rounded. Their errors, relative to the function, are below 2^-31 and 2^-55.
+We compute them in float64, for float32 with shorter polynomials, and round at the end.
+The polynomials are near-minimax at Chebyshev's nodes, computed with 60 digits and
+rounded. Their errors, relative to the function, are below 2^-31 and 2^-55. Functions
+named narrow compute in float32, with twice as many numbers in a vector.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ EXP = Polynomial(
     ),
 )
 """``(exp(r) - 1 - r) / r**2`` where r is at most ln(2) / 2."""
+
+EXP_NARROW = (
+    *(0.49999999551680346, 0.16666577189730772, 0.041666853752769094),
+    *(0.00836316212232027, 0.0013901282887832983),
+)
+"""The same for float32, to which these make the exponential 2^-26 off."""
 
 LOG = Polynomial(
     (
@@ -133,6 +140,11 @@ def reduced_narrow(x: Number) -> tuple[Number, Number, Number]:
     return n, k, (-n).fma(LN2_REST, (-n).fma(LN2_SHORT, x))
 
 
+def exp_of_reduced_narrow(k: Number, r: Number) -> Number:
+    """Return ``exp(r)`` times 2 to the power of k in float32."""
+    return ((r * r).fma(r.polynomial(EXP_NARROW), r) + 1) * k.power_of_two()
+
+
 def expm1(x: Number) -> Number:
     """Return ``exp(x) - 1``."""
     _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
@@ -235,6 +247,49 @@ def gated(x: Number, y: Number, low: Number | None = None) -> Number:
     found = share * is_below.where(x.constant(1 / scale), 1.0)
     is_usual = abs(x) < float("inf")
     return is_usual.where(found, (x > 0).where(x, float("nan")))  # as Paddle has it
+
+
+SCALE_NARROW = 2.0**-64
+"""A scale for small values until the end, so that they are not rounded twice."""
+
+LEAST_NARROW = -120.0
+"""Where the exponential times a number of that size is 0 in float32."""
+
+
+def _shares_narrow(x: Number) -> tuple[Number, Number]:
+    """Return the sigmoid of x and that of -x in float32.
+
+    The one for negative numbers is divided by the scale.
+    """
+    y = -abs(x)
+    _, k, r = reduced_narrow((y < LEAST_NARROW).where(LEAST_NARROW, y))
+    e = exp_of_reduced_narrow(k + 64, r)
+    large = 1 / e.fma(SCALE_NARROW, 1.0)
+    return large, e * large
+
+
+def sigmoid_narrow(x: Number) -> Number:
+    """Return :func:`sigmoid` in float32, at most 4 ulp off."""
+    large, small = _shares_narrow(x)
+    return (x < 0).where(small * SCALE_NARROW, large)
+
+
+def silu_narrow(x: Number) -> Number:
+    """Return ``x`` times :func:`sigmoid_narrow`, at most 4 ulp off."""
+    large, small = _shares_narrow(x)
+    below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
+    found = (x < 0).where(below * small * SCALE_NARROW, x * large)
+    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+
+
+def silu_slope_narrow(x: Number) -> Number:
+    """Return the derivative of :func:`silu_narrow`."""
+    large, small = _shares_narrow(x)
+    below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
+    left = small * below.fma(large, 1.0) * SCALE_NARROW
+    right = large * x.fma(small * SCALE_NARROW, 1.0)
+    found = (x < 0).where(left, right)
+    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
 
 
 def tanh(x: Number) -> Number:

@@ -1,8 +1,9 @@
 """Functions of each element, as rules of loops.
 
 In float64 they are at most 2 ulp from the true value. In float32, where we compute in
-float64 too, the error is hardly more than half an ulp. Two are computed in float32: the
-exact gelu, which is at most 4 ulp off, and tanh, which has the bits of Paddle's tanh.
+float64 too, the error is hardly more than half an ulp. Some are computed in float32: the
+exact gelu, sigmoid and silu, which are at most 4 ulp off, and tanh, which has the bits of
+Paddle's tanh.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ for name, formula in {
     "expm1": exponentials.expm1,
     "log": exponentials.log,
     "log1p": exponentials.log1p,
-    "sigmoid": exponentials.sigmoid,
     "logsigmoid": exponentials.logsigmoid,
     "sinh": exponentials.sinh,
     "cosh": exponentials.cosh,
@@ -73,7 +73,14 @@ for name, formula in {
     "rsqrt": lambda x: 1 / x.sqrt(),
 }.items():
     _put(name, formula=formula)
-_put("silu", "swish", formula=lambda x: exponentials.gated(x, x))
+_put("sigmoid", formula=exponentials.sigmoid, narrow=exponentials.sigmoid_narrow)
+
+
+def _silu(x: Number) -> Number:
+    return exponentials.gated(x, x)
+
+
+_put("silu", "swish", formula=_silu, narrow=exponentials.silu_narrow)
 
 
 @loop_of("tanh", steps=EXPENSIVE)
@@ -295,9 +302,22 @@ def _silu_grad(x: Number, out: Number, g: Number) -> Number:
     return g * (share * (x * exponentials.sigmoid(-x) + 1))
 
 
+def _silu_grad_narrow(x: Number, out: Number, g: Number) -> Number:
+    return g * exponentials.silu_slope_narrow(x)
+
+
 def _softplus_grad(x: Number, g: Number, beta: Any, threshold: Any) -> Number:
     y = x * _number(beta)
     return (y > _number(threshold)).where(g, g * exponentials.sigmoid(y))
+
+
+def _softplus_grad_narrow(
+    x: Number, g: Number, beta: Any, threshold: Any
+) -> Number | None:
+    """Return the same if beta is 1. The rounding error of another product grows."""
+    if beta != 1:
+        return None
+    return (x > _number(threshold)).where(g, g * exponentials.sigmoid_narrow(x))
 
 
 def _gelu_grad(x: Number, g: Number, approximate: bool) -> Number:
@@ -310,6 +330,6 @@ def _gelu_grad_narrow(x: Number, g: Number, approximate: bool) -> Number | None:
 
 _put("sin_grad", formula=lambda x, g: g * trigonometric.cos(x))
 _put("cos_grad", formula=lambda x, g: -(g * trigonometric.sin(x)))
-_put("silu_grad", formula=_silu_grad)
-_put("softplus_grad", formula=_softplus_grad)
+_put("silu_grad", formula=_silu_grad, narrow=_silu_grad_narrow)
+_put("softplus_grad", formula=_softplus_grad, narrow=_softplus_grad_narrow)
 _put("gelu_grad", formula=_gelu_grad, narrow=_gelu_grad_narrow)

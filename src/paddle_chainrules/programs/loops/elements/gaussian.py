@@ -13,6 +13,7 @@ from .exponentials import (
     clamped,
     exp,
     exp_in_parts,
+    exp_of_reduced_narrow,
     gated,
     reduced_narrow,
     sigmoid,
@@ -72,12 +73,6 @@ TAIL_NARROW = (
 Near 0 the rounding error of its argument matters less than with 4.
 """
 
-EXP_NARROW = (
-    *(0.49999999551680346, 0.16666577189730772, 0.041666853752769094),
-    *(0.00836316212232027, 0.0013901282887832983),
-)
-"""As that of exp, which these make 2^-26 off."""
-
 FIRST_LOW = -2.2175033409973908e-17
 """The rounding error of the first coefficient of ``TAIL``."""
 
@@ -123,7 +118,7 @@ def _bell_narrow(y: Number) -> Number:
     high = (y.bits() & ~0xFFF).bits()
     _, k, r = reduced_narrow(high * high * -0.5)
     r = ((y - high) * -0.5).fma(y + high, r)
-    return ((r * r).fma(r.polynomial(EXP_NARROW), r) + 1) * (k + 64).power_of_two()
+    return exp_of_reduced_narrow(k + 64, r)
 
 
 def _tail_narrow(t: Number) -> Number:
