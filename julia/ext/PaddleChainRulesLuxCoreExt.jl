@@ -12,8 +12,8 @@ using Random: AbstractRNG
 
 What `luxlayer` gives: immutable, with the parameters outside.
 """
-struct PaddleLuxLayer{P<:Tuple} <: AbstractLuxLayer
-    net::PaddleNet
+struct PaddleLuxLayer{N<:PaddleNet,P<:Tuple} <: AbstractLuxLayer
+    net::N
     params::P # of a layer that does not draw its own
 end
 

@@ -13,8 +13,8 @@ const Nets = Union{PaddleNet,PaddleModuleWrapper}
 const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives)}
 
 # What they hold beside parameters has no derivative.
-Mooncake.tangent_type(::Type{PaddleNet}) = NoTangent
-Mooncake.tangent_type(::Type{Present}) = NoTangent
+Mooncake.tangent_type(::Type{<:PaddleNet}) = NoTangent
+Mooncake.tangent_type(::Type{<:Present}) = NoTangent
 
 @zero_derivative DefaultCtx Tuple{typeof(common_precision),Vararg}
 

@@ -17,24 +17,25 @@ function precompile_rule(rule, types...)
     return backs
 end
 
-for T in (Float32, Float64)
+for T in (Float32, Float64), N in (PaddleNet{true}, PaddleNet{false})
     X = Matrix{T}
-    precompile(Tuple{PaddleNet,X,Vector{T}})
+    precompile(Tuple{N,X,Vector{T}})
     for how in (Lazy, Eager)
-        precompile_rule(net_rule, how, PaddleNet, X, Vector{T})
+        precompile_rule(net_rule, how, N, X, Vector{T})
     end
     for layers in (1, 2, 3, MANY)
         P = Tuple{ntuple(i -> isodd(i) ? Matrix{T} : Vector{T}, 2layers)...}
-        precompile(Tuple{PaddleNet,X,P})
-        precompile(Tuple{PaddleModuleWrapper{P,nothing,false},X})
+        W = PaddleModuleWrapper{P,nothing,false,N}
+        precompile(Tuple{N,X,P})
+        precompile(Tuple{W,X})
         for how in (Lazy, Eager)
-            precompile_rule(net_rule, how, PaddleNet, X, P)
-            precompile_rule(wrapper_rule, how, PaddleModuleWrapper{P,nothing,false}, X)
+            precompile_rule(net_rule, how, N, X, P)
+            precompile_rule(wrapper_rule, how, W, X)
         end
     end
-    for N in 0:4
-        precompile(copy_out, (Type{T}, NTuple{N,Int}, DLTensor))
-    end
+end
+for T in (Float32, Float64), N in 0:4
+    precompile(copy_out, (Type{T}, NTuple{N,Int}, DLTensor))
 end
 precompile(start_paddle, ())
 precompile(wrapper, (Py,))
@@ -70,6 +71,6 @@ function stand_in(T::Type, sizes::Dims...)
     handle = PaddleHandle(
         NONE, "tanh", WeakRef[], Ptr{Cvoid}[], false, NONE, NONE, NONE, Dict{Any,Any}(), (;), codes, nothing, false,
     )
-    net = PaddleNet(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
+    net = PaddleNet{true}(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
     return PaddleModuleWrapper(net, params)
 end

@@ -15,11 +15,11 @@ end
 @testset "pullbacks are compiled ahead" begin
     # Whose type inference does not know can't be.
     X, V = Matrix{Float32}, Vector{Float32}
-    for how in (PaddleChainRules.Lazy, PaddleChainRules.Eager)
+    for how in (PaddleChainRules.Lazy, PaddleChainRules.Eager), N in (PaddleNet{true}, PaddleNet{false})
         for (rule, types) in (
-            (PaddleChainRules.net_rule, (PaddleNet, X, V)),
-            (PaddleChainRules.net_rule, (PaddleNet, X, Tuple{X,V})),
-            (PaddleChainRules.wrapper_rule, (PaddleModuleWrapper{Tuple{X,V},nothing,false}, X)),
+            (PaddleChainRules.net_rule, (N, X, V)),
+            (PaddleChainRules.net_rule, (N, X, Tuple{X,V})),
+            (PaddleChainRules.wrapper_rule, (PaddleModuleWrapper{Tuple{X,V},nothing,false,N}, X)),
         )
             @test all(isconcretetype, PaddleChainRules.precompile_rule(rule, how, types...))
         end

@@ -5,8 +5,8 @@
 
 What [`lower`](@ref) gives of a net.
 """
-struct Lowered{C<:LoweredCall,G<:Tuple}
-    net::PaddleNet # names and sizes of the parameters; Python is called for derivatives alone
+struct Lowered{N<:PaddleNet,C<:LoweredCall,G<:Tuple}
+    net::N # names and sizes of the parameters; Python is called for derivatives alone
     call::C
     given::G # how its arguments are nested, and those that are no arrays
     derivatives::Dict{Any,Any} # lowered on first use

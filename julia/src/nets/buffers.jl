@@ -38,18 +38,18 @@ end
 What of a wrapper may change in place: its buffers, and its mode, that of the layer where
 `training` is nothing; and the nets that have them.
 """
-mutable struct Present
-    net::PaddleNet # on the buffers as they were seen last
+mutable struct Present{N<:PaddleNet}
+    net::N # on the buffers as they were seen last
     buffers::Any # a named tuple of arrays, or of what Functors has made of them
     training::Union{Bool,Nothing}
-    moded::Union{PaddleNet,Nothing} # `net` in that mode, once it was asked for
+    moded::Union{N,Nothing} # `net` in that mode, once it was asked for
 end
 
 Present(net::PaddleNet, buffers, training = nothing) = Present(net, buffers, training, nothing)
 Present(net::PaddleNet) = Present(net, net.handle.buffers)
 
 """
-    present_net(present) -> PaddleNet
+    present_net(present::Present{N}) -> N
 
 The net in that mode, on those buffers. Copies of buffers, such as an optimizer makes, need no net
 of their own for as long as they are equal.
@@ -67,13 +67,13 @@ holds(own::NamedTuple, given) = own === given || all(map(is_equal, values(own), 
 is_equal(a, b) = a === b || (typeof(a) === typeof(b) && isequal(a, b))
 
 """
-    with_buffers(net, buffers) -> PaddleNet
+    with_buffers(net::N, buffers) -> N
 
 The net on other buffers, which it shares; in their precision where that is another.
 
 Throws an `ArgumentError` for what is no array, or of mixed or other element types.
 """
-function with_buffers(net::PaddleNet, buffers)
+function with_buffers(net::N, buffers) where {N<:PaddleNet}
     own = net.handle.buffers
     for (name, old, new) in zip(keys(own), own, buffers)
         new isa AbstractArray && (eltype(new) == eltype(old) || all(is_float, (old, new))) || throw(
@@ -92,7 +92,7 @@ function with_buffers(net::PaddleNet, buffers)
         in_turn(values(arrays)) do
             make = object_of(net.handle).with_buffers
             made = call_with(make, (T === nothing ? NONE : Py(dtype_name(T)),), values(arrays))
-            net_of(PythonCall.pynew(made), arrays)
+            of_kind(N, net_of(PythonCall.pynew(made), arrays))
         end
-    end
+    end::N
 end

@@ -1,13 +1,13 @@
 # Training and test mode of nets and wrappers.
 
 """
-    in_mode(net, training) -> PaddleNet
+    in_mode(net::N, training) -> N
 
 The net with all its layers in training mode, or in test mode; itself where `training` is nothing.
 """
 in_mode(net::PaddleNet, ::Nothing) = net
-in_mode(net::PaddleNet, training::Bool) =
-    derived(handle -> handle.in_mode(training, true), net, (:mode, training))
+in_mode(net::N, training::Bool) where {N<:PaddleNet} =
+    of_kind(N, derived(handle -> handle.in_mode(training, true), net, (:mode, training)))
 
 """
     PaddleChainRules.trainmode(wrapper)

@@ -128,10 +128,23 @@ function beside_buffers(net::PaddleNet, row::Tuple, kw::NamedTuple)
     return row
 end
 
+"""
+    PlainParams{T}
+
+Parameters as plain arrays of the element type `T`.
+"""
+const PlainParams{T} = Union{
+    Vector{T},Tuple{Array{T},Vararg{Array{T}}},NamedTuple{<:Any,<:Tuple{Array{T},Vararg{Array{T}}}},
+}
+const PlainFloat = Union{values(FLOATS)...}
+
 function evaluate(net::PaddleNet, x, ps, kw::NamedTuple)
     flat, row = in_a_row(net, x, kw)
     return forward(flat, row, ps)
 end
+evaluate(
+    net::PaddleNet{true}, x::Union{X,Tuple{X}}, ps::PlainParams{T}, ::NamedTuple{()},
+) where {T<:PlainFloat,X<:Array{T}} = forward(net, inputs(x), ps)::X
 
 """
     nested_as(f, x, row)

@@ -53,18 +53,26 @@ julia> size(net(rand(Float32, 3, 8), ones(Float32, 8))) # a flat vector
 (2, 8)
 ```
 """
-struct PaddleNet
-    handle::PaddleHandle
-    label::String
-    names::Vector{Symbol}
-    sizes::Vector{Dims}
-    eltypes::Vector{DataType}
-    eltype::Union{DataType,Nothing} # the one of all; nothing where they differ or are none
-    nparams::Int
-    features::Int # of the input's first dimension; 0 where only the layer knows
+mutable struct PaddleNet{IsChain} # so that a reference is found; a chain of Linear layers gives an array for one of its type
+    const handle::PaddleHandle
+    const label::String
+    const names::Vector{Symbol}
+    const sizes::Vector{Dims}
+    const eltypes::Vector{DataType}
+    const eltype::Union{DataType,Nothing} # the one of all; nothing where they differ or are none
+    const nparams::Int
+    const features::Int # of the input's first dimension; 0 where only the layer knows
 end
 
 @leaf PaddleNet
+
+"""
+    of_kind(N, net) -> N
+
+The same net under the type `N`: dropout is no part of a chain in one mode and part of it in the other.
+"""
+of_kind(::Type{N}, net::N) where {N<:PaddleNet} = net
+of_kind(::Type{N}, net::PaddleNet) where {N<:PaddleNet} = N(ntuple(i -> getfield(net, i), Val(fieldcount(N)))...)
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
 function net_of(handle::Py, buffers::NamedTuple = (;), origin = origin_of(handle))
@@ -72,7 +80,7 @@ function net_of(handle::Py, buffers::NamedTuple = (;), origin = origin_of(handle
     shapes = [parse.(Int, split(shape, ','; keepempty = false)) for shape in params[3:3:end]]
     sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
     eltypes = DataType[float_type(dtype) for dtype in params[2:3:end]]
-    return PaddleNet(
+    return PaddleNet{!isempty(activation)}(
         PaddleHandle(handle, activation, buffers, origin),
         label,
         Symbol.(params[1:3:end]),

@@ -24,13 +24,13 @@ function float_type_of(what, arrays)
 end
 
 """
-    in_dtype(net, T) -> PaddleNet
+    in_dtype(net::N, T) -> N
 
 The net for parameters of the element type `T`, itself where it is that already.
 """
-function in_dtype(net::PaddleNet, T::Union{Type,Nothing})
+function in_dtype(net::N, T::Union{Type,Nothing}) where {N<:PaddleNet}
     (T === nothing || T === net.eltype || !haskey(FLOATS, dtype_name(T))) && return net
-    return derived(handle -> handle.in_dtype(dtype_name(T)), net, T)
+    return of_kind(N, derived(handle -> handle.in_dtype(dtype_name(T)), net, T))
 end
 
 """

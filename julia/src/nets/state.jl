@@ -65,11 +65,11 @@ end
 "Of the next call: a linear congruential step with Knuth's constants, of period 2^64."
 next_seed(seed::Integer) = UInt64(seed) * 0x5851f42d4c957f2d + 0x14057b7ef767814f
 
-function in_mode(net::PaddleNet, st::NamedTuple)
+function in_mode(net::N, st::NamedTuple) where {N<:PaddleNet}
     st.training isa Union{Val{true},Val{false}} || throw(
         ArgumentError("st.training must be Val(true) or Val(false), got $(st.training)"),
     )
-    return derived(handle -> handle.in_mode(st.training === Val(true)), net, st.training)
+    return of_kind(N, derived(handle -> handle.in_mode(st.training === Val(true)), net, st.training))
 end
 
 """

@@ -49,16 +49,16 @@ julia> length(PaddleModuleWrapper(layer; frozen = "0.*").params)
 See also [`PaddleNet`](@ref), [`PaddleFCNet`](@ref),
 [`freeze`](@ref PaddleChainRules.freeze).
 """
-struct PaddleModuleWrapper{P<:Tuple,T,B}
-    net::Present # of the type PaddleNet as a property
+struct PaddleModuleWrapper{P<:Tuple,T,B,N<:PaddleNet}
+    net::Present{N} # of the type PaddleNet as a property
     params::P
 
     # T tells which of them are trained, a flag for each, nothing for all; B, whether there are
     # buffers.
     function PaddleModuleWrapper(
-        net::PaddleNet, params::P, T = nothing, present = Present(net),
-    ) where {P<:Tuple}
-        return new{P,T,!isempty(net.handle.buffers)}(present, params)
+        net::N, params::P, T = nothing, present = Present(net),
+    ) where {P<:Tuple,N<:PaddleNet}
+        return new{P,T,!isempty(net.handle.buffers),N}(present, params)
     end
 end
 

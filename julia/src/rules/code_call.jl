@@ -6,8 +6,8 @@
 
 A call by code, and what the gradients of it need.
 """
-struct CodeCall{P<:Tuple{Vararg{Array}},I<:Tuple{Vararg{Array}}}
-    net::PaddleNet
+struct CodeCall{N<:PaddleNet,P<:Tuple{Vararg{Array}},I<:Tuple{Vararg{Array}}}
+    net::N
     params::P # those of the net, or the one flat vector
     inputs::I
     flat::Bool

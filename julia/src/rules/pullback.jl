@@ -136,9 +136,9 @@ general_back((; call, x, ps, ordered)::CodeBack) =
     Base.inferencebarrier(GeneralBack)(Reverse(call), x, call.inputs, ps, ordered)
 
 "The way back of a call, which shows itself in a line."
-struct Back{F}
+struct Back{F,N<:PaddleNet}
     back::F
-    net::PaddleNet
+    net::N
 end
 
 @inline (of::Back)(ȳ; into = nothing, accumulate::Bool = false) = of.back(ȳ; into, accumulate)

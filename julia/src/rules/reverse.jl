@@ -125,8 +125,8 @@ behind them. So Paddle's part is let go of once all gradients were asked for (wh
 none); a further use makes it anew, with the random numbers of the first time, and keeps it. As
 with any pullback, arrays must not change in between.
 """
-mutable struct Reverse{P<:Arrays,I<:Tuple}
-    net::PaddleNet
+mutable struct Reverse{N<:PaddleNet,P<:Arrays,I<:Tuple}
+    net::N
     params::P
     inputs::I
     flat::Bool
@@ -144,8 +144,8 @@ end
 The same where inputs or parameters are dual numbers: gradients are then a function of them, from
 the random numbers that the call began with.
 """
-struct ReverseOfDuals{P<:Tuple,I<:Tuple}
-    net::PaddleNet
+struct ReverseOfDuals{N<:PaddleNet,P<:Tuple,I<:Tuple}
+    net::N
     params::P # in the order of the net, or the one flat vector
     inputs::I
     flat::Bool

@@ -82,9 +82,9 @@ end
 train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
 
 "The loss of parameters and data that is one of a net, too."
-struct LossOfNet{F}
+struct LossOfNet{F,N<:PaddleNet}
     loss::F
-    net::PaddleNet
+    net::N
 end
 (of::LossOfNet)(ps, data...) = of.loss(of.net, ps, data...)
 
