@@ -7,7 +7,7 @@ const FILES = (
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/lux", "nets/state", "nets/modes",
     "nets/precision", "nets/refusals", "nets/one_sample", "nets/same_answer", "nets/frozen", "nets/inputs", "nets/sparse", "nets/packed",
     "nets/lux_flux", "nets/lux_nested", "nets/interface",
-    "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/eager", "rules/chain_rules",
+    "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/eager", "rules/nested_pullback", "rules/chain_rules",
     "rules/cotangents", "rules/losses", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "training/gradients", "testing",
     "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",

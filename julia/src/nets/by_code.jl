@@ -191,7 +191,7 @@ nothing.
     cotangents::Union{Tuple,Vector}, p̄s::Arrays, x̄s::Tuple,
 )
     (; way, n, block) = kept
-    have_lengths(net, flat, params, 1) && have_lengths(way.code, n, inputs, length(net.names) + 1) || refuse_resized()
+    check_lengths(kept, net, flat, params, inputs)
     call = known_call(() -> back_call(net, way, back, n, flat, length(inputs)), back.code, n, flat)
     seeds = of_seeds(cotangents, way.seeds)
     GC.@preserve block params inputs seeds p̄s x̄s run_code(back.code, call) do bases
@@ -202,6 +202,10 @@ nothing.
     end
     return nothing
 end
+
+"Refuse vectors that were resized since the call."
+@inline check_lengths((; way, n)::Kept, net::PaddleNet, flat::Bool, params::Arrays, inputs::Tuple) =
+    have_lengths(net, flat, params, 1) && have_lengths(way.code, n, inputs, length(net.names) + 1) || refuse_resized()
 
 """
     have_lengths(net, flat, params, k) -> Bool

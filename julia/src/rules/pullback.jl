@@ -7,7 +7,8 @@
 Return the value and its pullback, without automatic differentiation around them.
 
 `back(ȳ; into, accumulate = false)` gives `x̄, p̄s` for a net and `p̄s, x̄` for a wrapper,
-in the order of the arguments and nested as they are. You can call it again and again.
+in the order of the arguments and nested as they are. You can call it again and again. A function
+that calls both can be differentiated by Zygote, without `into`; so can [`vjp`](@ref PaddleChainRules.vjp).
 
 # Arguments
 
@@ -260,6 +261,7 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
             "caller; leave into and accumulate out",
         ),
     )
+    check_places(reverse)
     check_buffers(both(p̄s, x̄s), both(reverse.params, reverse.inputs))
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = NeedsGrad(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)

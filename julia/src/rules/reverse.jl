@@ -136,7 +136,18 @@ mutable struct Reverse{N<:PaddleNet,P<:Arrays,I<:Tuple}
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
     retained_bytes::Int # bytes, part of `RETAINED_BYTES`
     kept::Union{Kept,Nothing} # what it needs where it goes by code, and `back` is none
+    places::Vector{Tuple{Ptr{Cvoid},Int}} # of vectors that `back` has a share in
 end
+
+function Reverse(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept)
+    places = kept === nothing ? places_of_vectors(params, inputs) : NO_PLACES
+    return Reverse(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept, places)
+end
+
+"Addresses and lengths of vectors, which can be resized, and then lie elsewhere."
+places_of_vectors(params, inputs) =
+    Tuple{Ptr{Cvoid},Int}[(address(x), length(x)) for x in both(params, inputs) if x isa Vector]
+const NO_PLACES = Tuple{Ptr{Cvoid},Int}[]
 
 """
     ReverseOfDuals
@@ -241,7 +252,7 @@ end
 """
 function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::NeedsGrad) where {F}
     params, inputs = reverse.params, reverse.inputs
-    have_lengths(reverse.net, reverse.flat, params, 1) || refuse_resized()
+    check_places(reverse)
     return crossing() do
         GC.@preserve params inputs cotangents in_turn(both(params, inputs)) do
             found = grads(reverse, cotangents, asked)
@@ -252,6 +263,13 @@ function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Needs
             end
         end
     end
+end
+
+"Refuse vectors that were resized since the call."
+check_places(::ReverseOfDuals) = nothing
+function check_places((; net, params, inputs, flat, kept, places)::Reverse)
+    kept === nothing || return check_lengths(kept, net, flat, params, inputs)
+    return places_of_vectors(params, inputs) == places || refuse_resized()
 end
 
 "Which of the parameters are asked for, by a flag for each; nothing for all or none."

@@ -147,14 +147,89 @@ function nested_cotangent(::Union{AbstractZero,Nothing}, shape::Union{Tuple,Name
     return NoTangent()
 end
 
+"""
+    tangents_of_both(of, Δ)
+
+The tangents of `x`, `kw` and `ps` for those of a value and its pullback, the tuple `Δ`.
+"""
+function tangents_of_both(of::NetPullback, Δ)
+    Δy, Δof = two_parts(unthunk(Δ))
+    first_order = is_zero(Δy) ? (nothing, nothing, nothing) : map(unthunk, tangents(of, Δy))
+    return map(together, first_order, (part_of(Δof, :x), part_of(Δof, :kw), part_of(Δof, :ps)))
+end
+
+"""
+    SlopeBack
+
+What [`pullback`](@ref PaddleChainRules.pullback) gives where it is differentiated: new arrays, no buffers of the caller's.
+"""
+struct SlopeBack{O,N<:NetPullback}
+    ordered::O # from the order of a net's arguments to that of the caller's, and back
+    of::N
+end
+
+function (back::SlopeBack)(ȳ; into = nothing, accumulate::Bool = false)
+    into === nothing && !accumulate || throw(
+        ArgumentError(
+            "a pullback that is differentiated writes into no arrays, since what they held would be lost; leave into and " *
+            "accumulate out, and take the gradients that back(ȳ) returns",
+        ),
+    )
+    x̄, _, p̄s = map(plain, tangents(back.of, ȳ))
+    return back.ordered((x̄, p̄s))
+end
+
+Base.show(io::IO, back::SlopeBack) = print(io, back.of, ", back(ȳ)")
+
+function slope_back_rule(back::SlopeBack, ȳ; kw...)
+    function slope_back_pullback(Δ)
+        Δx̄, Δp̄s = back.ordered(two_parts(unthunk(Δ)))
+        ȳ̄, x, k̄w, ps = second_pullback(back.of, ȳ, Δx̄, nothing, Δp̄s)
+        of = Tangent{typeof(back.of)}(; x, kw = k̄w, ps)
+        return Tangent{typeof(back)}(; of), ȳ̄
+    end
+    return back(ȳ; kw...), slope_back_pullback
+end
+
+function pullback_rule(net::PaddleNet, x, ps, kw::NamedTuple)
+    y, of = net_rule(Eager(), net, x, ps, kw)
+    function pullback_pullback(Δ)
+        Δy, Δback = two_parts(unthunk(Δ))
+        x̄, _, p̄s = tangents_of_both(of, (Δy, part_of(Δback, :of)))
+        return NoTangent(), NoTangent(), x̄, p̄s
+    end
+    return (y, SlopeBack(identity, of)), pullback_pullback
+end
+
+function pullback_rule(w::W, x, kw::NamedTuple) where {W<:PaddleModuleWrapper}
+    y, of = net_rule(Eager(), w.net, x, w.params, kw, trained(w))
+    function wrapper_pullback_pullback(Δ)
+        Δy, Δback = two_parts(unthunk(Δ))
+        x̄, _, p̄s = tangents_of_both(of, (Δy, part_of(Δback, :of)))
+        return NoTangent(), wrapper_tangent(W, p̄s), x̄
+    end
+    return (y, SlopeBack(reverse, of)), wrapper_pullback_pullback
+end
+
+ChainRulesCore.rrule(::typeof(pullback), net::PaddleNet, x, ps; kw...) =
+    pullback_rule(net, x, ps, values(kw))
+ChainRulesCore.rrule(::typeof(pullback), w::PaddleModuleWrapper, x; kw...) =
+    pullback_rule(w, x, values(kw))
+ChainRulesCore.rrule(back::SlopeBack, ȳ; kw...) = slope_back_rule(back, ȳ; kw...)
+
+ChainRulesCore.rrule(::Back, ::Any...; kw...) = throw(
+    ArgumentError(
+        "a pullback that was made outside of the function that is differentiated has no derivative; call " *
+        "PaddleChainRules.pullback within that function, or vjp(net, x, ps, ȳ)",
+    ),
+)
+
 # Automatic differentiation of automatic differentiation: rules of what the rules are made of.
 
 function ChainRulesCore.rrule(::typeof(net_rule), how, net::PaddleNet, x, ps, more...)
     y, of = net_rule(how, net, x, ps, more...)
     function net_rule_pullback(Δ)
-        Δy, Δof = two_parts(unthunk(Δ))
-        first_order = is_zero(Δy) ? (nothing, nothing, nothing) : map(unthunk, tangents(of, Δy))
-        x̄, k̄w, p̄s = map(together, first_order, (part_of(Δof, :x), part_of(Δof, :kw), part_of(Δof, :ps)))
+        x̄, k̄w, p̄s = tangents_of_both(of, Δ)
         rest = isempty(more) ? () : (k̄w, map(Returns(NoTangent()), Base.tail(more))...)
         return NoTangent(), NoTangent(), NoTangent(), x̄, p̄s, rest...
     end
@@ -195,7 +270,8 @@ end
 
 # The rules of the second order are not differentiated again.
 const SECOND_ORDER = Union{
-    typeof(tangents_rule),typeof(vjp_rule),typeof(jvp_rule),typeof(batched_jacobian_rule),
+    typeof(tangents_rule),typeof(vjp_rule),typeof(pullback_rule),typeof(slope_back_rule),typeof(jvp_rule),
+    typeof(batched_jacobian_rule),
 }
 ChainRulesCore.rrule(::SECOND_ORDER, ::Any...; kw...) = throw(
     ArgumentError(

@@ -244,6 +244,28 @@ end
             resize!(given[2], 1)
             @test_throws "was resized" unthunk(back(c)[3])
         end
+        v = x[:, 1]
+        for change! in (v -> resize!(v, 7), v -> resize!(v, 2), empty!)
+            given = copy(v)
+            y, back = pullback(net, given, theta)
+            _, x̄s_and_p̄s = rrule(net, given, theta)
+            change!(given)
+            @test_throws "was resized" back(y)
+            @test_throws "was resized" back(y; into = (zeros(Float32, 3), nothing))
+            @test_throws "was resized" unthunk(x̄s_and_p̄s(y)[2])
+        end
         foreach(_ -> foreach(ps -> pullback(net, x, ps)[2](c), (theta, wrapper.params)), 1:60)
+        foreach(_ -> pullback(net, v, theta)[2](c[:, 1]), 1:60)
+    end
+end
+
+@testset "a vector that was resized and has its length again, in other memory" begin
+    wrapper = PaddleModuleWrapper(sequential(); jit = false) # through Paddle, which has a share in the memory
+    x, theta = randn(Xoshiro(1), Float32, 3), reduce(vcat, vec.(wrapper.params))
+    for given in (x, theta)
+        y, back = pullback(PaddleNet(wrapper), x, theta)
+        length_before = length(given)
+        resize!(resize!(given, 10^6), length_before)
+        @test_throws "was resized" back(y)
     end
 end

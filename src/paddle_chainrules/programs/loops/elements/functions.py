@@ -1,9 +1,9 @@
 """Functions of each element, as rules of loops.
 
 In float64 they are at most 2 ulp from the true value. In float32, where we compute in
-float64 too, the error is hardly more than half an ulp. Some are computed in float32: the
-exact gelu, sigmoid and silu, which are at most 4 ulp off, and tanh, which has the bits of
-Paddle's tanh.
+float64 too, the error is hardly more than half an ulp. Some are computed in float32:
+the exact gelu, sigmoid and silu, which are at most 4 ulp off, and tanh, which has the
+bits of Paddle's tanh.
 """
 
 from __future__ import annotations
