@@ -16,9 +16,9 @@ const FILES = (
 const SLOW =
     ("nets/layers", "nets/code_kinds", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
         "lowering/activations", "lowering/built_in", "lowering/high_orders", "ranks/ranks")
-# How Python's tests run FILES: LONG with the slow ones alone; COMPILED, which count what is allocated, start other
-# Julias, or compute for long, as they are; all others with code that is not precompiled interpreted (julia
-# --compile=min, before 1.12), which takes a third of the time, and compiled with the slow ones.
+# How Python's tests run FILES: LONG with the slow ones alone; COMPILED, which count what is allocated, ask what types
+# are inferred, start other Julias, or compute for long, as they are; all others with code that is not precompiled
+# interpreted (julia --compile=min, before 1.12), which takes a third of the time, and compiled with the slow ones.
 const LONG = (
     "crossing/threads", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
     "lowering/derivatives", "faults", "nets/inputs", "lowering/lower", "lowering/loops", "nets/real_nets",
@@ -26,7 +26,7 @@ const LONG = (
 )
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
-    "nets/by_code", "nets/code", "rules/pullback", "training/gradients", "libraries/jld2",
+    "nets/by_code", "nets/code", "rules/pullback", "rules/eager", "training/gradients", "libraries/jld2",
     "libraries/mooncake", "quality",
 )
 

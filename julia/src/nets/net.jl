@@ -53,15 +53,15 @@ julia> size(net(rand(Float32, 3, 8), ones(Float32, 8))) # a flat vector
 (2, 8)
 ```
 """
-mutable struct PaddleNet{IsChain} # so that a reference is found; a chain of Linear layers gives an array for one of its type
-    const handle::PaddleHandle
-    const label::String
-    const names::Vector{Symbol}
-    const sizes::Vector{Dims}
-    const eltypes::Vector{DataType}
-    const eltype::Union{DataType,Nothing} # the one of all; nothing where they differ or are none
-    const nparams::Int
-    const features::Int # of the input's first dimension; 0 where only the layer knows
+mutable struct PaddleNet{IsChain} # never changed; mutable, so that a closure holds a reference
+    handle::PaddleHandle
+    label::String
+    names::Vector{Symbol}
+    sizes::Vector{Dims}
+    eltypes::Vector{DataType}
+    eltype::Union{DataType,Nothing} # the one of all; nothing where they differ or are none
+    nparams::Int
+    features::Int # of the input's first dimension; 0 where only the layer knows
 end
 
 @leaf PaddleNet
