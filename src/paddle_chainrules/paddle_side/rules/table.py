@@ -164,7 +164,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(whole.WITH_PLACES, whole.cut_places),
     # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
     "layer_norm": norms.layer_norm,
-    "group_norm": norms.group_norm,
+    "group_norm": at_numbers.refused_where(
+        *("group_norm", "where a scale is small beside the shift, or zero"),
+        norms.is_group_norm_wrong,
+        otherwise=norms.group_norm,
+    ),
     "instance_norm": norms.instance_norm,
     "batch_norm": norms.batch_norm,
     **{

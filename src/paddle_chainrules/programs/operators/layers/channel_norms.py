@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.derivatives.norms import Layout
+from ....paddle_side.rules.derivatives.norms import Layout, has_small_scale
 from ..axes import FIRST, Images
 from ..calls import BatchCall, Call, NoRule
 from ..entry import batch_of, define, formula_of, reverse_of
@@ -51,7 +52,17 @@ define(
 )
 define("instance_norm_grad", axes=FIRST)
 define("group_norm", axes=Images(1, 2))
-define("group_norm_grad", axes=FIRST)
+
+
+def _group_norm_grad(x: Tensor, scale: Tensor, bias: Tensor, *rest: Any) -> Any:
+    """Return Paddle's gradients, or where they are wrong those of the formula."""
+    if has_small_scale(scale, bias):
+        with grad_mode(False):
+            return _group_norm_grad_formula(x, scale, bias, *rest)
+    return RAW.group_norm_grad(x, scale, bias, *rest)
+
+
+GROUP_NORM_GRAD = define("group_norm_grad", run=_group_norm_grad, axes=FIRST)
 
 
 class Standard(NamedTuple):
@@ -226,7 +237,7 @@ def _group_norm_reverse(call: Call) -> list[Any]:
     variance = ops.mean(ops.square(parts - mean), axes, False)
     mean = shaped_as(mean, variance)
     given = (x, scale, bias, call.out, mean, variance, call.cotangent)
-    found = ops.group_norm_grad(*given, epsilon, groups, data_format)
+    found = GROUP_NORM_GRAD.every([*given, epsilon, groups, data_format])
     return [*found, None, None, None]
 
 
