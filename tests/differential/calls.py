@@ -219,7 +219,8 @@ class CalledFunction:
         drawn = arrays_of(f"{self._name}, {call}", self._case.inputs)
         return drawn, random_like([t.numpy() for t in self._outputs], 100 + call)
 
-    def _total(self, given: list[Any], seeds: list[Any]) -> Any:
+    def _total(self, moved: dict[int, Any], rest: list[Any], seeds: list[Any]) -> Any:
+        given = [moved.get(i, x) for i, x in enumerate(rest)]
         outputs = floats_of(self.function(given))
         pairs = zip(outputs, seeds, strict=True)
         return sum(((y * s).sum() for y, s in pairs), paddle.zeros([])), outputs
@@ -228,8 +229,10 @@ class CalledFunction:
         with default_dtype(self.dtype):
             if not self._by_loss:
                 return _by_vjp(self._program, given, seeds)
-            (_, outputs), grads = self._gradient(given, seeds)
-        return [*outputs, *grads]
+            moved = {i: x for i, x in enumerate(given) if is_float(x)}
+            rest = [None if i in moved else x for i, x in enumerate(given)]
+            (_, outputs), grads = self._gradient(moved, rest, seeds)
+        return [*outputs, *map(grads.get, range(len(given)))]
 
     def expected(self, drawn: list[Array], bars: list[Array]) -> list[Found]:
         kinds = dict.fromkeys(("float64", self.dtype))
