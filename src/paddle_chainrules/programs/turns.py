@@ -71,7 +71,7 @@ class Turns:
         return tensors[:n], tensors[n:m], tensors[m:]
 
     def no_turns(self, *tensors: Tensor) -> list[Tensor]:
-        """Return the carry as it was given."""
+        """Return copies of the carry as it was given."""
         return [x.clone() for x in tensors[: self.carry]]
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
@@ -81,7 +81,7 @@ class Turns:
         with grad_mode(False):
             while truth(condition.function(*carry, *asked)[0]):
                 carry = turn.function(*carry, *held)
-            return self.no_turns(*carry)  # copies, which may be what it was given
+            return self.no_turns(*carry)  # which may be what it was given
 
     def of_many(self, call: BatchCall) -> list[Tensor]:
         """Return the results of many samples."""
@@ -108,9 +108,9 @@ class Turns:
             )
             return [ops.logical_and(moving, goes_on(found)), *found]
 
-        return in_turns(lambda leaves: leaves[0].any(), turn, [goes_on(wide), *wide])[
-            1:
-        ]
+        start = [goes_on(wide), *wide]
+        _, *last = in_turns(lambda leaves: leaves[0].any(), turn, start)
+        return last
 
     def _as_it_is(self, given: list[Tensor]) -> list[Tensor]:
         return [ops.assign(x) for x in given[: self.carry]]
@@ -119,7 +119,7 @@ class Turns:
 WHILE = define(
     "while_loop", "", run=lambda turns, *tensors: turns(*tensors), opaque=True
 )
-WHILE.untaken = lambda turns, *tensors: turns.no_turns(*tensors)
+WHILE.untaken = Turns.no_turns
 
 holds_for_complex("while_loop")
 

@@ -177,6 +177,7 @@ def has_small_scale(scale: Tensor, bias: Tensor | None) -> bool:
 def is_group_norm_wrong(
     found: Any, x: Tensor, scale: Any = None, bias: Any = None, *_: Any
 ) -> bool:
+    """Tell that of a call of ``group_norm`` and its result."""
     return scale is not None and has_small_scale(scale, bias)
 
 
