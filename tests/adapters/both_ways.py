@@ -6,24 +6,35 @@ import warnings
 
 import numpy as np
 import paddle
+import pytest
 
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
+from paddle_chainrules.adapters.whole_losses import LEARNING
 
 STEPS = 100
 
+JIT = pytest.mark.parametrize("jit", [False, True], ids=["nets", "whole losses"])
+"""Whether a context compiles each loss whole."""
 
-def both_ways(script, context, warns=()):
+
+def served(mode):
+    """How many calls or losses ran as programs, with the losses that came before."""
+    return mode.losses.programs + LEARNING if mode.losses else mode.programs
+
+
+def both_ways(script, context, warns=(), **options):
     """What a script gives natively and within a context, and the context.
 
     Args:
         script: takes nothing, seeds all it draws, and gives a tree of arrays.
         context: enters Taylor mode.
         warns: words of the warnings that it is to give, one each and no more.
+        options: of the context.
     """
     expected = script()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", NativeWarning)
-        with context() as mode:
+        with context(**options) as mode:
             found = script()
     said = [str(w.message) for w in told if w.category is NativeWarning]
     assert len(said) == len(warns), said

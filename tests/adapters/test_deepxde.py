@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import paddle
 import pytest
-from both_ways import STEPS, assert_equal, both_ways, values
+from both_ways import JIT, STEPS, assert_equal, both_ways, served, values
 from paddle import nn
 
 os.environ.setdefault("DDE_BACKEND", "paddle")
@@ -221,24 +221,27 @@ def trained(make, steps=STEPS):
     return script
 
 
+@JIT
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_training_is_the_native_one(name):
-    found, expected, mode = both_ways(trained(PROBLEMS[name]), taylor_mode)
+def test_a_training_is_the_native_one(name, jit):
+    found, expected, mode = both_ways(trained(PROBLEMS[name]), taylor_mode, jit=jit)
     assert_equal(found, expected)
-    assert mode.programs >= STEPS - 3
+    assert served(mode) >= STEPS - 3
     assert mode.steps.programs == STEPS - 1
 
 
-def test_float32():
+@JIT
+def test_float32(jit):
     dde.config.set_default_float("float32")
-    found, expected, mode = both_ways(trained(burgers), taylor_mode)
+    found, expected, mode = both_ways(trained(burgers), taylor_mode, jit=jit)
     assert_equal(found, expected, rtol=1e-3)
-    assert mode.programs >= STEPS - 3
+    assert served(mode) >= STEPS - 3
 
 
+@JIT
 @COPIES
-def test_l_bfgs(monkeypatch):
+def test_l_bfgs(monkeypatch, jit):
     """A step of several evaluations."""
     fewer = {"maxiter": 12, "iter_per_step": 6, "fun_per_step": 9}
     for name, value in fewer.items():
@@ -250,12 +253,13 @@ def test_l_bfgs(monkeypatch):
         model.train(verbose=0)
         return values(model.net)
 
-    found, expected, mode = both_ways(script, taylor_mode)
+    found, expected, mode = both_ways(script, taylor_mode, jit=jit)
     assert_equal(found, expected)
-    assert mode.programs >= 12
+    assert served(mode) >= 12
 
 
-def test_divergence_form():
+@JIT
+def test_divergence_form(jit):
     def residual(x, y):
         u, v = y[:, 0:1], y[:, 1:]
         return jacobian(u * v, x, i=0, j=1) - hessian(u, x, i=0, j=0)
@@ -263,12 +267,13 @@ def test_divergence_form():
     def make():
         return burgers(lambda: fnn([2, 9, 8, 2]), residual)
 
-    found, expected, mode = both_ways(trained(make, 20), taylor_mode)
+    found, expected, mode = both_ways(trained(make, 20), taylor_mode, jit=jit)
     assert_equal(found, expected)
-    assert mode.programs >= 19
+    assert served(mode) >= 19
 
 
-def test_gradients_of_the_residual():
+@JIT
+def test_gradients_of_the_residual(jit):
     """Gradient-enhanced losses, as in DeepXDE's gPINN."""
 
     def residual(x, y):
@@ -276,17 +281,18 @@ def test_gradients_of_the_residual():
         return [found, jacobian(found, x, i=0, j=0), jacobian(found, x, i=0, j=1)]
 
     found, expected, mode = both_ways(
-        trained(lambda: burgers(residual=residual), 20), taylor_mode
+        trained(lambda: burgers(residual=residual), 20), taylor_mode, jit=jit
     )
     assert_equal(found, expected)
-    assert mode.programs >= 19
+    assert served(mode) >= 19
 
 
-def test_a_slice_of_the_only_column():
+@JIT
+def test_a_slice_of_the_only_column(jit):
     make = lambda: burgers(residual=lambda x, y: burgers_of(y[:, 0:1], x))  # noqa: E731
-    found, expected, mode = both_ways(trained(make, 10), taylor_mode)
+    found, expected, mode = both_ways(trained(make, 10), taylor_mode, jit=jit)
     assert_equal(found, expected)
-    assert mode.programs > 0
+    assert served(mode) > 0
 
 
 @pytest.mark.parametrize("kind", ["MsFFN", "STMsFFN"])

@@ -5,12 +5,7 @@ import warnings
 import numpy as np
 import paddle
 import pytest
-from both_ways import (
-    STEPS,
-    assert_equal,
-    both_ways,
-    values,
-)
+from both_ways import JIT, STEPS, assert_equal, both_ways, served, values
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -231,22 +226,24 @@ def trained(make, folder, steps=STEPS, optimizer=None, aggregator=None):
     return script
 
 
+@JIT
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_training_is_the_native_one(name, tmp_path):
+def test_a_training_is_the_native_one(name, tmp_path, jit):
     script = trained(PROBLEMS[name], tmp_path)
-    found, expected, mode = both_ways(script, taylor_mode)
+    found, expected, mode = both_ways(script, taylor_mode, jit=jit)
     assert_equal(found, expected)
     assert mode.natively <= 3
-    assert mode.programs >= STEPS - 1
+    assert served(mode) >= STEPS - 1
     assert mode.steps.programs == STEPS - 1
 
 
-def test_float32(tmp_path):
+@JIT
+def test_float32(tmp_path, jit):
     paddle.set_default_dtype("float32")
-    found, expected, mode = both_ways(trained(burgers, tmp_path), taylor_mode)
+    found, expected, mode = both_ways(trained(burgers, tmp_path), taylor_mode, jit=jit)
     assert_equal(found, expected, rtol=1e-3)
-    assert mode.programs >= STEPS - 1
+    assert served(mode) >= STEPS - 1
 
 
 # L-BFGS makes of a difference in the last bit a hundredfold every 20 evaluations
@@ -257,14 +254,15 @@ OPTIMIZERS = {
 }
 
 
+@JIT
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(name, tmp_path):
+def test_optimizers(name, tmp_path, jit):
     optimizer, steps = OPTIMIZERS[name]
     script = trained(burgers, tmp_path, steps, optimizer)
-    found, expected, mode = both_ways(script, taylor_mode)
+    found, expected, mode = both_ways(script, taylor_mode, jit=jit)
     assert_equal(found, expected, rtol=1e-9)
-    assert mode.programs >= steps - 1
+    assert served(mode) >= steps - 1
 
 
 AGGREGATORS = {
@@ -273,12 +271,13 @@ AGGREGATORS = {
 }
 
 
+@JIT
 @pytest.mark.parametrize("name", AGGREGATORS)
-def test_losses_that_are_weighed(name, tmp_path):
+def test_losses_that_are_weighed(name, tmp_path, jit):
     script = trained(burgers, tmp_path, 20, aggregator=AGGREGATORS[name])
-    found, expected, mode = both_ways(script, taylor_mode)
+    found, expected, mode = both_ways(script, taylor_mode, jit=jit)
     assert_equal(found, expected)
-    assert mode.programs >= 19
+    assert served(mode) >= 19
 
 
 def test_weights_that_retain_graphs_turn_it_off(tmp_path):

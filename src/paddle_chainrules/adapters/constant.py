@@ -16,10 +16,11 @@ library that it is written in.
 """
 
 
-def is_constant(module: str) -> bool:
-    return module.partition(".")[0] in CONSTANT
+def is_constant(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in CONSTANT
 
 
-def is_standard(module: str) -> bool:
+def is_standard(module: str | None) -> bool:
     """Tell whether a module is Python's own, or of a package taken not to change."""
-    return is_constant(module) or module.partition(".")[0] in sys.stdlib_module_names
+    top = (module or "").partition(".")[0]
+    return is_constant(module) or top in sys.stdlib_module_names

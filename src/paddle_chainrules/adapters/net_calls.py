@@ -182,6 +182,15 @@ class NetCalls:
             kind.why = str(error)
         return kind.ran(self._native(self._layer, *args), tensors)
 
+    def traced(self, args: tuple[Any, ...]) -> tuple[Any, Call] | None:
+        """Return the output and the call, as operators of the program that is recorded.
+
+        None if calls like this run natively.
+        """
+        leaves, spec = flatten_tree(args)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        return self._kind(leaves, spec).traced(tensors)
+
     def _is_same(self) -> bool:
         """Tell whether the net is unchanged; if not, forget its programs."""
         if self._state is None or self._state.is_same():
@@ -362,6 +371,19 @@ class _Kind:
         made = Call(tensors, values, known, notes, self.more, True)
         rule.take(made)
         return Ran(output, made, True, "")
+
+    def traced(self, tensors: list[Tensor]) -> tuple[Any, Call] | None:
+        """Return what a program that calls have run by gives, operator by operator."""
+        if self.why or not self.history or self._sources or self.is_left_alone():
+            return None
+        asked = self._predicted()
+        if asked not in self._programs:
+            return None
+        every = self._partials(tensors, sorted(asked))
+        values, found = every[: self._count], every[self._count :]
+        known = dict(zip(sorted(asked), found, strict=True))
+        made = Call(tensors, values, known, Notes(), self.more, True)
+        return self._spec.unflatten(values), made
 
     def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
         """Return derivatives of a call that came without them.

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from paddle import Tensor
 
+from ..paddle_side.listener import listener, not_listening
+
 
 class Entry(NamedTuple):
     """A column of an output, and the columns of inputs it is differentiated by."""
@@ -146,10 +148,11 @@ class Origins:
         found = self._known.get(id(y))
         if found is not None:
             return found if found.is_same() else None
-        if y.ndim != 2 or y.stop_gradient or y.is_leaf:
-            return None
+        if y.ndim != 2 or y.stop_gradient or (y.is_leaf and listener() is None):
+            return None  # of what is recorded, all are leaves
         for origin in self._known.values():
-            columns = _columns_in(y, origin.tensor)
+            with not_listening():
+                columns = _columns_in(y, origin.tensor)
             if columns is not None and origin.is_same():
                 self.add(y, origin.call, origin.entries[columns])
                 return self._known[id(y)]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from paddle import Tensor
 from paddle.nn import Layer
 
 from .taylor_mode import TaylorMode, are_matrices
+from .whole_losses import WholeLosses
 
 
 @contextmanager
-def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
+def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
     """Return a context in which PaddleScience's derivatives come with models' values.
 
     Those are ``ppsci.autodiff.jacobian`` and ``hessian``, and the derivatives in
@@ -26,6 +28,9 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
 
     Args:
         nets: models that are none of ``ppsci.arch``; those are always taken.
+        jit: compile the losses of all constraints whole, with their equations. Python
+            in them runs where a program is made, and not again. Losses that can't be
+            compiled run without.
 
     Returns:
         A context manager; printed, it tells how the models' calls ran.
@@ -45,7 +50,9 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             f"PaddleScience can't be imported ({error}); install it: pip install "
             "paddlesci"
         ) from error
-    mode = TaylorMode("PaddleScience")
+    from ppsci.utils.expression import ExpressionSolver
+
+    mode = TaylorMode("PaddleScience", jit=jit)
     first, second = ad.Jacobians.__call__, ad.Hessians.__call__
 
     def jacobian(
@@ -110,4 +117,62 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         cleared(ad.Jacobians)
         cleared(ad.Hessians)
         mode.take_calls_of(Arch, nets)
+        if mode.losses is not None:
+            forward = _with_whole_losses(ExpressionSolver.train_forward, mode.losses)
+            mode.replace(ExpressionSolver, "train_forward", forward)
         yield mode
+
+
+def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
+    """Wrap the function of all losses of a step, which are to be programs."""
+    functions: dict[Any, tuple[Any, Callable[..., Any]]] = {}
+
+    def forward(
+        self: Any,
+        expr_dicts: Any,
+        input_dicts: Any,
+        model: Any,
+        constraint: Any,
+        label_dicts: Any,
+        weight_dicts: Any,
+    ) -> Any:
+        terms = {name: c.loss for name, c in constraint.items()}
+        parts = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
+
+        def loss(inputs: Any, labels: Any, weights: Any) -> Any:
+            given = [{k: _on_graph(x) for k, x in each.items()} for each in inputs]
+            rest = expr_dicts, given, model, parts, labels, weights
+            with _item_kept():
+                return native.__get__(self, type(self))(*rest)
+
+        held = self, model, *terms.values(), *expr_dicts
+        modes = [layer.training for layer in model.sublayers(include_self=True)]
+        key = *map(id, held), *modes
+        _, fn = functions.setdefault(key, (held, loss))
+        inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
+        reads = {"model": model, "losses": terms, "equations": expr_dicts}
+        every, named = losses.called(
+            fn, (inputs, label_dicts, weight_dicts), lambda: reads, model.parameters
+        )
+        return every, {name: float(value) for name, value in named.items()}
+
+    return forward
+
+
+def _on_graph(x: Tensor) -> Tensor:
+    """Return a tensor to differentiate by, as a step makes it of its data."""
+    x = x.detach()
+    x.stop_gradient = False
+    return x
+
+
+@contextmanager
+def _item_kept() -> Iterator[None]:
+    """Have a loss that the library writes down as a number stay a tensor."""
+    kind: Any = Tensor
+    item = kind.item
+    kind.item = lambda x, *at: item(x, *at) if at else x.detach()
+    try:
+        yield
+    finally:
+        kind.item = item

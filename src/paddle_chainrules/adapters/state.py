@@ -33,7 +33,7 @@ RUNNING = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
 
 
 class State:
-    """The attributes of a layer and all below it, and what their functions read.
+    """The attributes of objects and all below them, and what their functions read.
 
     That is attributes of objects and classes, what containers hold, what functions
     close over, and what methods and the functions that they call name among the global
@@ -41,6 +41,7 @@ class State:
     modes, train or eval, are left out.
 
     Args:
+        root: the layer, or a dict of objects.
         apart: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
 
@@ -49,7 +50,7 @@ class State:
             read.
     """
 
-    def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
+    def __init__(self, root: Any, apart: Set[Place]) -> None:
         # What a holder has at a key was this value; lists, which are gone through
         # within Python's interpreter.
         self._holders: list[Any] = []
@@ -63,8 +64,9 @@ class State:
         self._functions: list[types.FunctionType] = []
         self._apart = apart
         try:
-            self._hold(layer)
-            for part in layer.sublayers(include_self=True):
+            self._hold(root)
+            layers = isinstance(root, paddle.nn.Layer)
+            for part in root.sublayers(include_self=True) if layers else ():
                 self._read_class(type(part))
             while self._functions:
                 self._read_globals(self._functions.pop())

@@ -24,6 +24,7 @@ from .net_calls import FAULTS, Native, NetCalls, NoProgram, Usual
 from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
+from .whole_losses import WholeLosses
 
 BEYOND = "paddle.grad differentiates it by what its arguments are computed from"
 
@@ -69,9 +70,12 @@ class TaylorMode:
         alone: how many calls ran natively because nobody asked for their derivatives.
         reasons: why some calls still run natively.
         steps: the steps of optimizers.
+        losses: whole losses, where they are asked for; None where not.
     """
 
-    def __init__(self, library: str, apart: Iterable[str] = ()) -> None:
+    def __init__(
+        self, library: str, apart: Iterable[str] = (), jit: bool = False
+    ) -> None:
         self.programs = self.natively = self.alone = 0
         self.reasons: list[str] = []
         self._library, self._apart = library, frozenset(apart)
@@ -82,7 +86,11 @@ class TaylorMode:
         self._hooked: dict[int, ref[Tensor]] = {}
         self._busy = self._off = self._by_library = False
         self._thread = threading.get_ident()
+        self._is_tracing = False
         self.steps = OptimizerSteps(self._is_here, self._tell)
+        self.losses = (
+            WholeLosses(_Tracing(self), self._serves, self._tell) if jit else None
+        )
         self._retained = Retained(
             self._turn_off, self._params, lambda: self.programs > 0
         )
@@ -104,6 +112,8 @@ class TaylorMode:
         self._nets.clear()
         self.clear()
         self.steps.clear()
+        if self.losses is not None:
+            self.losses.clear()
 
     def __repr__(self) -> str:
         told = (
@@ -112,6 +122,8 @@ class TaylorMode:
         )
         if self.alone:
             told += f", {self.alone} without derivatives"
+        if self.losses is not None:
+            told += f"; {self.losses.programs} whole losses by programs"
         if self.steps.programs or self.steps.natively:
             told += (
                 f"; {self.steps.programs} steps of optimizers by programs, "
@@ -157,6 +169,8 @@ class TaylorMode:
                     self.alone += 1
                     self._unnoted.append((usual, net, args, output))
                 return output
+            if self._is_tracing and net is not None and not self._busy:
+                return self._traced(net, native, layer, args)
             if not which(layer) or not self._serves():
                 return native(layer, *args)
             return self._called(layer, native, args)
@@ -193,6 +207,18 @@ class TaylorMode:
         self.alone += ran.is_alone
         self.natively += not (ran.by_program or ran.is_alone)
         return ran.output
+
+    def _traced(
+        self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
+    ) -> Any:
+        """Run a call that becomes part of a loss's program."""
+        with self._at_work():
+            found = net.traced(args)
+            if found is None:
+                return native(layer, *args)
+        output, call = found
+        self._origins.add_outputs(call)
+        return output
 
     def _note_calls(self, *kinds: Usual) -> None:
         """Note calls of these kinds that nobody had asked anything of."""
@@ -415,7 +441,8 @@ class TaylorMode:
         """Return a derivative's call and entries; None if no call gave ``y``."""
         origin = self._origins.of(y)
         if origin is None:
-            if not self.reasons and not self._is_of_a_call(y):
+            quiet = self.reasons or self._is_tracing
+            if not quiet and not self._is_of_a_call(y):
                 self._tell(UNSEEN)
             return None
         call, entries = origin.call, origin.entries
@@ -448,6 +475,21 @@ class TaylorMode:
                 "pass through and Taylor series do not; ask for the derivatives before "
                 "register_hook, or take the step again, which runs natively from now on"
             )
+
+
+class _Tracing:
+    """Have nets give derivatives with their values, in a loss that is recorded."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: TaylorMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        self._mode._is_tracing = True
+
+    def __exit__(self, *_: object) -> None:
+        self._mode._is_tracing = False
 
 
 class _AtWork:

@@ -134,6 +134,9 @@ class Record(Values):
             if all(id(t) in self._fresh for t in tensors_in(args)):
                 return call(*args, **kwargs)
             attribute = name.removeprefix("Tensor.")
+            if attribute == "_copy_to" and args[0].place._equals(args[1]):
+                with grad_mode(False):  # off the graph, as Paddle's copy is
+                    return self.every(TABLE["assign"], [args[0]])
             self.fail(
                 f"a value leaves the program by {attribute}, for Python to compute or "
                 "decide with it: write it in tensor operations (paddle.where for if), "

@@ -73,5 +73,10 @@ def may_change(value: Any) -> bool:
         and kind.__hash__ is object.__hash__
         and bool(kind.__flags__ & HEAP)
         and bool(getattr(value, "__dict__", None) or getattr(kind, "__slots__", None))
-        and not kind.__module__.startswith("paddle_chainrules.")
+        and not module_of(kind).startswith("paddle_chainrules.")
     )
+
+
+def module_of(kind: type) -> str:
+    """Return the module of a class; nothing where it has none, as a class of SymPy."""
+    return getattr(kind, "__module__", "") or ""

@@ -19,7 +19,7 @@ from paddle import Tensor
 
 from ...programs.capture_error import CaptureError
 from .code_names import ANY_NAME, names_read
-from .keys import exactly
+from .keys import exactly, module_of
 from .seen import ATOMS, MAX_KEY_BYTES
 
 MAX_READS = 1_000
@@ -435,12 +435,12 @@ NOT_STATE = (types.FunctionType, types.ModuleType, functools.partial, type)
 
 
 def _is_ours(kind: type) -> bool:
-    return getattr(kind, "__module__", "").startswith("paddle_chainrules.")
+    return module_of(kind).startswith("paddle_chainrules.")
 
 
 def _is_paddles(kind: type) -> bool:
     """Tell whether it is a class of Paddle's, or one that a user made of it."""
-    modules = (getattr(base, "__module__", "") for base in kind.__mro__)
+    modules = map(module_of, kind.__mro__)
     return any(module.partition(".")[0] == "paddle" for module in modules)
 
 

@@ -1,0 +1,257 @@
+"""Losses of a library as programs: nets, derivatives, equations and conditions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from ..programs.capture_error import CaptureError
+from ..programs.switch import programs_are_on
+from ..transforms.as_programs.jit import jit
+from ..transforms.as_programs.keys import kinds_of_leaves
+from ..transforms.containers.tree import flatten_tree
+from .net_calls import NoProgram
+from .output import call_watched
+from .state import State
+
+LEARNING = 3
+"""Calls of a kind that run as usual, which show what is asked of its nets."""
+
+MAX_PROGRAMS = 4
+"""Most programs for one kind of calls, one after another as what is read changes."""
+
+MAX_KINDS = 64
+"""Most kinds of calls; beyond that the first kind is dropped."""
+
+RTOL = {"float64": 1e-6, "float32": 1e-2}
+"""Largest allowed difference from what runs as usual, relative to the largest entry."""
+
+SMALLEST = 1e-6
+"""Entries that are smaller than this count as rounding."""
+
+FAULTS = NoProgram, CaptureError, RuntimeError, ValueError, TypeError, SystemError
+
+Loss = Callable[..., Any]
+
+
+class WholeLosses:
+    """Losses that become programs of their tensors, by :func:`.jit`.
+
+    Python in them runs where a program is made, and not again. A loss that can't be a
+    program, or whose program gives something else, runs as usual.
+
+    Args:
+        tracing: a context in which nets give derivatives with their values.
+        serves: tells whether to take the present call.
+        tell: called with the reason if losses run as usual.
+
+    Attributes:
+        programs: how many losses ran as programs.
+    """
+
+    def __init__(
+        self,
+        tracing: AbstractContextManager[None],
+        serves: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.programs = 0
+        self._tracing, self._serves, self._tell = tracing, serves, tell
+        self._kinds: dict[Any, _Kind] = {}
+
+    def called(
+        self,
+        fn: Loss,
+        args: Sequence[Any],
+        reads: Callable[[], dict[str, Any]],
+        params: Callable[[], Sequence[Tensor]],
+    ) -> Any:
+        """Return what a function gives, by a program if there is one.
+
+        Args:
+            fn: a function of trees of tensors that gives such a tree; the same object
+                at each call.
+            args: its arguments.
+            reads: returns the objects that it reads besides.
+            params: returns the tensors by which losses are differentiated.
+        """
+        if not (self._serves() and programs_are_on()):
+            return fn(*args)
+        kind = self._kind(fn, args)
+        kind.calls += 1
+        if kind.why or kind.calls <= LEARNING:
+            return fn(*args)
+        if kind.state is None or not kind.state.is_same():
+            return self._first(kind, args, reads, params)
+        try:
+            found = self._by_program(kind, args)
+        except FAULTS as error:
+            self._refuse(kind, error)
+            return fn(*args)
+        self.programs += 1
+        return found
+
+    def clear(self) -> None:
+        """Forget all functions."""
+        self._kinds.clear()
+
+    def _kind(self, fn: Loss, args: Sequence[Any]) -> _Kind:
+        leaves, spec = flatten_tree(tuple(args))
+        where = fn, spec, kinds_of_leaves(leaves)
+        found = self._kinds.get(where)
+        if found is None:
+            found = self._kinds[where] = _Kind(fn)
+            while len(self._kinds) > MAX_KINDS:
+                self._kinds.pop(next(iter(self._kinds)))
+        return found
+
+    def _by_program(self, kind: _Kind, args: Sequence[Any]) -> Any:
+        with self._tracing:
+            return kind.program(*args)
+
+    def _refuse(self, kind: _Kind, error: Exception) -> None:
+        kind.why = str(error) or type(error).__name__
+        self._tell(f"losses are no programs: {kind.why}")
+
+    def _first(
+        self,
+        kind: _Kind,
+        args: Sequence[Any],
+        reads: Callable[[], dict[str, Any]],
+        params: Callable[[], Sequence[Tensor]],
+    ) -> Any:
+        """Return what a new program gives, if it is what the function gives.
+
+        The function has run once then. The generators of random numbers stand where it
+        left them.
+        """
+        drawn = _drawn()
+        usual, prints = call_watched(lambda: kind.fn(*args))
+        after, states = _drawn(), paddle.get_rng_state()
+        try:
+            state = kind.renew(reads())
+            if prints:
+                raise NoProgram(
+                    f"each call prints or writes to a file, by {prints}; do that in a "
+                    "callback"
+                )
+            if after != drawn:
+                raise NoProgram("NumPy or Python draws random numbers; draw outside")
+            ours = self._by_program(kind, args)
+            if kind.program.program(*args).draws:
+                raise NoProgram(
+                    "they draw random numbers; make the net without dropout"
+                )
+            if not state.is_same():
+                raise NoProgram(
+                    f"each call changes what it reads, such as {state.changed()}; "
+                    "count and collect in a callback"
+                )
+            _compare(_tensors(usual), _tensors(ours))
+        except FAULTS as error:
+            paddle.set_rng_state(states)
+            self._refuse(kind, error)
+            return usual
+        try:
+            wanted = params()
+            _compare(_slopes(usual, wanted), _slopes(ours, wanted))
+            found = self._by_program(kind, args)  # whose graph is whole
+        except FAULTS as error:
+            self._refuse(kind, error)
+            return kind.fn(*args)
+        kind.state = state
+        self.programs += 1
+        return found
+
+
+class _Kind:
+    """Calls of one function with tensors of some shapes.
+
+    Attributes:
+        fn: the function.
+        calls: how many there have been.
+        why: the reason why they run as usual, if they do.
+        program: the function by a program.
+        state: what it reads, where there is a program that has been compared.
+    """
+
+    def __init__(self, fn: Loss) -> None:
+        self.fn, self.calls, self.why = fn, 0, ""
+        self.program: Any = None
+        self.state: State | None = None
+        self._count = 0
+
+    def renew(self, reads: dict[str, Any]) -> State:
+        """Begin a program for what the function reads now.
+
+        Raises:
+            NoProgram: there have been several.
+            ValueError: it reads what can't be compared.
+        """
+        self._count += 1
+        if self._count > MAX_PROGRAMS:
+            changed = "" if self.state is None else f", such as {self.state.changed()}"
+            raise NoProgram(
+                f"what they read changes from step to step{changed}; give what changes "
+                "as a tensor"
+            )
+        self.program = jit(_Recorded(self.fn), strict=True)
+        return State(reads, frozenset())
+
+
+class _Recorded:
+    """A function whose state :class:`.State` compares, and not :func:`.jit`."""
+
+    def __init__(self, fn: Loss) -> None:
+        self._fn = fn
+
+    def __call__(self, *args: Any) -> Any:
+        return self._fn(*args)
+
+
+def _drawn() -> tuple[Any, ...]:
+    """Return where the generators of Python and NumPy stand."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - scripts draw from it
+    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [x for x in flatten_tree(tree)[0] if isinstance(x, Tensor)]
+
+
+def _slopes(tree: Any, params: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return the gradients of the sum of all that a tree holds."""
+    total = [x.sum() for x in _tensors(tree) if not x.stop_gradient]
+    if not total:
+        return []
+    found: list[Tensor | None] = paddle.grad(total, [*params], allow_unused=True)
+    return found
+
+
+def _compare(usual: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:
+    """Compare what a program gives with what runs as usual.
+
+    Raises:
+        NoProgram: they differ.
+    """
+    if len(usual) != len(found):
+        raise NoProgram("their program gives another number of tensors")
+    with paddle.no_grad():
+        for x, y in zip(usual, found, strict=True):
+            if x is None or y is None:
+                if x is not y:
+                    raise NoProgram("their program depends on other parameters")
+                continue
+            scale = float(x.abs().max())
+            apart = float((x - y).abs().max())
+            if not apart <= RTOL.get(dtype_name(x.dtype), 0.0) * max(scale, SMALLEST):
+                raise NoProgram(
+                    f"their program is {apart:.1e} from them, of {scale:.1e} at most"
+                )
