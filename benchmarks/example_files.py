@@ -1,11 +1,12 @@
 """Example files of DeepXDE and PaddleScience, unchanged: native and in Taylor mode.
 
 ``python benchmarks/example_files.py FILE ...``, with files of the libraries'
-repositories, where they lie beside their data. Each file runs in two processes with one
-seed, one within ``taylor_mode()``. The processes take turns, five steps of an optimizer
-each, and end after ``STEPS`` of them (90). Compares parameters and losses step by step,
-and the processor's time of the steps after the first 40. Prints Markdown, leaves JSON
-in output/. ``SECONDS`` limits one file (600).
+repositories, where they lie beside their data. Each file runs in three processes with
+one seed: natively, within ``taylor_mode()``, and within ``taylor_mode(jit=True)``. The
+processes take turns, five steps of an optimizer each, and end after ``STEPS`` of them
+(90). Compares parameters and losses step by step, and the processor's time of the steps
+after the first 40. Prints Markdown, leaves JSON in output/. ``SECONDS`` limits one file
+(600).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ SETTLED = min(40, STEPS // 2)
 TURN = 5
 """Steps of one side before the other goes on."""
 
-SIDES = ("native", "Taylor mode")
+SIDES = ("native", "Taylor mode", "whole losses")
 Row = dict[str, Any]
 
 
@@ -126,7 +127,10 @@ def run_one(file: Path, side: str) -> Row:
         error = ""
         wait()
         try:
-            with adapter.taylor_mode() if side != SIDES[0] else nullcontext() as mode:
+            context: Any = nullcontext()
+            if side != SIDES[0]:
+                context = adapter.taylor_mode(jit=side == SIDES[2])
+            with context as mode:
                 runpy.run_path(file.name, run_name="__main__")
         except Enough:
             pass
@@ -173,20 +177,19 @@ def turn(process: subprocess.Popen[str]) -> bool:
 
 
 def compared(file: Path) -> Row:
-    """One file on both sides."""
-    with tempfile.TemporaryDirectory() as folder:
-        outs = [Path(folder, f"{k}.json") for k in range(2)]
-        pairs = zip(SIDES, outs, strict=True)
-        with (
-            started(file, *next(pairs)) as native,
-            started(file, *next(pairs)) as ours,
-        ):
-            late = threading.Timer(SECONDS, lambda: (native.kill(), ours.kill()))
-            late.start()
-            going = [native, ours]
-            while going:
-                going = [process for process in going if turn(process)]
-            late.cancel()
+    """One file on all sides."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        outs = [Path(folder, f"{k}.json") for k in range(len(SIDES))]
+        going = [
+            stack.enter_context(started(file, side, out))
+            for side, out in zip(SIDES, outs, strict=True)
+        ]
+        every = [*going]
+        late = threading.Timer(SECONDS, lambda: [each.kill() for each in every])
+        late.start()
+        while going:
+            going = [process for process in going if turn(process)]
+        late.cancel()
         found = [json.loads(p.read_text()) if p.exists() else {} for p in outs]
     row: Row = {"file": file.stem, "library": library_of(file), "error": ""}
     for side, its in zip(SIDES, found, strict=True):
@@ -194,18 +197,18 @@ def compared(file: Path) -> Row:
         if error or len(its["seconds"]) <= SETTLED:
             row["error"] = f"{side}: {error or 'has too few steps'}"
             return row
-    theirs, mine = found
-    times = [each["seconds"][SETTLED:] for each in found]
-    return {
-        **row,
-        "steps": len(theirs["seconds"]),
-        "ms": 1e3 * min(times[0]),
-        "min": min(times[1]) / min(times[0]),
-        "median": statistics.median(times[1]) / statistics.median(times[0]),
-        "norms": apart(mine["norms"], theirs["norms"]),
-        "losses": apart(mine["losses"], theirs["losses"]),
-        "mode": mine["mode"],
-    }
+    theirs, *ours = found
+    native = theirs["seconds"][SETTLED:]
+    for side, mine in zip(SIDES[1:], ours, strict=True):
+        times = mine["seconds"][SETTLED:]
+        row[side] = {
+            "min": min(times) / min(native),
+            "median": statistics.median(times) / statistics.median(native),
+            "norms": apart(mine["norms"], theirs["norms"]),
+            "losses": apart(mine["losses"], theirs["losses"]),
+            "mode": mine["mode"],
+        }
+    return {**row, "steps": len(theirs["seconds"]), "ms": 1e3 * min(native)}
 
 
 def apart(found: list[float], expected: list[float]) -> float:
@@ -221,9 +224,12 @@ def apart(found: list[float], expected: list[float]) -> float:
 def line(row: Row) -> str:
     if row["error"]:
         return f"| {row['file']} | {row['library']} | {row['error'][:200]} | | | | |"
+    ours = [row[side] for side in SIDES[1:]]
+    ratios = " | ".join(f"**{its['min']:.2f}** ({its['median']:.2f})" for its in ours)
     return (
-        f"| {row['file']} | {row['library']} | {row['ms']:.2f} | **{row['min']:.2f}** "
-        f"| {row['median']:.2f} | {row['norms']:.0e} | {row['losses']:.0e} |"
+        f"| {row['file']} | {row['library']} | {row['ms']:.2f} | {ratios} "
+        f"| {max(its['norms'] for its in ours):.0e} "
+        f"| {max(its['losses'] for its in ours):.0e} |"
     )
 
 
@@ -231,19 +237,21 @@ def main() -> None:
     from machine import save
 
     print(
-        "| file | library | native step, ms | ratio of minima | ratio of medians "
+        f"| file | library | native step, ms | {SIDES[1]} | {SIDES[2]} "
         "| parameters apart | losses apart |\n" + "|---" * 7 + "|"
     )
     rows = []
     for file in map(Path, sys.argv[1:]):
         rows.append(compared(file.resolve()))
         print(line(rows[-1]), flush=True)
-    ratios = [row["min"] for row in rows if not row["error"]]
-    if ratios:
-        print(
-            f"\n{len(ratios)} files, median {statistics.median(ratios):.2f}, the "
-            f"largest {max(ratios):.2f}."
-        )
+    print("\nRatios of minima, in brackets of medians.")
+    for side in SIDES[1:]:
+        ratios = [row[side]["min"] for row in rows if not row["error"]]
+        if ratios:
+            print(
+                f"{side}: {len(ratios)} files, median {statistics.median(ratios):.2f}, "
+                f"the largest {max(ratios):.2f}."
+            )
     save("example_files", {"rows": rows})
 
 

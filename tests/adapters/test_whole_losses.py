@@ -53,8 +53,8 @@ def test_a_loss_is_a_program_after_some_calls():
     found, expected, mode = both_ways(trained(model), taylor_mode, jit=True)
     assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == 12 - LEARNING
-    assert f"; {12 - LEARNING} whole losses by programs" in str(mode)
-    assert "whole losses" not in str(both_ways(trained(model), taylor_mode)[2])
+    assert f"; {12 - LEARNING} losses compiled whole" in str(mode)
+    assert "compiled whole" not in str(both_ways(trained(model), taylor_mode)[2])
 
 
 def test_nothing_is_left_when_the_context_ends():
@@ -116,7 +116,7 @@ def test_what_changes_all_the_time_runs_as_usual():
         SEEN["weight"] = 1.0 + step / 7
 
     script = trained(with_weight, 20, between)
-    warns = ["what they read changes from step to step, such as weight"]
+    warns = ["they read values that change from step to step, such as weight"]
     found, expected, mode = both_ways(script, taylor_mode, warns, jit=True)
     assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == MAX_PROGRAMS
@@ -140,10 +140,19 @@ def deciding(x, u):
     return found if float(found.mean()) > 0 else -found
 
 
+COUNTED = [0]
+
+
+def counting(x, u):
+    COUNTED[0] += 1
+    return of(x, u)
+
+
 AS_USUAL = {
+    "counts": (counting, "each call changes what it reads, such as 0"),
     "prints": (printing, "prints or writes to a file, by print"),
-    "draws by NumPy": (drawing, "NumPy or Python draws random numbers"),
-    "draws by Paddle": (drawing_by_paddle, "they draw random numbers"),
+    "draws by NumPy": (drawing, "draw random numbers by NumPy or Python"),
+    "draws by Paddle": (drawing_by_paddle, "draw random numbers by Paddle"),
     "decides by a value": (deciding, "a value leaves the program by __float__"),
 }
 

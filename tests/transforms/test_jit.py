@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -862,3 +863,24 @@ def test_what_has_digits_of_its_own_is_compared_to_the_last_but_some():
 
     with pytest.raises(CaptureError, match="differs from the function's"):
         capture(lambda leaves: fn(leaves[0]), [X])
+
+
+def test_to_tensor_of_a_tensor_is_a_copy_off_the_graph():
+    def fn(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # detach().clone() is meant
+            y = paddle.to_tensor(x)
+        z = y + 0.0
+        y.zero_()
+        return (x * z).sum()
+
+    x = randn([5, 3])
+    expected = x.numpy()
+    for run in (fn, jit(fn, strict=True)):
+        for _ in range(3):
+            slope = grad(run)(x)
+            np.testing.assert_allclose(slope.numpy(), expected)
+    leaf = x.detach()
+    leaf.stop_gradient = False
+    jit(fn, strict=True)(leaf).backward()
+    np.testing.assert_allclose(leaf.grad.numpy(), expected)

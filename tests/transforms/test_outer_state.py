@@ -663,3 +663,16 @@ def test_a_layer_that_keeps_a_tensor() -> None:
 
     layer, x = Keeps(), paddle.ones([3])
     assert [float(layer(x)[0]) for _ in range(5)] == [1.0, 3.0, 7.0, 15.0, 31.0]
+
+
+def test_a_class_may_have_no_module() -> None:
+    """As functions of SymPy's have none."""
+    kind = type("Symbol", (), {"__module__": None, "factor": 2.0})
+    symbol: Any = kind()
+    run = jit(lambda x: x * symbol.factor)
+    x = paddle.rand([3])
+    for factor in (2.0, 3.0):
+        symbol.factor = factor
+        for _ in range(2):
+            np.testing.assert_allclose(run(x), x * factor, rtol=1e-6)
+    assert explain(run, x).startswith("It runs as a program")

@@ -33,9 +33,9 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
     Args:
         nets: nets that are none of ``dde.nn``; those are always taken.
-        jit: compile each loss whole, with its equations and conditions. Python in them
-            runs where a program is made, and not again, as with DeepXDE's other
-            backends that compile. A loss that can't be compiled runs without.
+        jit: compile each loss whole, with its equations and conditions. Their Python
+            code then runs only while they are compiled, as with DeepXDE on JAX. A loss
+            that can't be compiled runs uncompiled.
 
     Returns:
         A context manager; printed, it tells how the nets' calls ran.
@@ -108,7 +108,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
 
 def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
-    """Wrap a model's step, in which losses are to be programs."""
+    """Wrap a model's training step, to compile its losses."""
     functions: dict[Any, Callable[..., Any]] = {}
 
     def step(model: Any, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
@@ -125,7 +125,7 @@ def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
             return losses.called(loss, given, reads, lambda: model.opt._parameter_list)
 
         def reads() -> dict[str, Any]:
-            """Return what the losses are made of."""
+            """Return the objects that the losses read."""
             parts = {"data": model.data, "weights": model.loss_weights}
             inner = _cell_of(library, "outputs_losses").cell_contents
             losses_of = _cell_of(inner, "loss_fn").cell_contents

@@ -183,7 +183,7 @@ class NetCalls:
         return kind.ran(self._native(self._layer, *args), tensors)
 
     def traced(self, args: tuple[Any, ...]) -> tuple[Any, Call] | None:
-        """Return the output and the call, as operators of the program that is recorded.
+        """Return the output and the call, operator by operator for a trace.
 
         None if calls like this run natively.
         """
@@ -373,7 +373,7 @@ class _Kind:
         return Ran(output, made, True, "")
 
     def traced(self, tensors: list[Tensor]) -> tuple[Any, Call] | None:
-        """Return what a program that calls have run by gives, operator by operator."""
+        """Return the output and the call, where a program of this kind is in use."""
         if self.why or not self.history or self._sources or self.is_left_alone():
             return None
         asked = self._predicted()

@@ -28,9 +28,9 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
     Args:
         nets: models that are none of ``ppsci.arch``; those are always taken.
-        jit: compile the losses of all constraints whole, with their equations. Python
-            in them runs where a program is made, and not again. Losses that can't be
-            compiled run without.
+        jit: compile the losses of all constraints whole, with their equations. Their
+            Python code then runs only while they are compiled. Losses that can't be
+            compiled run uncompiled.
 
     Returns:
         A context manager; printed, it tells how the models' calls ran.
@@ -124,7 +124,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
 
 def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
-    """Wrap the function of all losses of a step, which are to be programs."""
+    """Wrap the function of all losses of a training step, to compile it."""
     functions: dict[Any, tuple[Any, Callable[..., Any]]] = {}
 
     def forward(
@@ -160,7 +160,7 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
 
 
 def _on_graph(x: Tensor) -> Tensor:
-    """Return a tensor to differentiate by, as a step makes it of its data."""
+    """Return a copy that losses can be differentiated with respect to."""
     x = x.detach()
     x.stop_gradient = False
     return x
@@ -168,7 +168,7 @@ def _on_graph(x: Tensor) -> Tensor:
 
 @contextmanager
 def _item_kept() -> Iterator[None]:
-    """Have a loss that the library writes down as a number stay a tensor."""
+    """Keep tensors where the library logs a loss as a number."""
     kind: Any = Tensor
     item = kind.item
     kind.item = lambda x, *at: item(x, *at) if at else x.detach()

@@ -70,7 +70,7 @@ class TaylorMode:
         alone: how many calls ran natively because nobody asked for their derivatives.
         reasons: why some calls still run natively.
         steps: the steps of optimizers.
-        losses: whole losses, where they are asked for; None where not.
+        losses: the losses that are compiled whole; None unless asked for.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TaylorMode:
         if self.alone:
             told += f", {self.alone} without derivatives"
         if self.losses is not None:
-            told += f"; {self.losses.programs} whole losses by programs"
+            told += f"; {self.losses.programs} losses compiled whole"
         if self.steps.programs or self.steps.natively:
             told += (
                 f"; {self.steps.programs} steps of optimizers by programs, "
@@ -211,7 +211,7 @@ class TaylorMode:
     def _traced(
         self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
     ) -> Any:
-        """Run a call that becomes part of a loss's program."""
+        """Run a call while a loss is compiled."""
         with self._at_work():
             found = net.traced(args)
             if found is None:
@@ -478,7 +478,7 @@ class TaylorMode:
 
 
 class _Tracing:
-    """Have nets give derivatives with their values, in a loss that is recorded."""
+    """Have nets return derivatives with their values while a loss is compiled."""
 
     __slots__ = ("_mode",)
 

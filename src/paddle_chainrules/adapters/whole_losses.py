@@ -1,4 +1,4 @@
-"""Losses of a library as programs: nets, derivatives, equations and conditions."""
+"""Compile a library's loss whole: nets, derivatives, equations and conditions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .output import call_watched
 from .state import State
 
 LEARNING = 3
-"""Calls of a kind that run as usual, which show what is asked of its nets."""
+"""Calls of a kind before it is compiled. They show which derivatives nets need."""
 
 MAX_PROGRAMS = 4
-"""Most programs for one kind of calls, one after another as what is read changes."""
+"""Most programs for one kind of calls. Each change of what it reads takes another."""
 
 MAX_KINDS = 64
-"""Most kinds of calls; beyond that the first kind is dropped."""
+"""Most kinds of calls. Beyond that the oldest is dropped."""
 
 RTOL = {"float64": 1e-6, "float32": 1e-2}
-"""Largest allowed difference from what runs as usual, relative to the largest entry."""
+"""Largest allowed difference from uncompiled results, relative to the largest entry."""
 
 SMALLEST = 1e-6
-"""Entries that are smaller than this count as rounding."""
+"""Differences below this part count as rounding."""
 
 FAULTS = NoProgram, CaptureError, RuntimeError, ValueError, TypeError, SystemError
 
@@ -42,18 +42,18 @@ Loss = Callable[..., Any]
 
 
 class WholeLosses:
-    """Losses that become programs of their tensors, by :func:`.jit`.
+    """Losses that :func:`.jit` compiles after some calls.
 
-    Python in them runs where a program is made, and not again. A loss that can't be a
-    program, or whose program gives something else, runs as usual.
+    Python code in a loss runs only while the loss is compiled. A loss that can't be
+    compiled, or whose program gives another result, runs uncompiled.
 
     Args:
-        tracing: a context in which nets give derivatives with their values.
+        tracing: a context in which nets return derivatives with their values.
         serves: tells whether to take the present call.
-        tell: called with the reason if losses run as usual.
+        tell: called with the reason if losses run uncompiled.
 
     Attributes:
-        programs: how many losses ran as programs.
+        programs: how many losses ran compiled.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class WholeLosses:
         reads: Callable[[], dict[str, Any]],
         params: Callable[[], Sequence[Tensor]],
     ) -> Any:
-        """Return what a function gives, by a program if there is one.
+        """Call a function, compiled if possible.
 
         Args:
-            fn: a function of trees of tensors that gives such a tree; the same object
-                at each call.
+            fn: a function from trees of tensors to such a tree; the same object at each
+                call.
             args: its arguments.
-            reads: returns the objects that it reads besides.
-            params: returns the tensors by which losses are differentiated.
+            reads: returns the objects that the function also reads.
+            params: returns the tensors that losses are differentiated with respect to.
         """
         if not (self._serves() and programs_are_on()):
             return fn(*args)
@@ -118,7 +118,7 @@ class WholeLosses:
 
     def _refuse(self, kind: _Kind, error: Exception) -> None:
         kind.why = str(error) or type(error).__name__
-        self._tell(f"losses are no programs: {kind.why}")
+        self._tell(f"losses run uncompiled: {kind.why}")
 
     def _first(
         self,
@@ -127,10 +127,10 @@ class WholeLosses:
         reads: Callable[[], dict[str, Any]],
         params: Callable[[], Sequence[Tensor]],
     ) -> Any:
-        """Return what a new program gives, if it is what the function gives.
+        """Compile the function, and compare the program with it.
 
-        The function has run once then. The generators of random numbers stand where it
-        left them.
+        The function runs once uncompiled. Generators of random numbers end up where
+        that run left them.
         """
         drawn = _drawn()
         usual, prints = call_watched(lambda: kind.fn(*args))
@@ -143,11 +143,14 @@ class WholeLosses:
                     "callback"
                 )
             if after != drawn:
-                raise NoProgram("NumPy or Python draws random numbers; draw outside")
+                raise NoProgram(
+                    "they draw random numbers by NumPy or Python; draw them in a "
+                    "callback"
+                )
             ours = self._by_program(kind, args)
             if kind.program.program(*args).draws:
                 raise NoProgram(
-                    "they draw random numbers; make the net without dropout"
+                    "they draw random numbers by Paddle; use a net without dropout"
                 )
             if not state.is_same():
                 raise NoProgram(
@@ -172,14 +175,14 @@ class WholeLosses:
 
 
 class _Kind:
-    """Calls of one function with tensors of some shapes.
+    """Calls of one function with tensors of the same shapes.
 
     Attributes:
         fn: the function.
         calls: how many there have been.
-        why: the reason why they run as usual, if they do.
-        program: the function by a program.
-        state: what it reads, where there is a program that has been compared.
+        why: the reason why they run uncompiled, if they do.
+        program: the compiled function.
+        state: what the compiled function has read; None before it is checked.
     """
 
     def __init__(self, fn: Loss) -> None:
@@ -189,18 +192,18 @@ class _Kind:
         self._count = 0
 
     def renew(self, reads: dict[str, Any]) -> State:
-        """Begin a program for what the function reads now.
+        """Compile for the present values of what the function reads.
 
         Raises:
-            NoProgram: there have been several.
-            ValueError: it reads what can't be compared.
+            NoProgram: it was compiled too often.
+            ValueError: it reads something that can't be compared.
         """
         self._count += 1
         if self._count > MAX_PROGRAMS:
             changed = "" if self.state is None else f", such as {self.state.changed()}"
             raise NoProgram(
-                f"what they read changes from step to step{changed}; give what changes "
-                "as a tensor"
+                f"they read values that change from step to step{changed}; use a "
+                "tensor for a value that changes"
             )
         self.program = jit(_Recorded(self.fn), strict=True)
         return State(reads, frozenset())
@@ -217,7 +220,7 @@ class _Recorded:
 
 
 def _drawn() -> tuple[Any, ...]:
-    """Return where the generators of Python and NumPy stand."""
+    """Return the states of the generators of Python and NumPy."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - scripts draw from it
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
@@ -227,7 +230,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _slopes(tree: Any, params: Sequence[Tensor]) -> list[Tensor | None]:
-    """Return the gradients of the sum of all that a tree holds."""
+    """Return the gradients of the sum of a tree's tensors."""
     total = [x.sum() for x in _tensors(tree) if not x.stop_gradient]
     if not total:
         return []
@@ -236,22 +239,22 @@ def _slopes(tree: Any, params: Sequence[Tensor]) -> list[Tensor | None]:
 
 
 def _compare(usual: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:
-    """Compare what a program gives with what runs as usual.
+    """Compare compiled results with uncompiled ones.
 
     Raises:
         NoProgram: they differ.
     """
     if len(usual) != len(found):
-        raise NoProgram("their program gives another number of tensors")
+        raise NoProgram("the program returns another number of tensors")
     with paddle.no_grad():
         for x, y in zip(usual, found, strict=True):
             if x is None or y is None:
                 if x is not y:
-                    raise NoProgram("their program depends on other parameters")
+                    raise NoProgram("the program depends on other parameters")
                 continue
             scale = float(x.abs().max())
             apart = float((x - y).abs().max())
             if not apart <= RTOL.get(dtype_name(x.dtype), 0.0) * max(scale, SMALLEST):
                 raise NoProgram(
-                    f"their program is {apart:.1e} from them, of {scale:.1e} at most"
+                    f"the program is off by {apart:.1e}, of {scale:.1e} at most"
                 )
