@@ -78,7 +78,8 @@ def run_fenced(program, tensors, samples=0):
     return [known[value] for value in program.outputs], count
 
 
-def assert_near(found, expected, eps=500):
+def assert_near(found, expected, eps=500, least=1e-3):
+    """Compare by the rounding of the largest entry, or of ``least`` where that is more."""
     a, b = found.numpy(), expected.numpy()
     assert a.shape == b.shape
     assert a.dtype == b.dtype
@@ -86,7 +87,7 @@ def assert_near(found, expected, eps=500):
         np.testing.assert_array_equal(a, b)
         return
     largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-    close = eps * np.finfo(b.dtype).eps * max(largest, 1e-3)
+    close = eps * np.finfo(b.dtype).eps * max(largest, least)
     np.testing.assert_allclose(a, b, rtol=0, atol=close, equal_nan=True)
 
 

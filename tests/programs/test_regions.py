@@ -36,8 +36,9 @@ def assert_pullback(found, cotangent, expected):
     grads, (slope,) = back(cotangent)
     assert_near(y, value)
     assert_near(slope, by_x, 5_000)
-    for name, g in by_name.items():
-        assert_near(grads[name], g, 5_000)
+    sizes = [float(g.abs().max()) for g in by_name.values()]
+    for name, g in by_name.items():  # one that is zero rounds as its terms do
+        assert_near(grads[name], g, 5_000, 1e-2 * max(sizes))
 
 
 @pytest.fixture
