@@ -79,7 +79,7 @@ def run_fenced(program, tensors, samples=0):
 
 
 def assert_near(found, expected, eps=500, least=1e-3):
-    """Compare by the rounding of the largest entry, which counts as ``least`` or more."""
+    """Compare by the rounding of the largest entry, taken as ``least`` or more."""
     a, b = found.numpy(), expected.numpy()
     assert a.shape == b.shape
     assert a.dtype == b.dtype
