@@ -18,7 +18,7 @@ LEFT_OUT = {
     *("Net", "NetPullback", "Program", "Pullback", "Pushforward", "Jacobian"),
     *("StatelessLayer", "optimizers", "empty_cache", "ACTIVATIONS"),
     *("BatchWarning", "CaptureError", "ConstantWarning", "Fit", "Minimum", "Optimizer"),
-    *("RecompileWarning", "load", "save"),
+    *("EagerWarning", "RecompileWarning", "load", "save"),
     *("schedules", "to_paddle"),
 }
 """What others give, types of errors, what writes files, and other names of a call."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .programs.loops.fused_kernels.workspace import empty_cache
     from .transforms.as_programs.explain import explain
     from .transforms.as_programs.jit import jit, make_program
-    from .transforms.as_programs.recompiling import RecompileWarning
+    from .transforms.as_programs.recompiling import EagerWarning, RecompileWarning
     from .transforms.containers.csr import CSR
     from .transforms.containers.packed_layers import Packed
     from .transforms.control_flow.conditionals import cond, while_loop
@@ -60,6 +60,7 @@ __all__ = [
     "BatchWarning",
     "CaptureError",
     "ConstantWarning",
+    "EagerWarning",
     "FCNet",
     "Jacobian",
     "Net",
@@ -127,7 +128,7 @@ _NAMES = {
     "programs.loops.fused_kernels.workspace": "empty_cache",
     "transforms.as_programs.explain": "explain",
     "transforms.as_programs.jit": "jit make_program",
-    "transforms.as_programs.recompiling": "RecompileWarning",
+    "transforms.as_programs.recompiling": "EagerWarning RecompileWarning",
     "transforms.containers.csr": "CSR",
     "transforms.containers.packed_layers": "Packed",
     "transforms.control_flow.conditionals": "cond while_loop",

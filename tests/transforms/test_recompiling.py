@@ -1,14 +1,19 @@
 """Programs that pile up, and jit of methods, and jit within loops."""
 
 import gc
+import re
 import warnings
 
+import numpy as np
 import paddle
 import pytest
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import RecompileWarning, explain, grad, jit, vmap
-from paddle_chainrules.transforms.as_programs.recompiling import MAX_PROGRAMS
+from paddle_chainrules import EagerWarning, RecompileWarning, explain, grad, jit, vmap
+from paddle_chainrules.transforms.as_programs.recompiling import (
+    MAX_EAGER,
+    MAX_PROGRAMS,
+)
 
 X = randn([4, 3])
 
@@ -39,6 +44,40 @@ def test_values_of_static_arguments_are_a_choice(recwarn):
 def test_few_programs_are_no_matter(recwarn):
     raised_to([*range(7)] * 20)
     assert not [w for w in recwarn if w.category is RecompileWarning]
+
+
+def decided(x):
+    return x * 2 if float(x.mean()) > 0 else x
+
+
+EAGER = {
+    "a decision by a value": (decided, (X,), "a value leaves the program by __float__"),
+    "a NumPy array": (
+        lambda x: paddle.to_tensor(x) * 2,
+        (np.ones(3),),
+        r"is a NumPy array.*give a tensor, paddle\.to_tensor\(x\)",
+    ),
+    "a set": (lambda x, of: x * len(of), (X, {1, 2}), "unhashable type: 'set'"),
+}
+
+
+@programs_on
+@pytest.mark.parametrize("name", EAGER)
+def test_a_function_that_has_no_program_says_so_once(name):
+    fn, args, why = EAGER[name]
+    run = jit(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        for _ in range(MAX_EAGER - 1):
+            run(*args)
+    assert re.search(rf"runs eagerly: .*{why}", explain(run))
+    message = f"eagerly 8 times.*{why}.*strict=True"
+    with pytest.warns(EagerWarning, match=message) as said:
+        run(*args)
+    for _ in range(5):
+        assert_same(run(*args), fn(*args))
+    assert len(said) == 1
+    assert said[0].filename == __file__
 
 
 def squares(widths):

@@ -92,7 +92,8 @@ def jit(
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
 
-    A function that can't be captured runs as it is; :func:`explain` says why. With
+    A function that can't be captured runs as it is. An :class:`EagerWarning` says so at
+    the eighth call, and :func:`explain` says why at any time. With
     ``PADDLE_CHAINRULES_PROGRAMS=off`` in the environment all functions do, except
     strict ones.
 
@@ -388,9 +389,12 @@ class Jitted:
                     return again[0]
             found, structure = self._served(call, args, kwargs)
             return structure.unflatten(found)
-        except CaptureError:
+        except CaptureError as error:
             if self._strict:
                 raise
+            why = str(error)
+        if self._piles is not None:
+            self._piles.ran_eagerly(why)
         return self._fn(*args, **kwargs)  # whose own errors have no other's context
 
     def listed(self) -> str:

@@ -48,9 +48,9 @@ def exactly(value: Any) -> Any:
     kind = type(value)
     if may_change(value):
         raise CaptureError(
-            f"an argument can't tell programs apart: a {kind.__name__} is equal to "
-            "itself alone, also when it has changed; give its values, or what has a "
-            "hash by them, such as a frozen dataclass"
+            f"an argument can't be part of the cache key: a {kind.__name__} is equal "
+            "to itself alone, also after a change; give its values, or an object that "
+            "compares by them, such as a frozen dataclass"
         )
     if kind is float:
         return kind, value.hex()

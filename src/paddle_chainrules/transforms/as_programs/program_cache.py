@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -184,10 +185,7 @@ class ProgramCache:
             key = (kind, key, key_of(varied))
             found = self._made.get(key)
         except TypeError as error:
-            raise CaptureError(
-                f"an argument can't tell programs apart ({error}); give it as a tensor "
-                "or as something that has a hash"
-            ) from None
+            raise CaptureError(_of_no_hash(varied, error)) from None
         if found is None or found.is_stale():
             found = self._make(key, leaves, make)
         elif len(self._made) > BOUND // 2:
@@ -360,6 +358,19 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
         there = in_few(without_repeated(there, goes_into))
     return there, whole._replace(outputs=head)
+
+
+def _of_no_hash(leaves: Sequence[Any], error: TypeError) -> str:
+    """Say which argument can't be part of a key, and what to give instead."""
+    if any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return (
+            "an argument is a NumPy array, which is not hashable and so can't be part "
+            "of the cache key; give a tensor, paddle.to_tensor(x)"
+        )
+    return (
+        f"an argument can't be part of the cache key ({error}); give a tensor, or "
+        "something that is hashable"
+    )
 
 
 def _required(leaf: Any) -> Any:

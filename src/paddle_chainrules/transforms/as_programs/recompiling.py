@@ -1,4 +1,4 @@
-"""A warning where one function gets more and more programs."""
+"""Warnings where a function gets more and more programs, or none."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
 """
 
+MAX_EAGER = 8
+"""Calls without a program before a warning."""
+
 MAX_LISTED = 64
 """Programs of one function that are listed, the last ones."""
 
@@ -33,8 +36,12 @@ class RecompileWarning(UserWarning):
     """A function is captured again and again, which costs more than it gains."""
 
 
+class EagerWarning(UserWarning):
+    """A function given to :func:`jit` runs eagerly, call after call."""
+
+
 class Piles:
-    """The differences between the programs of one function, for a warning.
+    """The differences between the programs of one function, and calls without one.
 
     Args:
         fn: the function.
@@ -42,6 +49,7 @@ class Piles:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn, self._count, self._calls = fn, 0, [0]
+        self._eager, self._why = 0, ""
         self._last: Mapping[str, str] = {}
         self._all: deque[Mapping[str, str]] = deque(maxlen=MAX_LISTED)
 
@@ -51,7 +59,7 @@ class Piles:
         Facts that all programs share are said once.
         """
         if not any(self._all):
-            return ""
+            return f"{self._named()} runs eagerly: {self._why}" if self._why else ""
         first = self._all[0]
         same = {
             label: kind
@@ -104,6 +112,17 @@ class Piles:
     def called(self) -> None:
         """Note a call."""
         self._calls[0] += 1
+
+    def ran_eagerly(self, why: str) -> None:
+        """Note a call without a program, and warn at the eighth."""
+        self._eager, self._why = self._eager + 1, why
+        if self._eager == MAX_EAGER:
+            warnings.warn(
+                f"{self._named()} has been run eagerly {MAX_EAGER} times, since jit "
+                f"can't compile it: {why}. jit(fn, strict=True) makes this an error",
+                EagerWarning,
+                stacklevel=4,
+            )
 
     def _gone_after_a_call(self) -> int:
         """Count others of this code that had a program for one call and are gone."""
