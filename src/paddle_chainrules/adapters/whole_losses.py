@@ -36,6 +36,9 @@ RTOL = {"float64": 1e-6, "float32": 1e-2}
 SMALLEST = 1e-6
 """Differences below this part count as rounding."""
 
+COMPARE = "write the loss in tensor operations, or use float64 if it is ill-conditioned"
+"""Remedy for a loss whose program gives another result."""
+
 FAULTS = NoProgram, CaptureError, RuntimeError, ValueError, TypeError, SystemError
 
 Loss = Callable[..., Any]
@@ -245,16 +248,17 @@ def _compare(usual: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> 
         NoProgram: they differ.
     """
     if len(usual) != len(found):
-        raise NoProgram("the program returns another number of tensors")
+        raise NoProgram(f"the program returns other tensors; {COMPARE}")
     with paddle.no_grad():
         for x, y in zip(usual, found, strict=True):
             if x is None or y is None:
                 if x is not y:
-                    raise NoProgram("the program depends on other parameters")
+                    raise NoProgram(f"it depends on other parameters; {COMPARE}")
                 continue
             scale = float(x.abs().max())
             apart = float((x - y).abs().max())
             if not apart <= RTOL.get(dtype_name(x.dtype), 0.0) * max(scale, SMALLEST):
                 raise NoProgram(
-                    f"the program is off by {apart:.1e}, of {scale:.1e} at most"
+                    f"the program is off by {apart:.1e}, of {scale:.1e} at most; "
+                    f"{COMPARE}"
                 )

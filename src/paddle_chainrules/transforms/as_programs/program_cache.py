@@ -185,7 +185,11 @@ class ProgramCache:
             key = (kind, key, key_of(varied))
             found = self._made.get(key)
         except TypeError as error:
-            raise CaptureError(_of_no_hash(varied, error)) from None
+            given = "a NumPy array" if _has_array(varied) else str(error)
+            raise CaptureError(
+                f"an argument can't be part of the cache key ({given}); give a tensor, "
+                "paddle.to_tensor(x), or an object that is hashable"
+            ) from None
         if found is None or found.is_stale():
             found = self._make(key, leaves, make)
         elif len(self._made) > BOUND // 2:
@@ -360,17 +364,8 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     return there, whole._replace(outputs=head)
 
 
-def _of_no_hash(leaves: Sequence[Any], error: TypeError) -> str:
-    """Say which argument can't be part of a key, and what to give instead."""
-    if any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        return (
-            "an argument is a NumPy array, which is not hashable and so can't be part "
-            "of the cache key; give a tensor, paddle.to_tensor(x)"
-        )
-    return (
-        f"an argument can't be part of the cache key ({error}); give a tensor, or "
-        "something that is hashable"
-    )
+def _has_array(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, np.ndarray) for leaf in leaves)
 
 
 def _required(leaf: Any) -> Any:
