@@ -1,11 +1,14 @@
 """Losses of DeepXDE that are compiled whole, and such as are not to be."""
 
+import argparse
+import functools
 import os
 import warnings
 
 import numpy as np
 import paddle
 import pytest
+import small_library
 from both_ways import assert_equal, both_ways, values
 
 os.environ.setdefault("DDE_BACKEND", "paddle")
@@ -178,3 +181,193 @@ def test_variables_of_points_run_as_usual():
     found, expected, mode = both_ways(script, taylor_mode, jit=True)
     assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == 0
+
+
+class Problem:
+    """An equation with settings: of the class, of an object, and global ones."""
+
+    weight = 1.0
+    training = True
+
+    def more(self):
+        return 1.0 if self.training else 2.0
+
+    def residual(self, x, u):
+        return of(x, u) * self.weight * self.more()
+
+
+def factor(settings):
+    return settings["weight"]
+
+
+ARGUMENTS = argparse.Namespace(weight=1.0)
+PARTIAL = functools.partial(factor, SEEN)
+SCHEDULE = paddle.optimizer.lr.ExponentialDecay(1.0, 0.5)
+TRAINED = []
+PROBLEM = Problem()
+METHOD = PROBLEM.more
+
+
+def local_import(x, u):
+    import small_library
+
+    return of(x, u) * small_library.WEIGHT
+
+
+def of_model(x, u):
+    return of(x, u) * TRAINED.opt.get_lr() if TRAINED else of(x, u)
+
+
+def set_rate(made):
+    made.opt.set_lr(0.1)
+
+
+def set_module(made):
+    small_library.WEIGHT = 3.0
+
+
+def set_weights(made):
+    made.loss_weights = [1.0, 5.0]
+
+
+def set_data(made):
+    made.data = model(lambda x, u: of(x, u) - 1).data
+
+
+CHANGES = {
+    "an attribute that the class had": (
+        PROBLEM.residual,
+        lambda made: setattr(PROBLEM, "weight", 3.0),
+    ),
+    "an attribute of the class": (
+        PROBLEM.residual,
+        lambda made: setattr(Problem, "weight", 3.0),
+    ),
+    "a flag of its own": (
+        PROBLEM.residual,
+        lambda made: setattr(PROBLEM, "training", False),
+    ),
+    "a namespace": (
+        lambda x, u: of(x, u) * ARGUMENTS.weight,
+        lambda made: setattr(ARGUMENTS, "weight", 3.0),
+    ),
+    "arguments of a partial function": (
+        lambda x, u: of(x, u) * PARTIAL(),
+        lambda made: SEEN.update(weight=3.0),
+    ),
+    "the object of a method": (
+        lambda x, u: of(x, u) * METHOD(),
+        lambda made: setattr(PROBLEM, "training", False),
+    ),
+    "a schedule": (
+        lambda x, u: of(x, u) * SCHEDULE.last_lr,
+        lambda made: SCHEDULE.step(),
+    ),
+    "a module that it imports": (local_import, set_module),
+    "the rate of the model": (of_model, set_rate),
+    "the model's loss weights": (of, set_weights),
+    "the model's data": (of, set_data),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_what_is_read_in_another_way_is_noticed(name):
+    residual, change = CHANGES[name]
+
+    def made():
+        global TRAINED
+        SEEN["weight"] = ARGUMENTS.weight = Problem.weight = 1.0
+        small_library.WEIGHT = 1.0
+        SCHEDULE.step(0)
+        vars(PROBLEM).clear()
+        TRAINED = []
+        TRAINED = model(residual)
+        return TRAINED
+
+    def between(made, step):
+        if step == 7:
+            change(made)
+
+    script = trained(made, 14, between)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 14 - LEARNING
+
+
+class ByStep(dde.data.PDE):
+    """A problem whose losses depend on the step that the model is at."""
+
+    def losses(self, targets, outputs, loss_fn, inputs, model, aux=None):
+        first, *rest = super().losses(targets, outputs, loss_fn, inputs, model, aux)
+        return [first * (1 + model.train_state.step), *rest]
+
+
+def test_what_data_reads_of_the_model_is_noticed():
+    def made():
+        found = model()
+        found.data.__class__ = ByStep
+        return found
+
+    warns = ["they read values that change from step to step"]
+    found, expected, _ = both_ways(trained(made), taylor_mode, warns, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+
+
+def test_what_counts_counts_as_without_the_context():
+    """A loss that depends on how often it was computed."""
+
+    def made():
+        calls = []
+
+        def residual(x, u):
+            calls.append(u.detach())
+            return of(x, u) * 0.9 ** len(calls)
+
+        return model(residual)
+
+    warns = ["each call changes what it reads"]
+    found, expected, _ = both_ways(trained(made), taylor_mode, warns, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+
+
+def test_a_generator_behind_a_method_draws_as_without_the_context():
+    def made():
+        draw = np.random.default_rng(0).standard_normal
+        return model(lambda x, u: of(x, u) + draw())
+
+    warns = ["a method, which goes on at each use"]
+    found, expected, _ = both_ways(trained(made), taylor_mode, warns, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+
+
+class OfMode(paddle.nn.Layer):
+    """A layer whose value depends on its mode."""
+
+    def forward(self, x):
+        return paddle.cos(x) if self.training else x
+
+
+def test_a_second_net_may_change_its_mode():
+    def made():
+        second = OfMode()
+        found = model(lambda x, u: of(x, u) + second(x))
+        found.second = second
+        return found
+
+    def between(made, step):
+        if step == 7:
+            made.second.eval()
+
+    script = trained(made, 14, between)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 14 - LEARNING
+
+
+def test_a_model_compiled_anew_leaves_nothing_behind():
+    with taylor_mode(jit=True) as mode:
+        made = model()
+        for _ in range(3):
+            made.compile("adam", lr=1e-2, verbose=0)
+            made.train(iterations=6, display_every=100, verbose=0)
+        assert len(mode.losses._kinds) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,11 +11,16 @@ import paddle
 from paddle import Tensor
 from paddle.nn import Layer
 
+from .constant import is_constant
+from .state import State
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import WholeLosses
+from .whole_losses import MAX_KINDS, WholeLosses, modes_of
 
 LOSSES = "outputs_losses_train"
 """The function of losses that a model's steps close over."""
+
+READ = "data", "loss_weights", "net"
+"""Attributes of a model that its losses read."""
 
 SETTINGS = ("auxiliary_vars",)
 """Attributes that a model sets on its net, and that no net of the library reads."""
@@ -109,27 +114,34 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
 def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
     """Wrap a model's training step, to compile its losses."""
-    functions: dict[Any, Callable[..., Any]] = {}
+    functions: dict[int, tuple[Any, Callable[..., Any]]] = {}  # by models
 
     def step(model: Any, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
         cell = _cell_of(model.train_step, LOSSES)
         if cell is None or auxiliary_vars is not None:
             return native(model, inputs, targets, auxiliary_vars)
         library: Any = cell.cell_contents
-        if library not in functions:
-            functions[library] = _of_tensors(library)
-        loss = functions[library]
+        known, loss = functions.get(id(model), (None, library))
+        if known is not library:  # compiled anew
+            losses.forget(loss)
+            loss = _of_tensors(library)
+            functions[id(model)] = library, loss
+            while len(functions) > MAX_KINDS:
+                losses.forget(functions.pop(next(iter(functions)))[1])
 
         def called(inputs: Any, targets: Any, _: Any) -> Any:
             given = [_in_tensors(inputs), _in_tensors(targets)]
-            return losses.called(loss, given, reads, lambda: model.opt._parameter_list)
+            return losses.called(loss, given, state, lambda: model.opt._parameter_list)
 
-        def reads() -> dict[str, Any]:
-            """Return the objects that the losses read."""
-            parts = {"data": model.data, "weights": model.loss_weights}
+        def state() -> State:
+            """Return the state of the objects that the losses read."""
             inner = _cell_of(library, "outputs_losses").cell_contents
             losses_of = _cell_of(inner, "loss_fn").cell_contents
-            return {**parts, "net": model.net, "losses": losses_of}
+            own = not is_constant(type(model.data).__module__)
+            reads = {"model": _Attributes(model, READ), "losses": losses_of}
+            settings = {(id(vars(model.net)), name) for name in SETTINGS}
+            apart = modes_of(model.net) | settings
+            return State(reads, apart, [model] if own else [])
 
         cell.cell_contents = called
         try:
@@ -138,6 +150,22 @@ def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
             cell.cell_contents = library
 
     return step
+
+
+class _Attributes(Mapping[str, Any]):
+    """Some attributes of an object, as they are when they are read."""
+
+    def __init__(self, owner: Any, names: tuple[str, ...]) -> None:
+        self._owner, self._names = owner, names
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _of_tensors(library: Any) -> Callable[..., Any]:

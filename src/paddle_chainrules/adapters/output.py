@@ -15,6 +15,10 @@ PRINTS = frozenset({"print", "input", "open"})
 """Python's functions that reach the user or a file."""
 
 
+WRITING = frozenset({"logging", "numpy.lib._datasource", "numpy.lib._npyio_impl"})
+"""Modules of libraries whose output is a user's."""
+
+
 def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:
     """Return the result of a call, and the name of a function by which it printed.
 
@@ -28,7 +32,7 @@ def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:
     def watch(frame: FrameType, event: str, function: Any) -> None:
         if event == "c_call" and _prints(function):
             module = frame.f_globals.get("__name__", "")
-            if module == "logging" or not is_standard(module):
+            if module in WRITING or not is_standard(module):
                 found.append(function.__name__)
 
     sys.setprofile(watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,8 +11,12 @@ from typing import Any
 from paddle import Tensor
 from paddle.nn import Layer
 
+from .state import State
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import WholeLosses
+from .whole_losses import MAX_KINDS, WholeLosses, modes_of
+
+LOGS = "ppsci.utils.expression"
+"""The module in which the library logs losses."""
 
 
 @contextmanager
@@ -136,6 +141,9 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         label_dicts: Any,
         weight_dicts: Any,
     ) -> Any:
+        if not all(isinstance(x, Tensor) for d in input_dicts for x in d.values()):
+            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
+            return native.__get__(self, type(self))(*rest)
         terms = {name: c.loss for name, c in constraint.items()}
         parts = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
 
@@ -149,10 +157,16 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         modes = [layer.training for layer in model.sublayers(include_self=True)]
         key = *map(id, held), *modes
         _, fn = functions.setdefault(key, (held, loss))
+        while len(functions) > MAX_KINDS:
+            losses.forget(functions.pop(next(iter(functions)))[1])
         inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
-        reads = {"model": model, "losses": terms, "equations": expr_dicts}
+
+        def state() -> State:
+            reads = {"model": model, "losses": terms, "equations": expr_dicts}
+            return State(reads, modes_of(model))
+
         every, named = losses.called(
-            fn, (inputs, label_dicts, weight_dicts), lambda: reads, model.parameters
+            fn, (inputs, label_dicts, weight_dicts), state, model.parameters
         )
         return every, {name: float(value) for name, value in named.items()}
 
@@ -171,7 +185,12 @@ def _item_kept() -> Iterator[None]:
     """Keep tensors where the library logs a loss as a number."""
     kind: Any = Tensor
     item = kind.item
-    kind.item = lambda x, *at: item(x, *at) if at else x.detach()
+
+    def kept(x: Tensor, *at: int) -> Any:
+        logs = sys._getframe(1).f_globals.get("__name__") == LOGS
+        return x.detach() if logs and not at else item(x, *at)
+
+    kind.item = kept
     try:
         yield
     finally:

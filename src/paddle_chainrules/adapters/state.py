@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableSequence, Set
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Set
 from operator import getitem, is_
 from typing import Any
 
@@ -31,6 +32,18 @@ HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
 RUNNING = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
 """Types of objects that go on at each use, and don't show where they stand."""
 
+WITHOUT_STATE = (
+    *("logging", "threading", "sympy", "paddle_chainrules"),
+    *("deepxde.geometry", "deepxde.gradients", "ppsci.geometry", "ppsci.autodiff"),
+)
+"""Packages whose objects, as global variables, are not looked into.
+
+Their state is of no account, such as caches that grow.
+"""
+
+TRAINERS = ("deepxde.model.Model", "ppsci.solver.solver.Solver")
+"""Classes whose objects hold all there is, of which code reads what it names."""
+
 
 class State:
     """The attributes of objects and all below them, and what their functions read.
@@ -38,19 +51,21 @@ class State:
     That is attributes of objects and classes, what containers hold, what functions
     close over, and what methods and the functions that they call name among the global
     variables: numbers, strings, arrays, tensors, containers and objects of these. The
-    modes, train or eval, are left out.
+    modes of a layer, train or eval, are left out.
 
     Args:
-        root: the layer, or a dict of objects.
+        root: the layer, or a mapping of objects.
         apart: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
+        given: objects that functions get as arguments. Of their attributes those count
+            that code names, as of trainers among the global variables.
 
     Raises:
         ValueError: it holds far more than a net does, or large arrays, or what can't be
             read.
     """
 
-    def __init__(self, root: Any, apart: Set[Place]) -> None:
+    def __init__(self, root: Any, apart: Set[Place], given: Iterable[Any] = ()) -> None:
         # What a holder has at a key was this value; lists, which are gone through
         # within Python's interpreter.
         self._holders: list[Any] = []
@@ -62,14 +77,20 @@ class State:
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []
-        self._apart = apart
+        self._names: set[str] = set()  # of attributes and globals, in code
+        self._trainers: list[Any] = []
+        parts = (
+            root.sublayers(include_self=True)
+            if isinstance(root, paddle.nn.Layer)
+            else []
+        )
+        self._apart = apart | {(id(vars(part)), "training") for part in parts}
         try:
             self._hold(root)
-            layers = isinstance(root, paddle.nn.Layer)
-            for part in root.sublayers(include_self=True) if layers else ():
+            for part in parts:
                 self._read_class(type(part))
-            while self._functions:
-                self._read_globals(self._functions.pop())
+            self._trainers += given
+            self._read_functions()
         except ValueError:
             raise
         except Exception as error:  # such as of a configuration with a missing value
@@ -114,13 +135,33 @@ class State:
 
     def _hold(self, root: Any) -> None:
         """Note all that an object holds."""
+        self._note_attributes(root)
         for _, container, key, value in walk(root, ""):
             if isinstance(key, str) and (id(container), key) in self._apart:
                 continue
-            if key == "training" or isinstance(container, tuple | set | frozenset):
+            if isinstance(container, tuple | set | frozenset):
+                self._look_into(value)
                 continue
             self._note_size(container)
             self._note(container, key, value)
+
+    def _note_attributes(self, owner: Any) -> None:
+        """Note how many attributes an object has, since it may have none yet."""
+        if not isinstance(owner, (type, types.FunctionType, types.ModuleType)):
+            self._note_size(getattr(owner, "__dict__", None))
+
+    def _read_functions(self) -> None:
+        """Note what functions read, and what they name of trainers."""
+        read: set[tuple[int, str]] = set()
+        while self._functions:
+            while self._functions:
+                self._read_globals(self._functions.pop())
+            for owner in self._trainers:
+                for name in sorted(self._names & vars(owner).keys()):
+                    if (id(owner), name) not in read:
+                        read.add((id(owner), name))
+                        self._note(vars(owner), name, vars(owner)[name])
+                        self._hold(vars(owner)[name])
 
     def _place(self, holder: Any, key: Any, value: Any) -> None:
         if _goes_on(value):
@@ -155,10 +196,15 @@ class State:
                 f"it holds more than {MAX_PLACES} things, so that changes would take "
                 "long to see; keep data and whole configurations outside of the net"
             )
+        self._look_into(value)
+
+    def _look_into(self, value: Any) -> None:
+        """Note the functions and the class of what something holds."""
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
             self._held.add(id(value))
         elif not isinstance(value, VALUES):
+            self._note_attributes(value)
             self._read_class(value if isinstance(value, type) else type(value))
 
     def _read_class(self, kind: type) -> None:
@@ -167,6 +213,8 @@ class State:
             if id(owner) in self._seen or is_standard(owner.__module__):
                 continue
             self._seen.add(id(owner))
+            self._containers.append(vars(owner))
+            self._sizes.append(len(vars(owner)))
             for name, value in [*vars(owner).items()]:
                 if isinstance(value, (*VALUES, *HOLDERS)):
                     if not name.startswith("__"):
@@ -191,21 +239,32 @@ class State:
             return
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
         for code in codes_of(function.__code__):
+            modules: set[int] = set()
             read = {name: space[name] for name in globals_of(code) & space.keys()}
             for name, value in read.items():
                 if not isinstance(value, types.ModuleType):
                     self._read_global(space, name)
-            for value in (*read.values(), *cells):
-                if isinstance(value, types.ModuleType) and not is_standard(
-                    value.__name__
-                ):
-                    for name in vars(value).keys() & {*code.co_names}:
-                        self._read_global(vars(value), name)
+            self._names.update(code.co_names)
+            pending = [*read.values(), *cells, *_imported(code, space)]
+            while pending:
+                value = pending.pop()
+                if not isinstance(value, types.ModuleType) or id(value) in modules:
+                    continue
+                modules.add(id(value))
+                if is_standard(value.__name__):
+                    continue
+                for name in vars(value).keys() & {*code.co_names}:
+                    pending.append(vars(value)[name])
+                    self._read_global(vars(value), name)
 
     def _read_global(self, space: dict[str, Any], name: str) -> None:
         value = space[name]
         if isinstance(value, VALUES):
             self._note(space, name, value)
+        elif _is_a_trainer(value):
+            self._place(space, name, value)
+            self._trainers.append(value)
+            self._look_into(value)
         elif id(value) not in self._seen and _is_held(value):
             self._seen.add(id(value))
             self._note(space, name, value)
@@ -217,23 +276,41 @@ class State:
                 self._read_class(value)
 
 
+def _imported(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
+    """Yield modules that a function may import itself."""
+    package = space.get("__package__") or ""
+    for name in code.co_names:
+        for path in (name, f"{package}.{name}"):
+            if path in sys.modules:
+                yield sys.modules[path]
+
+
 def _is_held(value: Any) -> bool:
-    """Tell whether a value is a container, or an object of a class that may change."""
+    """Tell whether a value is a container, or an object that may change."""
     if isinstance(value, HOLDERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
     has = isinstance(getattr(value, "__dict__", None), dict) or any(
         "__slots__" in vars(kind) for kind in type(value).__mro__
     )
-    return (
-        has
-        and not isinstance(value, skipped)
-        and not is_standard(type(value).__module__)
-    )
+    return has and not isinstance(value, skipped) and not _is_of(value, WITHOUT_STATE)
+
+
+def _is_a_trainer(value: Any) -> bool:
+    names = [f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__]
+    return any(name in TRAINERS for name in names)
+
+
+def _is_of(value: Any, packages: Iterable[str]) -> bool:
+    """Tell whether the class of an object is of one of these packages."""
+    module = f"{type(value).__module__}."
+    return any(module.startswith(f"{package}.") for package in packages)
 
 
 def _goes_on(value: Any) -> bool:
     """Tell whether its next use differs from the last; of open files output is seen."""
+    if isinstance(value, types.MethodType | types.BuiltinMethodType):
+        value = value.__self__
     return isinstance(value, RUNNING) and not isinstance(value, io.IOBase)
 
 

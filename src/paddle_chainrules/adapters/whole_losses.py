@@ -12,7 +12,6 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
-from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
 from ..transforms.as_programs.jit import jit
 from ..transforms.as_programs.keys import kinds_of_leaves
@@ -20,9 +19,13 @@ from ..transforms.containers.tree import flatten_tree
 from .net_calls import NoProgram
 from .output import call_watched
 from .state import State
+from .written import Place
 
 LEARNING = 3
 """Calls of a kind before it is compiled. They show which derivatives nets need."""
+
+MAX_TRIES = 2
+"""Most tries while a call changes what it reads, as it does where it fills a cache."""
 
 MAX_PROGRAMS = 4
 """Most programs for one kind of calls. Each change of what it reads takes another."""
@@ -39,7 +42,8 @@ SMALLEST = 1e-6
 COMPARE = "write the loss in tensor operations, or use float64 if it is ill-conditioned"
 """Remedy for a loss whose program gives another result."""
 
-FAULTS = NoProgram, CaptureError, RuntimeError, ValueError, TypeError, SystemError
+FAULTS = Exception
+"""What a program or a trace may raise where the script's own run does not."""
 
 Loss = Callable[..., Any]
 
@@ -73,7 +77,7 @@ class WholeLosses:
         self,
         fn: Loss,
         args: Sequence[Any],
-        reads: Callable[[], dict[str, Any]],
+        state: Callable[[], State],
         params: Callable[[], Sequence[Tensor]],
     ) -> Any:
         """Call a function, compiled if possible.
@@ -82,7 +86,7 @@ class WholeLosses:
             fn: a function from trees of tensors to such a tree; the same object at each
                 call.
             args: its arguments.
-            reads: returns the objects that the function also reads.
+            state: returns the state of the objects that the function also reads.
             params: returns the tensors that losses are differentiated with respect to.
         """
         if not (self._serves() and programs_are_on()):
@@ -92,7 +96,7 @@ class WholeLosses:
         if kind.why or kind.calls <= LEARNING:
             return fn(*args)
         if kind.state is None or not kind.state.is_same():
-            return self._first(kind, args, reads, params)
+            return self._first(kind, args, state, params)
         try:
             found = self._by_program(kind, args)
         except FAULTS as error:
@@ -104,6 +108,11 @@ class WholeLosses:
     def clear(self) -> None:
         """Forget all functions."""
         self._kinds.clear()
+
+    def forget(self, fn: Loss) -> None:
+        """Forget one function."""
+        for key in [key for key, kind in self._kinds.items() if kind.fn is fn]:
+            del self._kinds[key]
 
     def _kind(self, fn: Loss, args: Sequence[Any]) -> _Kind:
         leaves, spec = flatten_tree(tuple(args))
@@ -127,19 +136,29 @@ class WholeLosses:
         self,
         kind: _Kind,
         args: Sequence[Any],
-        reads: Callable[[], dict[str, Any]],
+        read: Callable[[], State],
         params: Callable[[], Sequence[Tensor]],
     ) -> Any:
         """Compile the function, and compare the program with it.
 
         The function runs once uncompiled. Generators of random numbers end up where
-        that run left them.
+        that run left them. A call that changes what it reads runs only then.
         """
+        try:
+            state = read()
+        except ValueError as error:
+            self._refuse(kind, error)
+            return kind.fn(*args)
         drawn = _drawn()
         usual, prints = call_watched(lambda: kind.fn(*args))
         after, states = _drawn(), paddle.get_rng_state()
+        is_same = state.is_same()
         try:
-            state = kind.renew(reads())
+            kind.tries = 0 if is_same else kind.tries + 1
+            if not is_same and kind.tries < MAX_TRIES and not prints:
+                return usual
+            if is_same:
+                kind.renew()
             if prints:
                 raise NoProgram(
                     f"each call prints or writes to a file, by {prints}; do that in a "
@@ -150,16 +169,15 @@ class WholeLosses:
                     "they draw random numbers by NumPy or Python; draw them in a "
                     "callback"
                 )
+            if not is_same:
+                raise NoProgram(_changes(state))
             ours = self._by_program(kind, args)
             if kind.program.program(*args).draws:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
             if not state.is_same():
-                raise NoProgram(
-                    f"each call changes what it reads, such as {state.changed()}; "
-                    "count and collect in a callback"
-                )
+                raise NoProgram(_changes(state))
             _compare(_tensors(usual), _tensors(ours))
         except FAULTS as error:
             paddle.set_rng_state(states)
@@ -183,23 +201,23 @@ class _Kind:
     Attributes:
         fn: the function.
         calls: how many there have been.
+        tries: how many of the last calls have changed what they read.
         why: the reason why they run uncompiled, if they do.
         program: the compiled function.
         state: what the compiled function has read; None before it is checked.
     """
 
     def __init__(self, fn: Loss) -> None:
-        self.fn, self.calls, self.why = fn, 0, ""
+        self.fn, self.calls, self.why, self.tries = fn, 0, "", 0
         self.program: Any = None
         self.state: State | None = None
         self._count = 0
 
-    def renew(self, reads: dict[str, Any]) -> State:
+    def renew(self) -> None:
         """Compile for the present values of what the function reads.
 
         Raises:
             NoProgram: it was compiled too often.
-            ValueError: it reads something that can't be compared.
         """
         self._count += 1
         if self._count > MAX_PROGRAMS:
@@ -209,7 +227,6 @@ class _Kind:
                 "tensor for a value that changes"
             )
         self.program = jit(_Recorded(self.fn), strict=True)
-        return State(reads, frozenset())
 
 
 class _Recorded:
@@ -226,6 +243,19 @@ def _drawn() -> tuple[Any, ...]:
     """Return the states of the generators of Python and NumPy."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - scripts draw from it
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+
+
+def _changes(state: State) -> str:
+    return (
+        f"each call changes what it reads, such as {state.changed()}; count and "
+        "collect in a callback"
+    )
+
+
+def modes_of(layer: Any) -> set[Place]:
+    """Return where the modes of a layer and its parts are, train or eval."""
+    parts = layer.sublayers(include_self=True)
+    return {(id(vars(part)), "training") for part in parts}
 
 
 def _tensors(tree: Any) -> list[Tensor]:
