@@ -206,12 +206,17 @@ SCHEDULE = paddle.optimizer.lr.ExponentialDecay(1.0, 0.5)
 TRAINED = []
 PROBLEM = Problem()
 METHOD = PROBLEM.more
+LOOK_UP = SEEN.get
 
 
 def local_import(x, u):
     import small_library
 
     return of(x, u) * small_library.WEIGHT
+
+
+def with_attribute(x, u):
+    return of(x, u) * getattr(with_attribute, "weight", 1.0)
 
 
 def of_model(x, u):
@@ -255,6 +260,14 @@ CHANGES = {
         lambda x, u: of(x, u) * PARTIAL(),
         lambda made: SEEN.update(weight=3.0),
     ),
+    "the dict of a method": (
+        lambda x, u: of(x, u) * LOOK_UP("weight"),
+        lambda made: SEEN.update(weight=3.0),
+    ),
+    "an attribute of a function": (
+        with_attribute,
+        lambda made: setattr(with_attribute, "weight", 3.0),
+    ),
     "the object of a method": (
         lambda x, u: of(x, u) * METHOD(),
         lambda made: setattr(PROBLEM, "training", False),
@@ -280,6 +293,7 @@ def test_a_change_of_what_is_read_in_another_way_is_noticed(name):
         small_library.WEIGHT = 1.0
         SCHEDULE.step(0)
         vars(PROBLEM).clear()
+        vars(with_attribute).clear()
         TRAINED = []
         TRAINED = model(residual)
         return TRAINED

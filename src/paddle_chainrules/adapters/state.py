@@ -203,9 +203,20 @@ class State:
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
             self._held.add(id(value))
+            if not is_constant(value.__module__):
+                self._note_size(vars(value))
+        elif isinstance(value, types.BuiltinMethodType):
+            self._read_owner(value.__self__)
         elif not isinstance(value, VALUES):
             self._note_attributes(value)
             self._read_class(value if isinstance(value, type) else type(value))
+
+    def _read_owner(self, owner: Any) -> None:
+        """Note what a method of a container or an array reads."""
+        has_content = isinstance(owner, (np.ndarray, *HOLDERS))
+        if has_content and id(owner) not in self._seen:
+            self._seen.add(id(owner))
+            self._hold([owner])
 
     def _read_class(self, kind: type) -> None:
         """Read its methods, and what is the same for all of its instances."""
@@ -271,9 +282,12 @@ class State:
             self._hold(value)
         else:
             self._place(space, name, value)
-            self._functions += _functions_in(value)
-            if isinstance(value, type):
-                self._read_class(value)
+            if isinstance(value, types.FunctionType):
+                self._functions.append(value)
+            elif isinstance(value, (type, types.BuiltinMethodType)):
+                self._look_into(value)
+            else:
+                self._functions += _functions_in(value)
 
 
 def _imported(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
