@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 CONSTANT = (
-    *("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins"),
+    *("paddle", "numpy", "scipy", "sympy", "sklearn", "deepxde", "ppsci", "builtins"),
     *("paddle_chainrules", "typing_extensions"),
     *("omegaconf", "hydra", "easydict", "ml_collections", "yacs"),
 )

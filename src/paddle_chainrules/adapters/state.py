@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import random
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Set
-from operator import getitem, is_
+from operator import attrgetter, getitem, is_
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..nets.layers.attribute_walk import ATOMS, Slotted, is_bound, walk
+from ..nets.layers.attribute_walk import ATOMS, is_bound, walk
 from ..nets.layers.functional_module import globals_of
 from ..transforms.as_programs.seen import codes_of
 from .constant import is_constant, is_standard
@@ -29,7 +31,10 @@ MAX_STATE_BYTES = 1 << 20
 
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
 HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
-RUNNING = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
+RUNNING = (
+    *(Iterator, random.Random, np.random.Generator, np.random.RandomState),
+    *(contextvars.ContextVar, threading.local),
+)
 """Types of objects that go on at each use, and don't show where they stand."""
 
 WITHOUT_STATE = (
@@ -43,6 +48,10 @@ Their state is of no account, such as caches that grow.
 
 TRAINERS = ("deepxde.model.Model", "ppsci.solver.solver.Solver")
 """Classes whose objects hold all there is, of which code reads what it names."""
+
+
+CODE = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+"""Attributes of a function that say what it does."""
 
 
 class State:
@@ -76,7 +85,9 @@ class State:
         self._seen: set[int] = set()
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
-        self._functions: list[types.FunctionType] = []
+        self._functions: list[types.FunctionType] = []  # that are still to be read
+        self._read: list[types.FunctionType] = []
+        self._codes: list[tuple[Any, ...]] = []
         self._names: set[str] = set()  # of attributes and globals, in code
         self._trainers: list[Any] = []
         parts = (
@@ -114,6 +125,9 @@ class State:
                 return str(key)
             if found is not value and not _is_equal(found, value):
                 return str(key)
+        for function, code in zip(self._read, self._codes, strict=True):
+            if CODE(function) != code:
+                return function.__name__
         return "one of them"
 
     def is_same(self) -> bool:
@@ -121,6 +135,8 @@ class State:
         if [*map(len, self._containers)] != self._sizes:
             return False
         try:
+            if [*map(CODE, self._read)] != self._codes:
+                return False
             found = map(getitem, self._holders, self._keys)
             same = map(is_, found, self._values)
             return all(
@@ -242,8 +258,8 @@ class State:
         if id(function) in self._seen or is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            self._place(Slotted(function), name, getattr(function, name))
+        self._read.append(function)
+        self._codes.append(CODE(function))
         if id(function) not in self._held:
             self._hold(function)
         if is_standard(space.get("__name__", "")):
