@@ -141,9 +141,6 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         label_dicts: Any,
         weight_dicts: Any,
     ) -> Any:
-        if not all(isinstance(x, Tensor) for d in input_dicts for x in d.values()):
-            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
-            return native.__get__(self, type(self))(*rest)
         terms = {name: c.loss for name, c in constraint.items()}
         parts = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
 
@@ -159,6 +156,10 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         _, fn = functions.setdefault(key, (held, loss))
         while len(functions) > MAX_KINDS:
             losses.forget(functions.pop(next(iter(functions)))[1])
+        tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())
+        if losses.is_refused(fn) or not tensors:
+            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
+            return native.__get__(self, type(self))(*rest)
         inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
 
         def state() -> State:

@@ -72,6 +72,11 @@ class WholeLosses:
         self.programs = 0
         self._tracing, self._serves, self._tell = tracing, serves, tell
         self._kinds: dict[Any, _Kind] = {}
+        self._refused: set[Loss] = set()
+
+    def is_refused(self, fn: Loss) -> bool:
+        """Tell whether a function runs uncompiled from now on."""
+        return fn in self._refused
 
     def called(
         self,
@@ -108,9 +113,11 @@ class WholeLosses:
     def clear(self) -> None:
         """Forget all functions."""
         self._kinds.clear()
+        self._refused.clear()
 
     def forget(self, fn: Loss) -> None:
         """Forget one function."""
+        self._refused.discard(fn)
         for key in [key for key, kind in self._kinds.items() if kind.fn is fn]:
             del self._kinds[key]
 
@@ -130,6 +137,8 @@ class WholeLosses:
 
     def _refuse(self, kind: _Kind, error: Exception) -> None:
         kind.why = str(error) or type(error).__name__
+        if not any(k.state for k in self._kinds.values() if k.fn is kind.fn):
+            self._refused.add(kind.fn)
         self._tell(f"losses run uncompiled: {kind.why}")
 
     def _first(
