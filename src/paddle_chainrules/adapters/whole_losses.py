@@ -39,6 +39,9 @@ RTOL = {"float64": 1e-6, "float32": 1e-2}
 SMALLEST = 1e-6
 """Differences below this part count as rounding."""
 
+COLLECT = "count and collect in a callback, since a compiled loss does neither"
+"""Remedy for a loss that changes what it reads."""
+
 COMPARE = "write the loss in tensor operations, or use float64 if it is ill-conditioned"
 """Remedy for a loss whose program gives another result."""
 
@@ -179,14 +182,20 @@ class WholeLosses:
                     "callback"
                 )
             if not is_same:
-                raise NoProgram(_changes(state))
+                raise NoProgram(
+                    f"each call changes what it reads, such as {state.changed()}; "
+                    f"{COLLECT}"
+                )
             ours = self._by_program(kind, args)
             if kind.program.program(*args).draws:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
             if not state.is_same():
-                raise NoProgram(_changes(state))
+                raise NoProgram(
+                    f"each call changes what it reads, such as {state.changed()}; "
+                    f"{COLLECT}"
+                )
             _compare(_tensors(usual), _tensors(ours))
         except FAULTS as error:
             paddle.set_rng_state(states)
@@ -252,13 +261,6 @@ def _drawn() -> tuple[Any, ...]:
     """Return the states of the generators of Python and NumPy."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - scripts draw from it
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
-
-
-def _changes(state: State) -> str:
-    return (
-        f"each call changes what it reads, such as {state.changed()}; count and "
-        "collect in a callback"
-    )
 
 
 def modes_of(layer: Any) -> set[Place]:
