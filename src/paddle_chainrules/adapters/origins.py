@@ -149,7 +149,7 @@ class Origins:
         if found is not None:
             return found if found.is_same() else None
         if y.ndim != 2 or y.stop_gradient or (y.is_leaf and listener() is None):
-            return None  # of what is recorded, all are leaves
+            return None  # while a listener records, all tensors are leaves
         for origin in self._known.values():
             with not_listening():
                 columns = _columns_in(y, origin.tensor)

@@ -16,7 +16,7 @@ PRINTS = frozenset({"print", "input", "open"})
 
 
 WRITING = frozenset({"logging", "numpy.lib._datasource", "numpy.lib._npyio_impl"})
-"""Modules of libraries whose output is a user's."""
+"""Modules of libraries that write what a user asks for."""
 
 
 def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:

@@ -41,13 +41,13 @@ WITHOUT_STATE = (
     *("logging", "threading", "sympy", "paddle_chainrules"),
     *("deepxde.geometry", "deepxde.gradients", "ppsci.geometry", "ppsci.autodiff"),
 )
-"""Packages whose objects, as global variables, are not looked into.
+"""Packages whose objects are not compared where they are global variables.
 
-Their state is of no account, such as caches that grow.
+Results do not depend on their state, such as caches.
 """
 
 TRAINERS = ("deepxde.model.Model", "ppsci.solver.solver.Solver")
-"""Classes whose objects hold all there is, of which code reads what it names."""
+"""Classes that hold a whole training. Only attributes that code names count."""
 
 
 CODE = attrgetter("__code__", "__defaults__", "__kwdefaults__")
@@ -66,8 +66,8 @@ class State:
         root: the layer, or a mapping of objects.
         apart: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
-        given: objects that functions get as arguments. Of their attributes those count
-            that code names, as of trainers among the global variables.
+        given: objects that functions get as arguments. Only attributes that code names
+            count, as for trainers among the global variables.
 
     Raises:
         ValueError: it holds far more than a net does, or large arrays, or what can't be

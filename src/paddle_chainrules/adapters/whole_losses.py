@@ -16,7 +16,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.as_programs.jit import jit
 from ..transforms.as_programs.keys import kinds_of_leaves
 from ..transforms.containers.tree import flatten_tree
-from .net_calls import NoProgram
+from .net_calls import RTOL, NoProgram
 from .output import call_watched
 from .state import State
 from .written import Place
@@ -25,7 +25,7 @@ LEARNING = 3
 """Calls of a kind before it is compiled. They show which derivatives nets need."""
 
 MAX_TRIES = 2
-"""Most tries while a call changes what it reads, as it does where it fills a cache."""
+"""Calls in a row that may change what they read, as one does that fills a cache."""
 
 MAX_PROGRAMS = 4
 """Most programs for one kind of calls. Each change of what it reads takes another."""
@@ -33,20 +33,14 @@ MAX_PROGRAMS = 4
 MAX_KINDS = 64
 """Most kinds of calls. Beyond that the oldest is dropped."""
 
-RTOL = {"float64": 1e-6, "float32": 1e-2}
-"""Largest allowed difference from uncompiled results, relative to the largest entry."""
-
 SMALLEST = 1e-6
-"""Differences below this part count as rounding."""
-
-COLLECT = "count and collect in a callback, since a compiled loss does neither"
-"""Remedy for a loss that changes what it reads."""
+"""Smallest scale of a comparison. Smaller tensors are compared by it."""
 
 COMPARE = "write the loss in tensor operations, or use float64 if it is ill-conditioned"
 """Remedy for a loss whose program gives another result."""
 
 FAULTS = Exception
-"""What a program or a trace may raise where the script's own run does not."""
+"""Errors of tracing or of a program. The script's own run may raise none."""
 
 Loss = Callable[..., Any]
 
@@ -158,7 +152,7 @@ class WholeLosses:
         """
         try:
             state = read()
-        except ValueError as error:
+        except FAULTS as error:
             self._refuse(kind, error)
             return kind.fn(*args)
         drawn = _drawn()
@@ -181,21 +175,13 @@ class WholeLosses:
                     "they draw random numbers by NumPy or Python; draw them in a "
                     "callback"
                 )
-            if not is_same:
-                raise NoProgram(
-                    f"each call changes what it reads, such as {state.changed()}; "
-                    f"{COLLECT}"
-                )
+            _check_same(state)
             ours = self._by_program(kind, args)
             if kind.program.program(*args).draws:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
-            if not state.is_same():
-                raise NoProgram(
-                    f"each call changes what it reads, such as {state.changed()}; "
-                    f"{COLLECT}"
-                )
+            _check_same(state)
             _compare(_tensors(usual), _tensors(ours))
         except FAULTS as error:
             paddle.set_rng_state(states)
@@ -263,8 +249,21 @@ def _drawn() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
+def _check_same(state: State) -> None:
+    """See that a call has left alone what it reads.
+
+    Raises:
+        NoProgram: it has not.
+    """
+    if not state.is_same():
+        raise NoProgram(
+            f"each call changes what it reads, such as {state.changed()}; count and "
+            "collect in a callback, since a compiled loss does neither"
+        )
+
+
 def modes_of(layer: Any) -> set[Place]:
-    """Return where the modes of a layer and its parts are, train or eval."""
+    """Return the places of the modes, train or eval, of a layer and its parts."""
     parts = layer.sublayers(include_self=True)
     return {(id(vars(part)), "training") for part in parts}
 
