@@ -49,7 +49,6 @@ class RunSummary:
     def __init__(self, config):
         self.config = config
         self.counts, self.julia, self.left_out = {}, [], []
-        self.skipped = Counter()
         self.seconds, self.calls, self.slow = {}, {}, set()
 
     def add(self, counts, julia):
@@ -85,9 +84,6 @@ class RunSummary:
             self.add(*own)
 
     def pytest_runtest_logreport(self, report):
-        if report.skipped and not hasattr(report, "wasxfail"):
-            _, _, why = report.longrepr
-            self.skipped[why.removeprefix("Skipped: ")] += 1
         if report.when == "call":
             self.calls[report.nodeid] = report.duration
         before = self.seconds.get(report.nodeid, 0.0)
@@ -122,9 +118,11 @@ class RunSummary:
                 "skipped": sum(len(outcome.skipped) for outcome in self.julia),
             }
             yield f"Julia     {told(of_julia)}, in {len(self.julia)} files"
-        reasons = self.skipped + Counter(
-            why for outcome in self.julia for why in outcome.skipped
+        reasons = Counter(  # of whole files, too, which are skipped when collected
+            report.longrepr[2].removeprefix("Skipped: ")
+            for report in stats.get("skipped", ())
         )
+        reasons.update(why for outcome in self.julia for why in outcome.skipped)
         for why, number in reasons.most_common():
             yield f"Skipped   {number}: {' '.join(why.split())}"
         if self.left_out:

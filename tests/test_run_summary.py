@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,10 +14,10 @@ from run_summary import RunSummary
 
 def test_the_summary_has_both_languages_and_skips_by_their_reason(request):
     summary = RunSummary(request.config)
-    summary.skipped = Counter({"no such file": 2})
     why = "Flux not here", "no such file"
     summary.julia = [Outcome(40, 1, (), "a"), Outcome(2, 0, why, "b")]
-    rows = [*summary.rows({"passed": [None] * 1234, "skipped": [None] * 2})]
+    report = SimpleNamespace(longrepr=("a.py", 1, "Skipped: no such file"))
+    rows = [*summary.rows({"passed": [None] * 1234, "skipped": [report] * 2})]
     assert rows[:4] == [
         "Python    1,234 passed, 2 skipped",
         "Julia     42 passed, 1 broken, 2 skipped, in 2 files",
