@@ -63,7 +63,12 @@ function as_tensor(value::Py, x, y)
     return tensor_for(convert(T, x isa TracedNumber ? y : x))
 end
 
-divided(x, y) = both_in(float(promote_type(plain_eltype(x), plain_eltype(y))), /, x, y)
+divided(x, y) = quotient(x, y)
+# In rules of Optimisers, which divide arrays by numbers such as 1 - β^t: one division in place of one an element.
+divided(x::TracedNumber, y::TracedNumber) =
+    IN_RULE[] && !has_one_element(x) && has_one_element(y) ? product(x, quotient(one(y), y)) : quotient(x, y)
+quotient(x, y) = both_in(float(promote_type(plain_eltype(x), plain_eltype(y))), /, x, y)
+has_one_element(x::TracedNumber) = isempty(facts(x.tensor)[2])
 # Paddle keeps a number that is an exponent in Float32.
 power(x, y) = y isa Real && !(y isa TracedNumber) && Float32(y) == y ? in_common(^, x, y) : tensors_in_common(^, x, y)
 power(x::TracedNumber{T}, p::Integer) where {T} =

@@ -90,8 +90,7 @@ function rule_of_tensors(leaves::Vector{TrainedLeaf})
                 append!(next_states, own)
                 continue
             end
-            state, change = apply_rule(trained.leaf.rule, kept, x, traced_array(grad))
-            change === nothing || (x = moved(x, change))
+            state, x = stepped(trained.leaf.rule, kept, x, traced_array(grad))
             push!(next_params, x.tensor)
             append!(next_states, next_parts(old, state))
         end
@@ -99,7 +98,19 @@ function rule_of_tensors(leaves::Vector{TrainedLeaf})
     end
 end
 
-moved(x::Traced{T}, change) where {T} = T.(x .- change)
+"Whether the rule of a step is traced, and not the loss."
+const IN_RULE = Ref(false)
+
+"The next state of a rule, and the next array."
+function stepped(rule, state, x::Traced{T}, x̄) where {T}
+    IN_RULE[] = true
+    try
+        state, change = apply_rule(rule, state, x, x̄)
+        return state, change === nothing ? x : T.(x .- change)
+    finally
+        IN_RULE[] = false
+    end
+end
 
 function next_parts(old, state)
     row = state_parts(old)
