@@ -13,7 +13,8 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddle_chainrules import FCNet, laplacian, stateless, value_and_grad
+from nets import chain
+from paddle_chainrules import FCNet, jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.testing.timings import Timer, timer
 
 FORWARD, PULLBACK = "forward", "forward and gradients"
@@ -48,10 +49,7 @@ class Case:
 
     def native(self, task: str) -> Callable[[], object]:
         """Paddle's own eager way: layers, and paddle.grad."""
-        layers: list[nn.Layer] = []
-        for n_in, n_out in zip(self.sizes[:-1], self.sizes[1:], strict=True):
-            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-        layer = nn.Sequential(*layers[:-1])
+        layer = chain([*self.sizes], nn.ReLU)
         layer.set_state_dict(self.net.to_state_dict(self.params, like=layer))
         x, cotangent = paddle.to_tensor(self.x), paddle.to_tensor(self.cotangent)
         if task == FORWARD:
@@ -189,30 +187,28 @@ class Poisson:
 
     def timers(self, peers: bool = True) -> dict[str, Timer]:
         """Nested paddle.grad, ours, and DeepXDE where it is installed."""
-        params = self.net.init(0)
+        net, params = self.net, self.net.init(0)
         x, edges, f = map(paddle.to_tensor, (self.x, self.edges, self.source))
-        leaves = {name: p.detach() for name, p in params.items()}
-        for leaf in leaves.values():
-            leaf.stop_gradient = False
+        layer = chain([2, self.width, self.width, 1], nn.Sigmoid).to(dtype="float64")
         point = x.detach()
         point.stop_gradient = False
 
         def nested() -> object:
-            u = self.net.forward(leaves, point)
+            u = layer(point)
             (slope,) = paddle.grad([u], [point], create_graph=True)
             both = [
                 paddle.grad([slope[:, i]], [point], create_graph=True)[0][:, i]
                 for i in range(2)
             ]
             inside = (both[0] + both[1]).unsqueeze(1) - f
-            loss = (inside**2).mean() + (self.net.forward(leaves, edges) ** 2).mean()
-            return paddle.grad([loss], [*leaves.values()])
+            loss = (inside**2).mean() + (layer(edges) ** 2).mean()
+            return paddle.grad([loss], layer.parameters())
 
         def loss(params: dict) -> paddle.Tensor:
-            inside = laplacian(self.net, params, x) - f
-            return (inside**2).mean() + (self.net.forward(params, edges) ** 2).mean()
+            inside = laplacian(net, params, x) - f
+            return (inside**2).mean() + (net.forward(params, edges) ** 2).mean()
 
-        ours = value_and_grad(loss)
+        ours = jit(value_and_grad(loss))
         timers = {
             "nested paddle.grad": timer(nested),
             "ours, Laplacian, Python": timer(lambda: ours(params)),
