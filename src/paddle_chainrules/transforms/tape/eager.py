@@ -229,7 +229,7 @@ class EagerRecording(Recording):
 
     def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
         check_unwritten(tensors_among(self.leaves), self._since)
-        return self._calls.go_on(fn, tensors, self.connected)
+        return self._calls.gradients(fn, tensors, self.connected)
 
     def _gradients(
         self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
