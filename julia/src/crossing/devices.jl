@@ -49,6 +49,7 @@ function overlap(a::AbstractArray, b::AbstractArray)
     return !(has_gaps(a, first_a, last_a) || has_gaps(b, first_b, last_b)) || Base.mightalias(a, b)
 end
 
+overlap(a::AbstractArray, bs::Union{Tuple,NamedTuple}) = any(b -> overlap(a, b), bs)
 overlap(_, _) = false # what is no array
 meet((first_a, last_a), (first_b, last_b)) = first_a < last_b && first_b < last_a
 

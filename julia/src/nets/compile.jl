@@ -151,8 +151,7 @@ function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
     isempty(kw) && write_at_once!(y, net, x isa Array ? (x,) : x, ps) && return y
     of, params, inputs, flat = arrays_of(net, x, ps, values(kw))
     found, n = value_code(of, params, inputs)
-    check_apart(y, params)
-    check_apart(y, inputs)
+    foreach(read -> check_apart(y, read), (params, inputs, x, ps)) # views are copied: what was given, too
     if found !== nothing && found.structure === 1 && has_layout(found.code.outputs[1].layout, n, y)
         write_value!((y,), of, found.code, n, params, inputs, flat)
         return y
@@ -186,10 +185,7 @@ end
 
 forward!(y::AbstractArray, w::PaddleModuleWrapper, x; kw...) = forward!(y, w.net, x, w.params; kw...)
 
-check_apart(_, ::Tuple{}) = nothing
-check_apart(y, xs::Tuple) = (check_apart(y, xs[1]); check_apart(y, Base.tail(xs)))
-check_apart(y::AbstractArray, xs::Vector{Any}) = foreach(x -> check_apart(y, x), xs)
-check_apart(_, _) = nothing
-check_apart(y::AbstractArray, x::AbstractArray) = overlap(y, x) && throw(
+check_apart(y, xs::Vector{Any}) = foreach(x -> check_apart(y, x), xs)
+check_apart(y, x) = overlap(y, x) && throw(
     ArgumentError("the array for the value overlaps a parameter or an input; give one of its own"),
 )

@@ -196,7 +196,13 @@ function input_buffers(given, x)
     return Tuple(Iterators.flatten(input_buffers(given[key], x[key]) for key in keys(x)))
 end
 
-function check_buffers(buffers::Arrays, primals::Arrays)
+"""
+    check_buffers(buffers, primals, given = ())
+
+Refuse arrays that gradients with respect to `primals` can't be written into, or that share memory with these, with
+what the caller has `given` for them, such as views, or with each other.
+"""
+function check_buffers(buffers::Arrays, primals::Arrays, given = ())
     for (buffer, primal) in zip(buffers, primals)
         buffer === nothing && continue
         buffer isa AbstractArray ||
@@ -213,8 +219,8 @@ function check_buffers(buffers::Arrays, primals::Arrays)
         check_writable(buffer)
         check_device((primal, buffer))
     end
-    given = filter(!isnothing, collect(Any, buffers))
-    for (i, buffer) in enumerate(given), other in Iterators.flatten((given[i+1:end], primals))
+    wanted = filter(!isnothing, collect(Any, buffers))
+    for (i, buffer) in enumerate(wanted), other in Iterators.flatten((wanted[i+1:end], primals, given))
         overlap(buffer, other) && throw(
             ArgumentError(
                 "an array of into overlaps another, a parameter or an input in memory, so that " *

@@ -53,14 +53,26 @@ function same_length(x, y)
     return vec(x)
 end
 
+LinearAlgebra.dot(x::LazyTraced, y) = LinearAlgebra.dot(Broadcast.materialize(x), y)
+
+LinearAlgebra.norm(x::LazyTraced, p::Real = 2) = LinearAlgebra.norm(Broadcast.materialize(x), p)
 LinearAlgebra.norm(x::Traced, p::Real = 2) =
-    p == 2 ? sqrt(sum(abs2, x)) : p == 1 ? sum(abs, x) : p == Inf ? maximum(abs, x) :
-    sum(v -> abs(v)^p, x)^(1 / oftype(float(one(eltype(x))), p))
+    p == 2 ? root(sqrt, sum(abs2, x)) : p == 1 ? sum(abs, x) : p == Inf ? maximum(abs, x) :
+    root(s -> s^(1 / oftype(float(one(eltype(x))), p)), sum(v -> abs(v)^p, x))
+
+"A root, with the derivative zero at zero, as norms have it."
+function root(f, s)
+    is_zero = s == 0
+    return ifelse(is_zero, zero(s), f(ifelse(is_zero, one(s), s)))
+end
 
 # Products: the reversed shapes have the product the other way about.
 
 const StoredMatrix = Stored{<:Any,2}
-const Plain2 = Union{StoredMatrix,Adjoint{<:Any,<:StoredMatrix},Transpose{<:Any,<:StoredMatrix}}
+const Wrapped{N} = Union{SubArray{<:Any,N},Base.ReshapedArray{<:Any,N},PermutedDimsArray{<:Any,N},BitArray{N}}
+const Matrix2 = Union{StoredMatrix,Wrapped{2}}
+const Plain2 = Union{Matrix2,Adjoint{<:Any,<:Matrix2},Transpose{<:Any,<:Matrix2}}
+const Plain1 = Union{Stored{<:Any,1},Wrapped{1},AbstractRange}
 
 function matrix_product(a, b)
     inner = size(a, 2)
@@ -74,10 +86,15 @@ end
 Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,2}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,1}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,2}, b::Plain2) = matrix_product(a, b)
-Base.:*(a::Traced{<:Real,2}, b::Stored{<:Any,1}) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,2}, b::Plain1) = matrix_product(a, b)
 Base.:*(a::Plain2, b::Traced{<:Real,2}) = matrix_product(a, b)
 Base.:*(a::Plain2, b::Traced{<:Real,1}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,1}, b::Traced{<:Real,2}) = matrix_product(reshape(a, :, 1), b)
+for M in (:Diagonal, :Symmetric, :Hermitian, :UpperTriangular, :LowerTriangular, :UnitUpperTriangular, :UnitLowerTriangular)
+    @eval Base.:*(a::Traced{<:Real,2}, b::LinearAlgebra.$M) = matrix_product(a, Matrix(b))
+    @eval Base.:*(a::LinearAlgebra.$M, b::Traced{<:Real,2}) = matrix_product(Matrix(a), b)
+    @eval Base.:*(a::LinearAlgebra.$M, b::Traced{<:Real,1}) = matrix_product(Matrix(a), b)
+end
 
 # Shapes.
 

@@ -168,7 +168,7 @@ function value_and_gradient_of(grads, given::PaddleNet, x, ps, loss, data::Tuple
     p̄s = param_buffers(grads, ps, net.names)
     rest = (xs..., map(dense, data)...)
     every = both(params, rest)
-    check_buffers(p̄s, every)
+    check_buffers(p̄s, every, (x, ps, data))
     check_device(every)
     found = loss_code(net, loss, length(params), is_flat(ps), length(xs), every)
     found === nothing && (found = traced_loss(net, loss, params, is_flat(ps), length(xs), every))

@@ -28,8 +28,10 @@ and their operations become the program.
   `Optimisers.update!` or another `train!`.
 - `steps`: the number of steps.
 - `callback`: called as `callback(step, loss, ps)` after each `every` steps and after the
-  last. If it returns `true`, training ends. After an error of its own, or Ctrl-C, `ps` and
-  `state` are those of a finished step, at most a tenth of a second old.
+  last. If it returns `true`, training ends. It may change `ps` and `state`, as by
+  `Optimisers.adjust!`: a new rule is traced anew, which takes longer than many steps.
+  After an error of its own, or Ctrl-C, `ps` and `state` are those of a finished step, at
+  most a tenth of a second old.
 
 # Returns
 
@@ -69,6 +71,17 @@ function train!(loss, model, state, data...; steps::Integer, callback = nothing,
     Base.get_extension(@__MODULE__, :PaddleChainRulesOptimisersExt) === nothing && throw(
         ArgumentError("train! takes the state of an optimizer of Optimisers; load it, using Optimisers, for its setup"),
     )
+    callback === nothing && return some_steps(loss, model, state, data, Int(steps), nothing, Int(every))
+    reported = Reported(callback, state, model, 0, Int(steps), false)
+    losses = some_steps(loss, model, state, data, Int(steps), reported, Int(every))
+    while reported.changed
+        reported.done, reported.changed = length(losses), false
+        append!(losses, some_steps(loss, model, state, data, Int(steps) - reported.done, reported, Int(every)))
+    end
+    return losses
+end
+
+function some_steps(loss, model, state, data::Tuple, steps::Int, callback, every::Int)
     leaves = trained_leaves(state, model)::Vector{TrainedLeaf}
     isempty(leaves) && throw(
         ArgumentError("the state has no leaf that is trained; give Optimisers.setup(rule, ps), with some not frozen"),
@@ -76,9 +89,35 @@ function train!(loss, model, state, data...; steps::Integer, callback = nothing,
     foreach(check_trained, leaves)
     steps == 0 && return eltype(first(leaves).array)[]
     known = known_loop(loss, model, leaves, data)
-    known === nothing || return steps_by_code(known, model, leaves, Int(steps), callback, Int(every))
-    return run_steps(loss, data, model, leaves, Int(steps), callback, Int(every))
+    known === nothing || return steps_by_code(known, model, leaves, steps, callback, every)
+    return run_steps(loss, data, model, leaves, steps, callback, every)
 end
+
+"""
+    Reported(callback, state, model, done, steps, changed)
+
+A callback for the steps after some that are done. It also ends these where the caller's has changed what the next ones
+begin with.
+"""
+mutable struct Reported
+    callback::Any
+    state::Any
+    model::Any
+    done::Int
+    steps::Int
+    changed::Bool
+end
+function (of::Reported)(step, value, model)
+    before = start_of_steps(of.state, of.model)
+    of.callback(of.done + step, value, model) === true && return true
+    return of.changed = of.done + step < of.steps && !isequal(before, start_of_steps(of.state, of.model))
+end
+
+"What steps begin with: for each leaf its rule, and copies of its array and its state."
+start_of_steps(state, model) = [
+    (objectid(trained.leaf), trained.leaf.rule, objectid(trained.array), copy(trained.array), map(copy, state_parts(trained.leaf.state)))
+    for trained in trained_leaves(state, model)::Vector{TrainedLeaf}
+]
 train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
 
 "The loss of parameters and data that is one of a net, too."

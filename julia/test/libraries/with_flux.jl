@@ -2,8 +2,9 @@
 
 using FiniteDifferences: central_fdm, grad
 using Flux: DataLoader, Flux
-using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, paddle
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
 using Random: Xoshiro
+using Zygote: Zygote
 
 include("../oracle.jl")
 
@@ -69,4 +70,36 @@ end
     @test eltype(Flux.f64(chain)(Float64.(X))) == Float64
     # Flux's layers turn inputs to their own precision, with a warning; a wrapper says which differ.
     @test_throws "the input has element type Float64, the net needs Float32" chain[2](rand(4, 2))
+end
+
+@testset "value_and_gradient! takes Flux's losses: $name" for (name, loss, target) in (
+    ("mse", Flux.mse, :any), ("mae", Flux.mae, :any), ("huber", Flux.huber_loss, :any),
+    ("logitcrossentropy", Flux.logitcrossentropy, :one), ("crossentropy", (ŷ, y) -> Flux.crossentropy(Flux.softmax(ŷ), y), :one),
+    ("kldivergence", (ŷ, y) -> Flux.kldivergence(Flux.softmax(ŷ), y), :shares),
+    ("logitbinarycrossentropy", Flux.logitbinarycrossentropy, :one),
+    ("focal", (ŷ, y) -> Flux.focal_loss(Flux.softmax(ŷ), y), :one), ("poisson", (ŷ, y) -> Flux.poisson_loss(exp.(ŷ), y), :any),
+    ("logsumexp", (ŷ, y) -> sum(Flux.logsumexp(ŷ; dims = 1) .* y[1:1, :]), :any),
+    ("relu, softplus, logsigmoid", (ŷ, y) -> sum(Flux.relu.(ŷ) .+ Flux.softplus.(ŷ) .* y .+ Flux.logsigmoid.(ŷ)), :any),
+)
+    wrapper = PaddleFCNet(3, 4, 2, 5; activation = "tanh", dtype = "float64", seed = 0)
+    net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+    x, drawn = randn(Xoshiro(1), 3, 7), randn(Xoshiro(2), 4, 7)
+    y = target === :one ? Float64.(Flux.onehotbatch([1, 2, 3, 4, 1, 2, 3], 1:4)) : target === :shares ? Flux.softmax(drawn) : drawn
+    grads = similar(theta)
+    value, (expected,) = Zygote.withgradient(theta -> loss(net(x, theta), y), theta)
+    @test PaddleChainRules.value_and_gradient!(grads, net, x, theta, loss, y) ≈ value
+    @test grads ≈ expected
+end
+
+@testset "train! has the slopes of Flux's activations, at zero too: $f" for f in (
+    Flux.celu, Flux.elu, Flux.gelu, Flux.NNlib.gelu_erf, Flux.hardswish, Flux.leakyrelu, Flux.lisht, Flux.logcosh, Flux.logsigmoid,
+    Flux.mish, Flux.relu, Flux.selu, Flux.sigmoid, Flux.sigmoid_fast, Flux.softplus, Flux.softshrink, Flux.softsign, Flux.swish,
+    Flux.tanhshrink, Flux.tanh_fast, Flux.trelu,
+)
+    start = [-7.0, -1.0, -0.3, 0.0, 0.2, 1.0, 2.5, 8.0]
+    moved, weights = copy(start), collect(1.0:8)
+    loss(p) = sum(f.(p) .* weights)
+    losses = PaddleChainRules.train!(loss, moved, Flux.Optimisers.setup(Flux.Optimisers.Descent(1.0), moved); steps = 1)
+    @test only(losses) ≈ loss(start)
+    @test start .- moved ≈ only(Zygote.gradient(loss, start)) rtol = 1e-7
 end

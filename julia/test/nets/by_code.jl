@@ -23,6 +23,8 @@ const HAS_CODE = PaddleChainRules.crossing(() -> pyconvert(Int, PaddleChainRules
     @test_throws "overlaps a parameter or an input" forward!(reshape(view(θ, 1:8), 2, 4), net, x, θ)
     square = PaddleFCNet(3, 3, 2, 4; seed = 3)
     @test_throws "overlaps" forward!(x, square, x)
+    wide = [x x]
+    @test_throws "overlaps" forward!(view(wide, 1:2, 3:6), net, view(wide, :, 2:5), θ)
     @test_throws "pullback(net, x, ps)" pullback(3)
 end
 

@@ -98,12 +98,14 @@ scale_of() = 2.0f0
     wrapper = PaddleFCNet(3, 2, 2, 5; seed = 1)
     net, ps = PaddleNet(wrapper), wrapper.params
     θ, x, y = flat(ps), randn(Float32, 3, 4), randn(Float32, 2, 4)
-    grads = fill(NaN32, length(θ))
+    grads, two = fill(NaN32, length(θ)), [θ; θ]
     for round in 1:2 # before there is code, and after
         for (g, x, p, loss, data, kind, words) in (
             (grads[1:end-1], x, θ, mse, (y,), DimensionMismatch, "its gradient"),
             (Float64.(grads), x, θ, mse, (y,), ArgumentError, "its gradient Float32"),
             (θ, x, θ, mse, (y,), ArgumentError, "overlaps"),
+            (@view(two[1:end÷2]), x, @view(two[1:end÷2]), mse, (y,), ArgumentError, "overlaps"),
+            (@view(two[1:end÷2]), x, θ, mse, (reshape(@view(two[2:length(y)+1]), size(y)),), ArgumentError, "overlaps"),
             (ps, x, θ, mse, (y,), ArgumentError, "into must hold arrays"),
             (grads, x, ps, mse, (y,), ArgumentError, "a tuple of 4"),
             (grads, x[1:2, :], θ, mse, (y,), DimensionMismatch, "3 features"),
@@ -119,7 +121,7 @@ scale_of() = 2.0f0
             err = @test_throws kind value_and_gradient!(g, net, x, p, loss, data...)
             @test occursin(words, sprint(showerror, err.value))
         end
-        @test all(isnan, grads)
+        @test all(isnan, grads) && two == [θ; θ]
         own = similar(y)
         overlapping = unsafe_wrap(Array, pointer(grads, 1), (2, 4))
         GC.@preserve grads @test_throws "overlaps" value_and_gradient!(grads, net, x, θ, mse, overlapping)

@@ -92,3 +92,17 @@ Optimisers.apply!(::Halves, (sum, n), x, x̄) = ((sum .+ x̄, n + 1), (sum .+ x�
     @test same(p, q; rtol = 1e-12) && same(state.state[1], other.state[1]; rtol = 1e-12)
     @test state.state[2] === other.state[2] === 8
 end
+
+struct Normalized <: Optimisers.AbstractRule end
+Optimisers.init(::Normalized, _) = nothing
+Optimisers.apply!(::Normalized, state, x::AbstractArray{T}, x̄) where {T} = state, T(0.01) .* (x̄ ./ sum(abs, x̄))
+
+@testset "a rule that divides by numbers of any size: $size" for size in (
+    1.0f-39, 1.0f-30, 1.0f0, 1.0f30, 1.0f38, 1e-310, 1e-280, 1.0, 1e280, 1e307,
+)
+    T = typeof(size)
+    weights = T[1, 2, 3]
+    p = copy(weights)
+    train!(p -> sum(p .* weights) * (size / 6), p, Optimisers.setup(Normalized(), p); steps = 1)
+    @test p ≈ weights .- T(0.01) .* weights ./ 6
+end

@@ -1,4 +1,4 @@
-using LinearAlgebra: dot, norm
+using LinearAlgebra: Diagonal, LowerTriangular, Symmetric, UpperTriangular, dot, norm
 using Optimisers: Optimisers
 using PaddleChainRules: PaddleChainRules, TraceError, Traced, TracedNumber, crossing, own_tensor, receive,
     traced_array, train!, with_constants
@@ -133,4 +133,24 @@ end
     end
     @test err isa TraceError
     @test occursin(words, sprint(showerror, err)) && length(err.remedy) > 20 && contains(err.place, r"traced.jl:\d+$")
+end
+
+@testset "the derivative of a norm at zero is zero: $p" for p in (1, 2, 3)
+    x = zeros(3)
+    train!(x -> norm(x .+ 0, p), x, Optimisers.setup(Optimisers.Descent(1.0), x); steps = 1)
+    @test x == zeros(3)
+end
+
+@testset "products with constants of any kind: $name" for (name, f) in (
+    "a view" => x -> x * view(W, :, 2:4), "a view on the left" => x -> view(W', :, 1:3) * x,
+    "a view of a transposed one" => x -> x * view(W', 2:5, :)', "a reshaped view" => x -> x * reshape(view(CUBE, :, :, 1:2), 4, 3),
+    "a view of a column" => x -> x * view(W, :, 1), "permuted" => x -> x * PermutedDimsArray(W, (1, 2)),
+    "a range" => x -> x * (1.0:4.0), "bits" => x -> x * trues(4, 2), "a diagonal" => x -> x * Diagonal([1.0, 2.0, 3.0, 4.0]),
+    "a diagonal on the left" => x -> Diagonal(V) * x, "a symmetric one" => x -> Symmetric(W[:, 1:4]) * x',
+    "a triangle" => x -> UpperTriangular(W[1:3, 1:3]) * x, "a triangle and a vector" => x -> LowerTriangular(W[1:3, 1:3]) * x[:, 1],
+)
+    @test traced(f, X) ≈ f(X)
+    start, moved = copy(X), copy(X)
+    train!(x -> sum(sin, f(x)), moved, Optimisers.setup(Optimisers.Descent(1.0), moved); steps = 1)
+    @test sum(V .* (start - moved)) ≈ along(x -> sum(sin, f(x)), X, V .* ones(1, 4)) rtol = 1e-6
 end

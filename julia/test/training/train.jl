@@ -327,3 +327,25 @@ end
     @test length(losses) == 7 && only(seen) == (7, losses[7], ps) && ps == other && state.state[3] == other_state.state[3]
     @test_throws "stop" train!(pure, net, ps, state, x, y; steps = 5, callback = (_...) -> error("stop"))
 end
+
+@testset "a callback changes what the next steps begin with: $name, every $every" for every in (1, 2, 3), (name, change) in (
+    "a rate" => (step, p, state) -> step in (2, 3) && Optimisers.adjust!(state, 0.01),
+    "parameters" => (step, p, state) -> step < 4 && (p.a .*= 2),
+    "a frozen part" => (step, p, state) -> step < 4 && Optimisers.freeze!(state.b),
+    "momentum" => (step, p, state) -> step == 6 && (state.a.state[1] .= 0),
+)
+    loss(p) = sum(abs2, p.a) + sum(p.b .^ 4) + sum(p.a)
+    start() = (p = (a = [1.0, 2.0], b = [0.5, -1.0, 0.25]); (p, Optimisers.setup(Optimisers.Adam(0.1), p)))
+    (p, state), seen = start(), Int[]
+    losses = train!(loss, p, state; steps = 7, every, callback = (step, _, p) -> (push!(seen, step); change(step, p, state); false))
+    q, other = start()
+    expected = map(1:7) do step
+        value, (grads,) = Zygote.withgradient(loss, q)
+        Optimisers.update!(other, q, grads)
+        step % every == 0 && change(step, q, other)
+        value
+    end
+    @test seen == [every:every:7; 7 % every == 0 ? Int[] : 7]
+    @test losses ≈ expected && p.a ≈ q.a && p.b ≈ q.b
+    @test state.a.rule == other.a.rule && state.b.frozen == other.b.frozen && state.a.state[1] ≈ other.a.state[1]
+end
