@@ -53,7 +53,8 @@ function same_length(x, y)
     return vec(x)
 end
 
-LinearAlgebra.dot(x::LazyTraced, y) = LinearAlgebra.dot(Broadcast.materialize(x), y)
+LinearAlgebra.dot(x::LazyTraced, y::Union{Traced,Stored}) = LinearAlgebra.dot(Broadcast.materialize(x), y)
+LinearAlgebra.dot(x::Union{Traced,Stored,LazyTraced}, y::LazyTraced) = LinearAlgebra.dot(x, Broadcast.materialize(y))
 
 LinearAlgebra.norm(x::LazyTraced, p::Real = 2) = LinearAlgebra.norm(Broadcast.materialize(x), p)
 LinearAlgebra.norm(x::Traced, p::Real = 2) =

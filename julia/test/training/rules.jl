@@ -1,3 +1,4 @@
+using LinearAlgebra: dot, norm
 using Optimisers: Optimisers
 using PaddleChainRules: PaddleChainRules, TraceError, train!
 using Random: Xoshiro
@@ -91,6 +92,19 @@ Optimisers.apply!(::Halves, (sum, n), x, x̄) = ((sum .+ x̄, n + 1), (sum .+ x�
     end
     @test same(p, q; rtol = 1e-12) && same(state.state[1], other.state[1]; rtol = 1e-12)
     @test state.state[2] === other.state[2] === 8
+end
+
+struct Measured <: Optimisers.AbstractRule end
+Optimisers.init(::Measured, _) = nothing
+Optimisers.apply!(::Measured, state, x, x̄) = state, x̄ .* (0.5 / (1 + norm(x̄) + dot(x̄, x̄)))
+
+@testset "a rule of one's own behind one that gives what is not computed yet" begin
+    rule = Optimisers.OptimiserChain(Optimisers.Adam(0.1), Measured())
+    p, q, weights = [1.0, 2.0], [1.0, 2.0], [3.0, -1.0]
+    train!(p -> sum(weights .* p .^ 2), p, Optimisers.setup(rule, p); steps = 3)
+    state = Optimisers.setup(rule, q)
+    foreach(_ -> Optimisers.update!(state, q, 2 .* weights .* q), 1:3)
+    @test p ≈ q
 end
 
 struct Normalized <: Optimisers.AbstractRule end
