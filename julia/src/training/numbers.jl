@@ -69,9 +69,9 @@ divided(x::TracedNumber, y::TracedNumber) =
     IN_RULE[] && !has_one_element(x) && has_one_element(y) ? by_inverse(x, y) : quotient(x, y)
 function by_inverse(x, y)
     T = float(promote_type(eltype(x), eltype(y)))
-    far, size = T(2)^(T === Float32 ? 100 : 900), abs(T(y))
+    far, distance = T(2)^(T === Float32 ? 100 : 900), abs(T(y))
     # Near the ends of the numbers the inverse has no digits, or is infinite.
-    scale = ifelse(size < inv(far), inv(sqrt(sqrt(far))), ifelse(size > far, sqrt(sqrt(far)), one(T)))
+    scale = ifelse(distance < inv(far), inv(sqrt(sqrt(far))), ifelse(distance > far, sqrt(sqrt(far)), one(T)))
     return product(product(x, quotient(scale, y)), quotient(one(T), scale))
 end
 quotient(x, y) = both_in(float(promote_type(plain_eltype(x), plain_eltype(y))), /, x, y)

@@ -115,7 +115,7 @@ end
 
 "What steps begin with: for each leaf its rule, and copies of its array and its state."
 start_of_steps(state, model) = [
-    (objectid(trained.leaf), trained.leaf.rule, objectid(trained.array), copy(trained.array), map(copy, state_parts(trained.leaf.state)))
+    (objectid(trained.leaf), trained.leaf.rule, objectid(trained.array), map(as_carry, Any[trained.array, state_parts(trained.leaf.state)...]))
     for trained in trained_leaves(state, model)::Vector{TrainedLeaf}
 ]
 train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
