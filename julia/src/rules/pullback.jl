@@ -28,7 +28,7 @@ The value and `back`. Its results are `nothing` where there is no gradient.
 
 - `DimensionMismatch`: a buffer of another size.
 - `ArgumentError`: a buffer of another element type or nesting, or that overlaps another, a
-  parameter or an input. Nothing is written then.
+  parameter or an input. Nothing is written then. Views were copied, and are not compared.
 
 # Examples
 
