@@ -128,7 +128,8 @@ function take_turn()
                 "Python's lock. Call it from the main thread, or let all threads call it:\n\n" *
                 "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end\n\n" *
                 "A net that is machine code needs neither: PaddleChainRules.compile(net, x, ps) makes it " *
-                "so before, and PaddleChainRules.explain(net, x, ps) says whether it is.",
+                "so before, as a first call of value_and_gradient! does for a loss; PaddleChainRules.explain(net, x, ps) " *
+                "says whether it is.",
             ),
         )
     end
