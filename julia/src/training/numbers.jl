@@ -64,15 +64,17 @@ function as_tensor(value::Py, x, y)
 end
 
 divided(x, y) = quotient(x, y)
-# In rules of Optimisers, which divide arrays by numbers such as 1 - β^t: one division in place of one an element.
+# Rules of Optimisers divide arrays by numbers such as 1 - β^t: there each step has one division, not each element.
 divided(x::TracedNumber, y::TracedNumber) =
     IN_RULE[] && !has_one_element(x) && has_one_element(y) ? by_inverse(x, y) : quotient(x, y)
+
+"x / y as a product. The inverse of a very large or small number has few digits or is infinite, so these are scaled."
 function by_inverse(x, y)
     T = float(promote_type(eltype(x), eltype(y)))
-    far, distance = T(2)^(T === Float32 ? 100 : 900), abs(T(y))
-    # Near the ends of the numbers the inverse has no digits, or is infinite.
-    scale = ifelse(distance < inv(far), inv(sqrt(sqrt(far))), ifelse(distance > far, sqrt(sqrt(far)), one(T)))
-    return product(product(x, quotient(scale, y)), quotient(one(T), scale))
+    far, scale = T === Float32 ? (2.0f0^100, 2.0f0^25) : (2.0^900, 2.0^225)
+    distance = abs(T(y))
+    by = ifelse(distance < inv(far), inv(scale), ifelse(distance > far, scale, one(T)))
+    return product(product(x, quotient(by, y)), quotient(one(T), by))
 end
 quotient(x, y) = both_in(float(promote_type(plain_eltype(x), plain_eltype(y))), /, x, y)
 has_one_element(x::TracedNumber) = isempty(facts(x.tensor)[2])

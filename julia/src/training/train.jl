@@ -80,7 +80,9 @@ function train!(loss, model, state, data...; steps::Integer, callback = nothing,
     end
     return losses
 end
+train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
 
+"Steps until all are done or the callback ends them."
 function some_steps(loss, model, state, data::Tuple, steps::Int, callback, every::Int)
     leaves = trained_leaves(state, model)::Vector{TrainedLeaf}
     isempty(leaves) && throw(
@@ -96,8 +98,8 @@ end
 """
     Reported(callback, state, model, done, steps, changed)
 
-A callback for the steps after some that are done. It also ends these where the caller's has changed what the next ones
-begin with.
+The caller's callback, for steps that follow `done` others. If it changes what the next step begins with, `changed` is
+true and the steps end, so that `train!` can begin anew.
 """
 mutable struct Reported
     callback::Any
@@ -118,7 +120,6 @@ start_of_steps(state, model) = [
     (objectid(trained.leaf), trained.leaf.rule, objectid(trained.array), map(as_carry, Any[trained.array, state_parts(trained.leaf.state)...]))
     for trained in trained_leaves(state, model)::Vector{TrainedLeaf}
 ]
-train!(loss, net::PaddleNet, ps, state, data...; options...) = train!(LossOfNet(loss, net), ps, state, data...; options...)
 
 "The loss of parameters and data that is one of a net, too."
 struct LossOfNet{F,N<:PaddleNet}
