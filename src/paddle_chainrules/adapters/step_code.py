@@ -18,7 +18,7 @@ from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
 from ..programs.loops.elements.number import Number
 from ..programs.loops.machine import Code, machine_code
-from ..programs.loops.text import PARALLEL, TYPES, Text
+from ..programs.loops.text import AS_VECTORS, PARALLEL, TYPES, Text
 
 RATE, GRADS, FIRST = 1, 2, 3
 """Places in the block, after the number of parameters: of the learning rate's address,
@@ -133,7 +133,7 @@ def _code(
         if decays:
             decay = settings.pop() * own.to("sitofp", kind)
         once = formulas.numbers_of(formula, rate, before, settings)
-        with text.loop(size, parallel=True) as i:
+        with text.loop(size, how=AS_VECTORS) as i:
             inside = f"getelementptr inbounds {kind}, ptr"
             places = [text.put(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
             p, *kept, g = (load(kind, place, f", {PARALLEL}") for place in places)

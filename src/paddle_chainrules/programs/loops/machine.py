@@ -21,13 +21,15 @@ from .matrix_products.blas import Library, library
 from .matrix_products.gemm import OWN, symbol, tiles_declaration
 from .matrix_products.products import SUFFIX
 from .matrix_products.tiled import tiled_text
-from .nest import METADATA
 from .processor import processor
-from .text import TYPES
+from .text import LEFT_TO_LLVM, METADATA, TYPES
 from .threads import SHARED, symbols
 
 SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
 """The sum of a vector's lanes, as texts write it."""
+
+ON_VECTORS = rf"@llvm\.({'|'.join(FUNCTIONS)})\.v(\d+)f(32|64)\("
+"""A function of LLVM's that is called on vectors."""
 
 Code = Callable[[bytes], bool]
 """A function of a block of numbers and addresses; tells whether it was left."""
@@ -143,9 +145,12 @@ def module_text(
             elif products.has_tiles:
                 called.append(tiles_declaration(dtype))
     sums = map(_declared_sum, sorted({*re.findall(SUM, "".join([*called, body]))}))
+    defined = definitions(own)
+    vectors = {*re.findall(ON_VECTORS, "".join([*defined, body]))}
     if "@shared(" in body:
         called.append(SHARED)
-    parts = [DECLARATIONS, *sums, *called, *definitions(own), body, METADATA]
+    declared = map(_declared, sorted(vectors))
+    parts = [DECLARATIONS, *sums, *declared, *called, *defined, body, METADATA]
     return "\n".join(parts)
 
 
@@ -154,6 +159,13 @@ def _declared_sum(found: tuple[str, str]) -> str:
     real = TYPES[f"float{bits}"]
     name = f"@llvm.vector.reduce.fadd.v{count}f{bits}"
     return f"declare {real} {name}({real}, <{count} x {real}>)"
+
+
+def _declared(found: tuple[str, str, str]) -> str:
+    name, count, bits = found
+    kind = f"<{count} x {TYPES[f'float{bits}']}>"
+    given = ", ".join([kind] * FUNCTIONS[name])
+    return f"declare {kind} @llvm.{name}.v{count}f{bits}({given})"
 
 
 def _compiled(texts: Sequence[str]) -> list[Code]:
@@ -210,7 +222,8 @@ def linked(
         name = name_of(text, machine.triple, *processor(), *versions)
         code = kept(name)
         if code is None:
-            code = _object(llvm, text, names, machine, int(opt > 1))
+            needs_passes = opt > 1 and LEFT_TO_LLVM.search(text) is not None
+            code = _object(llvm, text, names, machine, int(needs_passes))
             keep(name, code)
             return _engine(llvm, code)
         with loading(name):

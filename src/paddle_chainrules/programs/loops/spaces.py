@@ -58,13 +58,15 @@ def of_nest(
     shape: Shape,
     reads: Sequence[Access],
     writes: Sequence[Access],
-    body: Callable[[Sequence[str], Text], Sequence[str]],
+    body: Callable[[Sequence[str], Text, int], Sequence[str]],
+    work: int,
 ) -> Space:
-    """Return the space of a nest of loops."""
+    """Return the space of a nest of loops, with this many operations on an element."""
 
     def write(text: Text, part: Part, address: Address) -> None:
-        nest = Nest(text, part.shape, part.reads, part.writes, FIXED, address)
-        nest.write(lambda given: body(given, text))
+        given = part.shape, part.reads, part.writes, FIXED, address
+        nest = Nest(text, *given, work=work)
+        nest.write(lambda given, lanes: body(given, text, lanes))
 
     return Space(shape, reads, writes, write)
 

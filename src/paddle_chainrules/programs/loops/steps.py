@@ -8,7 +8,7 @@ from typing import Any
 
 from ..switch import wanted_blas
 from ..tracing.operations import Operation, Value
-from .elements.scalars import NoLoop, Scalars, Shape, kept_dims, written
+from .elements.scalars import COST, NoLoop, Scalars, Shape, kept_dims, written
 from .extents import ZERO, Extent, Sizes
 from .groups import Group
 from .matrix_products.products import product, shared_batch, write_product
@@ -161,7 +161,7 @@ class Steps:
             raise NoLoop
         read = Access(view, along(view, to.shape))
         write = Access(to, along(to, to.shape))
-        self._nest(to.shape, [read], [write], lambda given, text: given)
+        self._nest(to.shape, [read], [write], lambda given, text, lanes: given)
         self.found[-1] = replace(self.found[-1], copy=(view, to))
 
     def _operation(self, op: Operation) -> None:
@@ -229,9 +229,9 @@ class Steps:
             else:
                 writes.append(Access(view, along(view, shape)))
 
-        def body(given: Sequence[str], text: Text) -> list[str]:
+        def body(given: Sequence[str], text: Text, lanes: int) -> list[str]:
             known = dict(zip(names, given, strict=True))
-            scalars = Scalars(text.name("e"), text.number)
+            scalars = Scalars(text.name("e"), text.number, lanes)
             for op in group.ops:
                 out = op.outputs[0]
                 scalars.lines.append(f"; {op!r}  {op.where}")
@@ -239,7 +239,8 @@ class Steps:
             text.lines += scalars.lines
             return [known[out, out.shape] for out in group.outputs]
 
-        self._nest(shape, reads, writes, body, len(group.ops))
+        work = sum(COST[op.operator.name] for op in group.ops)
+        self._nest(shape, reads, writes, body, work)
 
     def _as_read(self, value: Value, shape: Shape) -> View:
         view = self.view(value)
@@ -250,23 +251,23 @@ class Steps:
         shape: Shape,
         reads: Sequence[Access],
         writes: Sequence[Access],
-        body: Callable[[Sequence[str], Text], Sequence[str]],
+        body: Callable[[Sequence[str], Text, int], Sequence[str]],
         each: int = 1,
     ) -> None:
         """Add a nest of loops.
 
         Args:
-            each: operations on an element.
+            each: about how many operations there are on an element.
         """
         sizes = self.sizes
         depth = shared_loop(shape, reads, writes, sizes)
 
         def nest(text: Text, address: Address) -> Nest:
             shared = depth if text.is_shared else None
-            return Nest(text, shape, reads, writes, sizes, address, shared)
+            return Nest(text, shape, reads, writes, sizes, address, shared, each)
 
         def write(text: Text, address: Address) -> None:
-            nest(text, address).write(lambda given: body(given, text))
+            nest(text, address).write(lambda given, lanes: body(given, text, lanes))
 
         over = {
             each.view.memory: _same_places(each, reads)
@@ -276,7 +277,7 @@ class Steps:
         given, made = (
             tuple(each.view.memory for each in part) for part in (reads, writes)
         )
-        space = of_nest(shape, reads, writes, body)
+        space = of_nest(shape, reads, writes, body, each)
         count = None if depth is None else sizes.product(shape).times(Extent(each))
         step = Step(given, made, over, write, space=space, shared=count)
         if any(each.reduction for each in writes):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .extents import ONE, ZERO, Extent
 
@@ -25,12 +26,55 @@ FLAG = 1
 """The place in the block of the address of a flag that tells to stop."""
 
 PARALLEL = "!llvm.access.group !0"
-"""Mark of the reads and writes of an innermost loop, in any order of iterations."""
+"""Mark of reads and writes in a loop that LLVM may turn into vectors."""
+
+AS_VECTORS, AS_IT_IS = ", !llvm.loop !1", ", !llvm.loop !3"
+"""What LLVM does with a loop: it turns it into vectors, or leaves it as it is."""
+
+LEFT_TO_LLVM = re.compile(r"br label %head\.\d+(, !llvm\.loop !1)?\ndone\.")
+"""The end of a loop that LLVM's passes are to make faster."""
+
+METADATA = """
+!0 = distinct !{}
+!1 = distinct !{!1, !2}
+!2 = !{!"llvm.loop.parallel_accesses", !0}
+!3 = distinct !{!3, !4}
+!4 = !{!"llvm.loop.isvectorized", i32 1}
+"""
+"""Metadata: no element is written before another is read, wherever outputs are."""
+
+
+def vector(kind: str, lanes: int) -> str:
+    """Return the type of a vector with this many lanes, or of one number for 0."""
+    return f"<{lanes} x {kind}>" if lanes else kind
+
+
+def splat(kind: str, constant: str, lanes: int) -> str:
+    """Return a constant in all lanes."""
+    return f"splat ({kind} {constant})" if lanes else constant
 
 
 def in_memory(dtype: str) -> str:
     """Return the type in which an element lies in memory."""
     return "i8" if dtype == "bool" else TYPES[dtype]
+
+
+class Lines(Protocol):
+    """A place for instructions."""
+
+    def put(self, instruction: str) -> str:
+        """Return the name of an instruction's result."""
+        ...
+
+
+def spread(lines: Lines, kind: str, number: str, lanes: int) -> str:
+    """Return a number that is not constant in all lanes."""
+    if not lanes:
+        return number
+    whole = vector(kind, lanes)
+    first = lines.put(f"insertelement {whole} poison, {kind} {number}, i64 0")
+    zeros = f"<{lanes} x i32> zeroinitializer"
+    return lines.put(f"shufflevector {whole} {first}, {whole} poison, {zeros}")
 
 
 class Carried(NamedTuple):
@@ -167,15 +211,30 @@ class Text:
         start, stop = (self.put(f"udiv i64 {n}, %threads") for n in (before, upto))
         return start, stop
 
+    def whole(self, start: str, stop: str, step: int) -> str:
+        """Return the last index, of those this many apart, from which none is left over."""
+        if start == "0" and stop.isdecimal():
+            return str(int(stop) // step * step)
+        many = self.put(f"sub i64 {stop}, {start}")
+        even = self.put(f"and i64 {many}, -{step}")
+        return self.put(f"add i64 {start}, {even}")
+
     @contextmanager
     def loop(
         self,
         count: str,
         carried: Sequence[Carried] = (),
-        parallel: bool = False,
+        how: str = "",
         start: str = "0",
+        step: int = 1,
     ) -> Iterator[str]:
-        """Write a loop around what is written meanwhile; give the name of its index."""
+        """Write a loop around what is written meanwhile; give the name of its index.
+
+        Args:
+            how: :data:`AS_VECTORS`, :data:`AS_IT_IS`, or nothing: LLVM looks for what
+                is the same in all iterations, but makes no vectors.
+            step: from an index to the next.
+        """
         k = next(self._fresh)
         before, i = self._block, f"%i.{k}"
         head = [f"br label %head.{k}", f"head.{k}:"]
@@ -188,10 +247,9 @@ class Text:
         self.lines += [*head, f"body.{k}:"]
         self._block = f"body.{k}"
         yield i
-        note = ", !llvm.loop !1" if parallel else ""
         self.lines += [f"br label %tail.{k}", f"tail.{k}:"]
-        self.lines.append(f"%next.{k} = add nuw nsw i64 {i}, 1")
-        self.lines += [f"br label %head.{k}{note}", f"done.{k}:"]
+        self.lines.append(f"%next.{k} = add nuw nsw i64 {i}, {step}")
+        self.lines += [f"br label %head.{k}{how}", f"done.{k}:"]
         self._block = f"done.{k}"
 
     def leave_if(self, condition: str) -> None:

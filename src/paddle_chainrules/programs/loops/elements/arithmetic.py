@@ -5,6 +5,8 @@ Functions are in :mod:`.functions`.
 
 from __future__ import annotations
 
+import math
+
 from ..text import TYPES
 from .number import Number
 from .scalars import FLOATS, LoopCall, NoLoop, loop_of
@@ -51,10 +53,12 @@ def _equal_element(call: LoopCall) -> str:
     if whole := _of_integers(call, "icmp eq"):
         return whole
     x, y = call.number(0), call.number(1)
-    apart = Number(call.two("fsub", x, y), TYPES[call.floats], call.scalars)
+    lanes = call.scalars.lanes
+    kind = TYPES[call.floats]
+    apart = Number(call.two("fsub", x, y), kind, call.scalars, lanes=lanes)
     near = abs(apart) < EQUAL
     same = call.two("fcmp oeq", x, y)  # of both infinite
-    return call.scalars.put(f"or i1 {same}, {near.name}")
+    return call.scalars.put(f"or {call.scalars.kind('bool')} {same}, {near.name}")
 
 
 @loop_of("not_equal", "Tensor.__ne__")
@@ -84,8 +88,14 @@ def _of_integers(call: LoopCall, instruction: str, turned: bool = False) -> str 
         raise NoLoop
     if call.dtype not in ("bool", *kinds):
         raise NoLoop
-    x, y = call.args[::-1] if turned else call.args
-    return call.scalars.put(f"{instruction} {TYPES[kinds.pop()]} {x}, {y}")
+    kind = kinds.pop()
+    x, y = (
+        arg if dtype else call.literal(kind, str(arg))
+        for arg, dtype in zip(call.args, call.dtypes, strict=True)
+    )
+    if turned:
+        x, y = y, x
+    return call.scalars.put(f"{instruction} {call.scalars.kind(kind)} {x}, {y}")
 
 
 @loop_of("matmul")
@@ -112,19 +122,18 @@ def _isnan_element(call: LoopCall) -> str:
 
 @loop_of("isinf")
 def _isinf_element(call: LoopCall) -> str:
-    return call.two("fcmp oeq", _size(call), INFINITE)
+    return call.two("fcmp oeq", _size(call), call.constant(math.inf))
 
 
 @loop_of("isfinite")
 def _isfinite_element(call: LoopCall) -> str:
-    return call.two("fcmp olt", _size(call), INFINITE)
-
-
-INFINITE = "0x7FF0000000000000"
+    return call.two("fcmp olt", _size(call), call.constant(math.inf))
 
 
 def _size(call: LoopCall) -> str:
-    return abs(Number(call.args[0], TYPES[call.floats], call.scalars)).name
+    if call.dtypes[0] not in FLOATS:
+        raise NoLoop
+    return abs(call.element(0)).name
 
 
 @loop_of("where")
@@ -138,7 +147,7 @@ def _where_element(call: LoopCall) -> str:
 def _logical_not_element(call: LoopCall) -> str:
     if call.dtypes != ["bool"]:
         raise NoLoop
-    return call.scalars.put(f"xor i1 {call.args[0]}, true")
+    return (call.element(0) ^ 1).name
 
 
 def _logical(instruction: str, *names: str) -> None:
@@ -146,7 +155,8 @@ def _logical(instruction: str, *names: str) -> None:
     def rule(call: LoopCall) -> str:
         if call.dtypes != ["bool", "bool"]:
             raise NoLoop
-        return call.scalars.put(f"{instruction} i1 {call.args[0]}, {call.args[1]}")
+        x, y = call.args
+        return call.scalars.put(f"{instruction} {call.scalars.kind('bool')} {x}, {y}")
 
 
 _logical("and", "logical_and")
@@ -174,8 +184,7 @@ _bits("xor", "bitwise_xor", "Tensor.__xor__")
 def _bitwise_not_element(call: LoopCall) -> str:
     if call.dtypes not in (["bool"], ["int32"], ["int64"]):
         raise NoLoop
-    ones = "true" if call.dtype == "bool" else "-1"
-    return call.scalars.put(f"xor {TYPES[call.dtype]} {call.args[0]}, {ones}")
+    return (call.element(0) ^ -1).name
 
 
 CASTS = {
@@ -192,16 +201,17 @@ CASTS = {
 
 @loop_of("cast", steps=0)
 def _cast_element(call: LoopCall) -> str:
-    x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
+    before, after = call.dtypes[0] or "", call.dtype
     if before == after:
-        return str(x)
+        return str(call.args[0])
     if (before, after) not in CASTS:
         raise NoLoop
     how = CASTS[before, after]
-    found = call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
+    found = call.element(0).to(how, TYPES[after])
     # What is too large for an integer is some number.
-    is_cut = how == "fptosi"
-    return call.scalars.put(f"freeze {TYPES[after]} {found}") if is_cut else found
+    if how == "fptosi":
+        found = found.make(f"freeze {found.kind} {found.name}")
+    return found.name
 
 
 @loop_of("expand", steps=0)

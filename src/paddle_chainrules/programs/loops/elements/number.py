@@ -7,7 +7,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from ..text import Lines, splat, vector
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
 """The type with as many bits, integer or floating point."""
@@ -38,14 +40,6 @@ def _text(value: Real, type: str, sign: float) -> str:
     return f"0x{struct.pack('>d', exact).hex().upper()}"
 
 
-class Lines(Protocol):
-    """A place for instructions, each of them once."""
-
-    def put(self, instruction: str) -> str:
-        """Return the name of an instruction's result."""
-        ...
-
-
 @dataclass(eq=False, slots=True)  # not frozen, which is slow to make
 class Number:
     """A number of any type, or a vector with one for each lane.
@@ -72,11 +66,11 @@ class Number:
     @property
     def kind(self) -> str:
         """Its type in LLVM text."""
-        return f"<{self.lanes} x {self.type}>" if self.lanes else self.type
+        return vector(self.type, self.lanes)
 
     def kind_of(self, type: str) -> str:
         """Return another type with as many lanes."""
-        return f"<{self.lanes} x {type}>" if self.lanes else type
+        return vector(type, self.lanes)
 
     def make(self, instruction: str, type: str | None = None) -> Number:
         """Return the result of an instruction, of this type or another."""
@@ -86,8 +80,7 @@ class Number:
     def constant(self, value: Real) -> Number:
         """Return a number of this type, rounded once."""
         text = _text(value, self.type, math.copysign(1, value))
-        if self.lanes:
-            text = f"splat ({self.type} {text})"
+        text = splat(self.type, text, self.lanes)
         return Number(text, self.type, self.lines, self.is_single, self.lanes)
 
     def _of(self, value: Number | Real) -> Number:

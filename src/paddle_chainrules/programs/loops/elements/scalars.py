@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...operators.entry import Operator
 from ...operators.table import TABLE
 from ...tracing.operations import Operation, Value
-from ..text import TYPES
+from ..text import TYPES, splat, spread, vector
 from .number import Number
 
 FLOATS = frozenset({"float32", "float64"})
@@ -34,15 +34,17 @@ class NoLoop(Exception):
 
 @dataclass
 class Scalars:
-    """Instructions on one element in their order, each of them once.
+    """Instructions on one element, or on a vector of them, each of them once.
 
     Attributes:
         stem: the start of all names.
         size: the name of a number of elements, a sum.
+        lanes: of the vectors, 0 for one element.
     """
 
     stem: str = "%v"
     size: Callable[..., str] = str
+    lanes: int = 0
     lines: list[str] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
 
@@ -53,6 +55,10 @@ class Scalars:
             name = self._names[instruction] = f"{self.stem}.{len(self._names)}"
             self.lines.append(f"{name} = {instruction}")
         return name
+
+    def kind(self, dtype: str) -> str:
+        """Return the type of elements of a dtype."""
+        return vector(TYPES[dtype], self.lanes)
 
 
 @dataclass(frozen=True)
@@ -101,15 +107,25 @@ class LoopCall:
                 (exact,) = struct.unpack("f", struct.pack("f", exact))
             except OverflowError:
                 raise NoLoop from None
-        return f"0x{struct.pack('>d', exact).hex().upper()}"
+        return self.literal(self.floats, f"0x{struct.pack('>d', exact).hex().upper()}")
+
+    def literal(self, dtype: str, text: str) -> str:
+        """Write a constant that is LLVM text already."""
+        return splat(TYPES[dtype], text, self.scalars.lanes)
 
     def two(self, instruction: str, x: str, y: str) -> str:
         """Write an instruction on two numbers of the arguments' dtype."""
-        return self.scalars.put(f"{instruction} {TYPES[self.floats]} {x}, {y}")
+        return self.scalars.put(f"{instruction} {self.scalars.kind(self.floats)} {x}, {y}")
 
     def select(self, chosen: str, x: str, y: str) -> str:
-        kind = TYPES[self.dtype]
-        return self.scalars.put(f"select i1 {chosen}, {kind} {x}, {kind} {y}")
+        bit, kind = map(self.scalars.kind, ("bool", self.dtype))
+        return self.scalars.put(f"select {bit} {chosen}, {kind} {x}, {kind} {y}")
+
+    def element(self, i: int) -> Number:
+        """Return an argument, a tensor, as a number to compute with."""
+        dtype, lanes = self.dtypes[i] or "", self.scalars.lanes
+        is_single = self.dtype == "float32"
+        return Number(self.args[i], TYPES[dtype], self.scalars, is_single, lanes)
 
     def numbers(self) -> list[Any]:
         """Return the arguments, with tensors as numbers to compute with.
@@ -119,11 +135,8 @@ class LoopCall:
         """
         if self.floats != self.dtype:
             raise NoLoop
-        kind = TYPES[self.dtype]
-        return [
-            Number(arg, kind, self.scalars, self.dtype == "float32") if dtype else arg
-            for arg, dtype in zip(self.args, self.dtypes, strict=True)
-        ]
+        pairs = enumerate(zip(self.args, self.dtypes, strict=True))
+        return [self.element(i) if dtype else arg for i, (arg, dtype) in pairs]
 
 
 FUNCTIONS = {
@@ -195,9 +208,9 @@ def _sum_element(call: LoopCall) -> str:
     """Return the term of a reduction; :func:`reduction_of` tells where it goes."""
     before = call.dtypes[0]
     if call.dtype == "int64" and before in ("bool", "int32", "int64"):
-        how = {"bool": "zext i1", "int32": "sext i32"}.get(before or "")
-        x = str(call.args[0])
-        return call.scalars.put(f"{how} {x} to i64") if how else x
+        how = {"bool": "zext", "int32": "sext"}.get(before)
+        x = call.element(0)
+        return x.to(how, "i64").name if how else x.name
     if call.dtype != call.floats:
         raise NoLoop
     return str(call.args[0])
@@ -207,7 +220,7 @@ def _over_count(call: LoopCall) -> str:
     x, count = call.args
     kind = TYPES[call.floats]
     number = call.scalars.put(f"sitofp i64 {call.scalars.size(count)} to {kind}")
-    return call.two("fdiv", x, number)
+    return call.two("fdiv", x, spread(call.scalars, kind, number, call.scalars.lanes))
 
 
 OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
@@ -227,9 +240,10 @@ class Reduction(NamedTuple):
     start: str
     call: str
 
-    def of(self, kind: str, x: str, y: str, flags: str = "") -> str:
-        """Return the instruction on two numbers of a type."""
-        suffix = "f32" if kind == "float" else "f64"
+    def of(self, kind: str, x: str, y: str, flags: str = "", lanes: int = 0) -> str:
+        """Return the instruction on two numbers of a type, or on vectors of them."""
+        suffix = f"v{lanes}" * bool(lanes) + ("f32" if kind == "float" else "f64")
+        kind = vector(kind, lanes)
         return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
 
 

@@ -1,19 +1,16 @@
-"""Functions that vectorised loops call, for all lanes of a vector at once.
+"""Functions that loops call, for all lanes of a vector at once.
 
-Where some lanes need another way, the C library computes them. A loop that contained
-the function's instructions could not do that: LLVM vectorises no loop with branches.
+Where some lanes need another way, the C library computes them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import wraps
 
 from .number import Number
-
-LANES = (2, 4, 8, 16)
-"""The numbers of lanes that vectors of loops may have."""
 
 PURE = "nounwind willreturn memory(none)"
 
@@ -51,31 +48,21 @@ class Function:
     def symbol(self) -> str:
         return f"{self.name}_{'single' if self.is_single else 'double'}"
 
-    @property
-    def declarations(self) -> list[str]:
-        """Declarations of the functions that it calls."""
-        reduced = (f"@llvm.vector.reduce.or.v{n}i1(<{n} x i1>)" for n in LANES)
-        return [
-            f"declare double @{self.name}(double) {PURE}",
-            *(f"declare i1 {each}" for each in reduced),
-        ]
+    def declarations(self, lanes: int) -> list[str]:
+        """Declare the functions that the version for this many lanes calls."""
+        reduced = f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)"
+        own = f"declare double @{self.name}(double) {PURE}"
+        return [own, reduced] if lanes else [own]
 
-    @cached_property
-    def text(self) -> str:
-        """The LLVM text, with a version for each number of lanes.
+    def text(self, lanes: int) -> str:
+        """Return the LLVM text of the version for this many lanes, 0 for a number."""
+        return "\n".join(self._body(lanes))
 
-        By the function attribute, LLVM finds the version for the vectors that it makes.
-        """
-        versions = {n: f"{self.symbol}_{n}" for n in LANES}
-        called = ",".join(
-            f"_ZGV_LLVM_N{n}v_{self.symbol}({version})"
-            for n, version in versions.items()
-        )
-        alone = self._body(0, f'noinline "vector-function-abi-variant"="{called}"')
-        bodies = [alone, *(self._body(n, "noinline") for n in LANES)]
-        return "\n".join(line for body in bodies for line in body)
+    def called(self, lanes: int) -> str:
+        """Return the name of the version for this many lanes."""
+        return f"{self.symbol}_{lanes}"
 
-    def _body(self, lanes: int, how: str) -> Iterator[str]:
+    def _body(self, lanes: int) -> Iterator[str]:
         lines = _Lines()
         x = Number("%x", "double", lines, self.is_single, lanes)
         found, is_other = self.formula(x), self.is_other(x)
@@ -83,8 +70,7 @@ class Function:
         if lanes:
             reduced = f"@llvm.vector.reduce.or.v{lanes}i1"
             any_other = lines.put(f"call i1 {reduced}(<{lanes} x i1> {any_other})")
-        name = f"{self.symbol}_{lanes}" if lanes else self.symbol
-        yield f"define {x.kind} @{name}({x.kind} %x) {PURE} {how} {{"
+        yield f"define {x.kind} @{self.called(lanes)}({x.kind} %x) {PURE} noinline {{"
         yield from lines.found
         count = len(lines.found)
         yield f"br i1 {any_other}, label %other, label %usual"
@@ -118,13 +104,11 @@ VECTORISED: dict[str, Function] = {}
 
 def definitions(texts: Sequence[str]) -> list[str]:
     """Return the LLVM text of functions that others call, and of those they call."""
-    called = [
-        function
-        for symbol, function in VECTORISED.items()
-        if any(f"@{symbol}(" in text for text in texts)
-    ]
-    declarations = dict.fromkeys(line for f in called for line in f.declarations)
-    return [*declarations, *(function.text for function in called)]
+    symbols = "|".join(VECTORISED)
+    called = {*re.findall(rf"@({symbols})_(\d+)\(", "\n".join(texts))}
+    found = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(called)]
+    declared = dict.fromkeys(line for f, n in found for line in f.declarations(n))
+    return [*declared, *(function.text(lanes) for function, lanes in found)]
 
 
 def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
@@ -144,7 +128,8 @@ def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
         @wraps(formula)
         def called(x: Number) -> Number:
             function = functions[x.is_single]
-            return x.make(f"call double @{function.symbol}(double {x.name})")
+            version = function.called(x.lanes)
+            return x.make(f"call {x.kind} @{version}({x.kind} {x.name})")
 
         return called
 

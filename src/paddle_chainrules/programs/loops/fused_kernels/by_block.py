@@ -13,7 +13,7 @@ from ..extents import ZERO, Extent, Sizes
 from ..nest import Access
 from ..spaces import Part, Space
 from ..steps import Address, Step
-from ..text import Text, in_memory
+from ..text import AS_IT_IS, Text, in_memory
 from ..views import Memory, View
 from .packing import Packed, packed, padded
 from .plan import planned
@@ -150,14 +150,14 @@ class Blocks:
         """Write loops over the remaining matrices, then over blocks of rows."""
         depth = len(at)
         if depth < len(self._many):
-            with text.loop(text.number(self._sizes.of(self._many[depth]))) as index:
+            with text.loop(text.number(self._sizes.of(self._many[depth])), how=AS_IT_IS) as index:
                 self._level(text, address, (*at, index))
             return
         for copy, dims in self._packed.values():
             source = Lies(copy.source.view, copy.source.strides, (*dims[:-1], None))
             copy.write(text, self._place(text, address, source, at), address)
         count, rest = divmod(self._every, self._rows)
-        with text.loop(str(count)) as index:
+        with text.loop(str(count), how=AS_IT_IS) as index:
             more = text.put(f"icmp ne i64 {index}, 0")
             self._block(text, address, (*at, index), self._rows, more)
         if rest:

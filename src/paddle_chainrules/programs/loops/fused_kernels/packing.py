@@ -76,7 +76,7 @@ class Packed(NamedTuple):
         write = Access(self.to, self.to.strides)
         first = {id(view): pointer, id(self.to): address(self.to)}
         nest = Nest(text, self.shape, [read], [write], FIXED, lambda v: first[id(v)])
-        nest.write(lambda given: given)
+        nest.write(lambda given, lanes: given)
 
 
 def packed(space: Space, made: Collection[Memory]) -> list[Packed | None]:

@@ -16,7 +16,7 @@ from ..text import Text
 from ..views import View
 from .windows import FIXED, Place, Windows, WindowStep, padding, steps_of
 
-LEAST = "0xC7EFFFFFE0000000"
+LEAST, LEAST_TEXT = -(2.0**128 - 2.0**104), "0xC7EFFFFFE0000000"
 """The least finite float32, also for float64: the largest of no numbers."""
 
 
@@ -97,7 +97,7 @@ class _Pooling(WindowStep):
     ) -> None:
         how = op.named
         self._is_mean = how["pooling_type"] == "avg"
-        start = "0.0" if self._is_mean else LEAST
+        start = "0.0" if self._is_mean else LEAST_TEXT
         super().__init__(steps, _windows_of(image, result, how), op, start)
         if not self._is_mean and self._it.places == 1:
             raise NoLoop  # a loop over what is the largest would wait for itself
@@ -148,8 +148,7 @@ class _Pooling(WindowStep):
         ones = Place(padded, (self._channel, *self._place))
         if self._exclusive:
             ones = self._within(text, padded)
-        one = Number("1.0", self._kind, text)
-        self._nest(text, (1, *self._counted), [], [ones], lambda: [one])
+        self._nest(text, (1, *self._counted), [], [ones], lambda: [1.0])
         every = Place(counts, steps_of(it.result))
         given = self._windows(padded)
         self._nest(text, self._over(), [given], [self._result(counts)], _same, SUM)
@@ -215,8 +214,7 @@ def _larger(number: Number, found: Number) -> list[Number]:
 
     A NaN that was found is kept only where the next entry is padding, as in Paddle.
     """
-    least = Number(LEAST, found.type, found.lines)
-    return [((found > number) | number.equals(least)).where(found, number)]
+    return [((found > number) | number.equals(LEAST)).where(found, number)]
 
 
 def _to_first(number: Number, most: Number, sum: Number, left: Number) -> list[Number]:

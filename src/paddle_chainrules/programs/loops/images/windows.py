@@ -260,7 +260,7 @@ class WindowStep:
         shape: Shape,
         reads: Sequence[Place],
         writes: Sequence[Place],
-        body: Callable[..., Sequence[Number]],
+        body: Callable[..., Sequence[Number | float]],
         reduction: Reduction | None = None,
     ) -> None:
         """Write loops over a shape; reads and writes may share the same places.
@@ -285,8 +285,12 @@ class WindowStep:
         given = [access(place) for place in reads]
         made = [access(place, reduction) for place in writes]
 
-        def named(x: Sequence[str]) -> list[str]:
-            numbers = (Number(name, self._kind, text) for name in x)
-            return [number.name for number in body(*numbers)]
+        def named(x: Sequence[str], lanes: int) -> list[str]:
+            numbers = [Number(name, self._kind, text, lanes=lanes) for name in x]
+            constant = Number("", self._kind, text, lanes=lanes).constant
+            return [
+                (made if isinstance(made, Number) else constant(made)).name
+                for made in body(*numbers)
+            ]
 
         Nest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(named)

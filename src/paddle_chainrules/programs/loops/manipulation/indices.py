@@ -15,7 +15,7 @@ from ..elements.number import Number
 from ..elements.scalars import NoLoop, Shape
 from ..extents import ONE, Extent, Sizes
 from ..steps import Address, Step, Steps, written_as
-from ..text import PARALLEL, TYPES, Carried, Text, in_memory
+from ..text import AS_VECTORS, PARALLEL, TYPES, Carried, Text, in_memory
 from ..views import View
 
 INTEGERS = frozenset({"int32", "int64"})
@@ -45,7 +45,7 @@ class Indices(NamedTuple):
     def check(self, text: Text, first: str) -> None:
         """Leave the function where an index is out of range."""
         bad = Carried("i1", "false", text.name("bad"), text.name("worse"))
-        with text.loop(text.number(self.number), [bad], parallel=True) as i:
+        with text.loop(text.number(self.number), [bad], AS_VECTORS) as i:
             found = bad.now
             for k, size in enumerate(self.sizes):
                 number = self._number(text, first, i, k, f", {PARALLEL}")
@@ -188,7 +188,7 @@ def over_places(
                 else:
                     place = indices.place(text, first, k)
                     there = text.along(row, kind, inner, place)
-                    with text.loop(text.number(inner), parallel=True) as j:
+                    with text.loop(text.number(inner), how=AS_VECTORS) as j:
                         at = text.along(there, kind, ONE, j)
                         here = text.along(piece, kind, ONE, j)
                         element(at, here, f", {PARALLEL}")

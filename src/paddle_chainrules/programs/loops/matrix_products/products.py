@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...tracing.operations import Operation
 from ..elements.scalars import FLOATS, NoLoop
 from ..extents import ONE, Extent, Sizes
-from ..text import TYPES, Text
+from ..text import AS_IT_IS, TYPES, Text
 from ..views import View, along, is_dense, reshaped
 
 SUFFIX = {"float32": "f32", "float64": "f64"}
@@ -122,7 +122,7 @@ def write_product(
         start, stop = "0", text.number(sizes.of(batch[depth]))
         if depth == shared_batch(found):
             start, stop = text.part(stop)
-        with text.loop(stop, start=start) as index:
+        with text.loop(stop, how=AS_IT_IS, start=start) as index:
             pairs = zip(pointers, steps, strict=True)
             here = [text.along(p, element, each[depth], index) for p, each in pairs]
             level(depth + 1, here)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..extents import ONE, Extent, Sizes
-from ..text import BYTES, TYPES, Carried, Text
+from ..text import AS_IT_IS, BYTES, TYPES, Carried, Text
 from ..views import View
 from .products import Product
 from .vectors import Vectors
@@ -111,7 +111,7 @@ def _combined(text: Text, it: Thin, out: View, address: Address) -> None:
             Carried(of.kind, "zeroinitializer", text.name("sum"), text.name("next"))
             for _ in range(sums)
         ]
-        with text.loop(str(it.terms // sums), carried) as index:
+        with text.loop(str(it.terms // sums), carried, AS_IT_IS) as index:
             down = text.along(first, kind, Extent(sums * it.down), index)
             along = text.along(row, kind, Extent(sums * it.step), index)
             for k, each in enumerate(carried):
@@ -131,7 +131,7 @@ def _dots(text: Text, it: Thin, out: View, address: Address) -> None:
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))
     step = Extent(it.along if it.results > 1 else 0)
-    with text.loop(str(it.results)) as index:
+    with text.loop(str(it.results), how=AS_IT_IS) as index:
         column = text.along(matrix, kind, step, index)
         sums: dict[int, str] = {}
         for at, width in _widths(it.terms, dtype):

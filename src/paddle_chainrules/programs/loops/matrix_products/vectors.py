@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..text import BYTES, TYPES, Carried, Text
+from ..text import BYTES, TYPES, Carried, Text, spread
 
 
 class Vectors:
@@ -27,13 +27,8 @@ class Vectors:
 
     def repeated(self, number: str) -> str:
         """Return a vector with this number in all lanes."""
-        if self._width == 1:
-            return number
-        first = f"{self.kind} poison, {self._real} {number}, i64 0"
-        first = self._text.put(f"insertelement {first}")
-        zeros = f"<{self._width} x i32> zeroinitializer"
-        shuffled = f"{self.kind} {first}, {self.kind} poison, {zeros}"
-        return self._text.put(f"shufflevector {shuffled}")
+        lanes = self._width if self._width > 1 else 0
+        return spread(self._text, self._real, number, lanes)
 
     def times(self, a: str, b: str) -> str:
         return self._text.put(f"fmul contract {self.kind} {a}, {b}")

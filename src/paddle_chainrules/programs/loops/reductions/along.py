@@ -12,7 +12,7 @@ from ..elements.scalars import NoLoop
 from ..extents import ONE, Extent
 from ..manipulation.indices import Lines
 from ..steps import Address, Step, Steps
-from ..text import PARALLEL, TYPES, Carried, Text
+from ..text import AS_VECTORS, PARALLEL, TYPES, Carried, Text
 from ..views import Memory, View
 
 
@@ -211,7 +211,7 @@ class _Walk:
         text, way = self._text, self._way
         group = f", {PARALLEL}"
         ends = ONE if way.at_end else aside
-        with text.loop(count, parallel=True) as j:
+        with text.loop(count, how=AS_VECTORS) as j:
             for start, (at, _) in zip(
                 way.starts, self.moved(kept, ONE, j), strict=True
             ):
@@ -220,7 +220,7 @@ class _Walk:
             place = self._place(index)
             here = self.moved(given, ahead, place)
             there = made if way.at_end else self.moved(made, ahead, place)
-            with text.loop(count, parallel=True) as j:
+            with text.loop(count, how=AS_VECTORS) as j:
                 own = self.moved(kept, ONE, j)
                 now = [self._got(each, group) for each in own]
                 read, to = self.moved(here, aside, j), self.moved(there, ends, j)
@@ -228,7 +228,7 @@ class _Walk:
                 for number, each in zip(following, own, strict=True):
                     self._put(number, each, group)
         if way.at_end:
-            with text.loop(count, parallel=True) as j:
+            with text.loop(count, how=AS_VECTORS) as j:
                 pairs = [self.moved(each, ONE, j) for each in (kept, made)]
                 for source, to_end in zip(*pairs, strict=False):
                     self._put(self._got(source, group), to_end, group)
