@@ -204,8 +204,8 @@ def linked(
         names: its functions that are called from outside.
         called: addresses of functions that it calls, by their names.
         opt: how much LLVM looks for faster code: 0 for none, 1 for text that is fast as
-            it is, 3 for loops that become vectors. Each takes several times as long as
-            the one before.
+            it is, 3 for loops that are left to it, if there are any. Each takes several
+            times as long as the one before.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -215,6 +215,8 @@ def linked(
 
     with _lock:
         need_headroom()
+        if opt > 1 and not LEFT_TO_LLVM.search(text):
+            opt = 1
         machine = target_machine(opt)
         for symbol, address in called.items():
             llvm.add_symbol(symbol, address)
@@ -222,8 +224,7 @@ def linked(
         name = name_of(text, machine.triple, *processor(), *versions)
         code = kept(name)
         if code is None:
-            needs_passes = opt > 1 and LEFT_TO_LLVM.search(text) is not None
-            code = _object(llvm, text, names, machine, int(needs_passes))
+            code = _object(llvm, text, names, machine, int(opt > 1))
             keep(name, code)
             return _engine(llvm, code)
         with loading(name):

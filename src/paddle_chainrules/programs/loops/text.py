@@ -252,6 +252,17 @@ class Text:
         self.lines += [f"br label %head.{k}{how}", f"done.{k}:"]
         self._block = f"done.{k}"
 
+    @contextmanager
+    def where(self, condition: str) -> Iterator[None]:
+        """Write what is written meanwhile for the case that this is true."""
+        k = next(self._fresh)
+        go = f"br i1 {condition}, label %then.{k}, label %after.{k}"
+        self.lines += [go, f"then.{k}:"]
+        self._block = f"then.{k}"
+        yield
+        self.lines += [f"br label %after.{k}", f"after.{k}:"]
+        self._block = f"after.{k}"
+
     def leave_if(self, condition: str) -> None:
         """Leave the function where this is true."""
         following = f"on.{next(self._fresh)}"

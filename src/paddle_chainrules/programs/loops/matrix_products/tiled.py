@@ -10,7 +10,6 @@ Of the last one to three columns, sums go along the terms instead, or along the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from ..processor import Registers, registers
 from ..text import BYTES, TYPES, Text
@@ -30,9 +29,10 @@ ROWS_OF_DOTS = 4
 """The number of rows whose sums along the terms are computed at a time."""
 
 PANEL = (
-    "i64 %m, i64 %k, ptr %a, i64 %down, i64 %across, i64 %tb, ptr %b, i64 %ldb, "
+    "i64 %m, i64 %k, ptr %a, i64 %down, i64 %across, i1 %tb, ptr %b, i64 %ldb, "
     "REAL %beta, ptr %c, i64 %ldc"
 )
+TURNED = "i64 %k, ptr %b, i64 %ldb, ptr %copy, i64 %n"
 TILE = (
     "i64 %k, ptr %a, i64 %down, i64 %across, ptr %b, i64 %ldb, REAL %beta, ptr %c, "
     "i64 %ldc"
@@ -69,7 +69,8 @@ class _Writer:
         """Return the functions; the last one is ``@tiled``."""
         tiles = [self._tile(h, w) for w in self._widths for h in self._heights]
         panels = [self._panel(w) for w in self._widths]
-        return [*tiles, *panels, self._dots(), self._along_rows(), self._product()]
+        others = self._copied_turned(), self._dots(), self._along_rows()
+        return [*tiles, *panels, *others, self._product()]
 
     def _tile(self, height: int, width: int) -> Text:
         """Write a function of some rows and columns of the result."""
@@ -94,11 +95,10 @@ class _Writer:
     ) -> None:
         """Write sums to their places, added to beta times the old content."""
         is_fresh = text.put(f"fcmp oeq {self._real} %beta, 0.0")
-        fresh = text.put(f"zext i1 {is_fresh} to i64")
-        with _where(text, fresh):
+        with text.where(is_fresh):
             for place, total in zip(places, sums, strict=True):
                 of.stored(total, place)
-        with _where(text, text.put(f"sub i64 1, {fresh}")):
+        with text.where(text.put(f"xor i1 {is_fresh}, true")):
             beta = of.repeated("%beta")
             for place, total in zip(places, sums, strict=True):
                 old = of.times(of.loaded(place), beta)
@@ -109,13 +109,13 @@ class _Writer:
         text = Text(f"internal i1 @panel.SUFFIX.{width}({PANEL}) {SMALL}")
         room = TERMS * width * BYTES[self._dtype]
         copy = text.on_stack(room, 64)
-        is_turned = text.put("icmp ne i64 %tb, 0")
         has_many = text.put(f"icmp sge i64 %m, {MANY_ROWS}")
-        is_copied = text.put(f"or i1 {is_turned}, {has_many}")
-        with _where(text, "%tb"):
-            self._copied_turned(text, copy, width)
-        is_straight = text.put(f"xor i1 {is_copied}, {is_turned}")
-        with _where(text, text.put(f"zext i1 {is_straight} to i64")):
+        is_copied = text.put(f"or i1 %tb, {has_many}")
+        with text.where("%tb"):
+            given = f"i64 %k, ptr %b, i64 %ldb, ptr {copy}, i64 {width}"
+            text.line(f"call i1 @turned.SUFFIX({given})")
+        is_straight = text.put(f"xor i1 {is_copied}, %tb")
+        with text.where(is_straight):
             self._copied(text, copy, width)
         b = text.put(f"select i1 {is_copied}, ptr {copy}, ptr %b")
         ldb = text.put(f"select i1 {is_copied}, i64 {width}, i64 %ldb")
@@ -142,21 +142,26 @@ class _Writer:
             row = of.loaded(_moved(text, "%b", self._real, _mul(text, p, "%ldb")))
             of.stored(row, _moved(text, copy, self._real, _mul(text, p, width)))
 
-    def _copied_turned(self, text: Text, copy: str, width: int) -> None:
-        """Write the copy of a panel that lies transposed, four by four and the rest."""
-        fours = text.put(f"udiv i64 %k, {LEAST_WIDTH}")
-        with text.loop(fours) as q, text.loop(str(width // LEAST_WIDTH)) as r:
+    def _copied_turned(self) -> Text:
+        """Write a function that copies a panel that lies transposed.
+
+        It goes four by four, then over the rest.
+        """
+        text = Text(f"internal i1 @turned.SUFFIX({TURNED}) {SMALL}")
+        fours, wide = (text.put(f"udiv i64 {n}, {LEAST_WIDTH}") for n in ("%k", "%n"))
+        with text.loop(fours) as q, text.loop(wide) as r:
             p, j = (_mul(text, each, LEAST_WIDTH) for each in (q, r))
-            self._turned(text, copy, width, p, j)
+            self._turned(text, p, j)
         done = _mul(text, fours, LEAST_WIDTH)
-        with text.loop("%k", start=done) as p, text.loop(str(width)) as j:
+        with text.loop("%k", start=done) as p, text.loop("%n") as j:
             place = text.put(f"add i64 {_mul(text, j, '%ldb')}, {p}")
             one = Vectors(text, self._dtype, 1)
             x = one.loaded(_moved(text, "%b", self._real, place))
-            to = text.put(f"add i64 {_mul(text, p, width)}, {j}")
-            one.stored(x, _moved(text, copy, self._real, to))
+            to = text.put(f"add i64 {_mul(text, p, '%n')}, {j}")
+            one.stored(x, _moved(text, "%copy", self._real, to))
+        return text
 
-    def _turned(self, text: Text, copy: str, width: int, p: str, j: str) -> None:
+    def _turned(self, text: Text, p: str, j: str) -> None:
         """Write the copy of four by four entries."""
         of = Vectors(text, self._dtype, LEAST_WIDTH)
         rows = []
@@ -169,8 +174,8 @@ class _Writer:
             rows = [of.mixed(*pair, first) for pair in pairs for first in (0, 2)]
         for i, row in enumerate(rows):
             line = text.put(f"add i64 {p}, {i}")
-            to = text.put(f"add i64 {_mul(text, line, width)}, {j}")
-            of.stored(row, _moved(text, copy, self._real, to))
+            to = text.put(f"add i64 {_mul(text, line, '%n')}, {j}")
+            of.stored(row, _moved(text, "%copy", self._real, to))
 
     def _dots(self) -> Text:
         """Write a function of one column, whose terms lie one after another in a."""
@@ -178,7 +183,7 @@ class _Writer:
         real, lanes = self._real, self._lanes
         copy = text.on_stack(TERMS * BYTES[self._dtype], 64)
         is_apart = text.put("icmp ne i64 %bdown, 1")
-        with _where(text, text.put(f"zext i1 {is_apart} to i64")), text.loop("%k") as p:
+        with text.where(is_apart), text.loop("%k") as p:
             at = _moved(text, "%b", real, _mul(text, p, "%bdown"))
             x = text.put(f"load {real}, ptr {at}")
             text.line(f"store {real} {x}, ptr {_moved(text, copy, real, p)}")
@@ -255,7 +260,6 @@ class _Writer:
         across = text.put("select i1 %ta, i64 %lda, i64 1")
         b_down = text.put("select i1 %tb, i64 1, i64 %ldb")
         b_along = text.put("select i1 %tb, i64 %ldb, i64 1")
-        turned = text.put("zext i1 %tb to i64")
         over = text.put(f"add i64 %k, {TERMS - 1}")
         with text.loop(text.put(f"udiv i64 {over}, {TERMS}")) as block:
             first = _mul(text, block, TERMS)
@@ -276,7 +280,7 @@ class _Writer:
                     c = _moved(text, "%c", real, j)
                     given = (
                         f"i64 %m, i64 {terms}, ptr {a}, i64 {down}, i64 {across}, "
-                        f"i64 {turned}, ptr {here}, i64 %ldb, {real} {beta}, ptr {c}, "
+                        f"i1 %tb, ptr {here}, i64 %ldb, {real} {beta}, ptr {c}, "
                         "i64 %ldc"
                     )
                     text.line(f"call i1 @panel.SUFFIX.{width}({given})")
@@ -288,10 +292,9 @@ class _Writer:
                     f"i64 %m, i64 {terms}, ptr {a}, i64 %lda, ptr {here}, "
                     f"i64 {b_down}, {real} {beta}, ptr {c}, i64 %ldc"
                 )
-                by_rows = text.put("zext i1 %ta to i64")
-                with _where(text, by_rows):
+                with text.where("%ta"):
                     text.line(f"call i1 @along.SUFFIX({given})")
-                with _where(text, text.put(f"sub i64 1, {by_rows}")):
+                with text.where(text.put("xor i1 %ta, true")):
                     text.line(f"call i1 @dots.SUFFIX({given})")
         return text
 
@@ -313,8 +316,3 @@ def _moved(text: Text, base: str, real: str, steps: str) -> str:
     if steps == "0":
         return base
     return text.put(f"getelementptr inbounds {real}, ptr {base}, i64 {steps}", "p")
-
-
-def _where(text: Text, one: str) -> AbstractContextManager[str]:
-    """Write what follows for the number 1, and not for 0."""
-    return text.loop(one)
