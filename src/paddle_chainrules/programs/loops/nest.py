@@ -14,6 +14,7 @@ from .processor import registers
 from .text import AS_IT_IS, BYTES, Carried, Text, in_memory, splat, spread, vector
 from .views import View
 
+
 class Access(NamedTuple):
     """The reads or writes of a nest of loops to one view.
 
@@ -41,7 +42,8 @@ The second argument is the number of lanes of vectors, 0 for one element of each
 WIDEST = 32
 """The most bytes of a register that we use. With more, processors may slow down."""
 
-MOST_LANES = 16
+LANES = (2, 4, 8, 16)
+"""The numbers of elements that a vector may have."""
 
 CHEAP, MEDIUM = 4, 40
 """Operations on an element, up to which four or two registers are filled at a time."""
@@ -50,7 +52,10 @@ DEAR = 8
 """Operations on an element that are worth fetching one from each of several places."""
 
 TWO_LOOPS = 1.6
-"""How much faster a vector loop must be, if another one has to finish its work."""
+"""How much faster vectors must be, if another loop has to do what is left over.
+
+The other loop makes the code twice as long.
+"""
 
 
 class Nest:
@@ -112,7 +117,7 @@ class Nest:
     def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
         text = self._text
         if not self._loops:
-            self._elements(_Innermost(pointers, (ONE,) * len(pointers)), body)
+            self._elements(_Elements(pointers, (ONE,) * len(pointers), {}), body)
             return
         loop = self._loops[depth]
         start, stop = "0", text.number(loop.extent)
@@ -125,24 +130,28 @@ class Nest:
             here = self._moved(pointers, loop, index)
             self._level(depth + 1, here, body)
 
-    def _moved(
-        self, pointers: Sequence[str], loop: _Loop, index: str
-    ) -> list[str]:
+    def _moved(self, pointers: Sequence[str], loop: _Loop, index: str) -> list[str]:
         rows = zip(pointers, self._accesses, loop.strides, strict=True)
         return [self._text.along(p, e.kind, stride, index) for p, e, stride in rows]
 
     def _innermost(
         self, loop: _Loop, pointers: Sequence[str], body: Body, start: str, stop: str
     ) -> None:
-        is_shared = len(self._loops) - 1 == self._shared
-        lanes, is_all = self._lanes(loop, is_shared)
+        """Write the loop over vectors, the one over what is left, and the sums."""
+        text = self._text
+        lanes, is_all = self._lanes(loop, len(self._loops) - 1 == self._shared)
         sums = {k: how.start for k, how in self._carried.items()}
         if lanes:
-            whole = stop if is_all else self._text.whole(start, stop, lanes)
-            self._row(loop, pointers, body, (start, whole), lanes, sums)
+            whole = stop if is_all else text.whole(start, stop, lanes)
+            starts = {
+                k: splat(self._accesses[k].kind, first, lanes)
+                for k, first in sums.items()
+            }
+            found = self._row(loop, pointers, body, (start, whole), starts, lanes)
+            sums = {k: self._total(k, each, lanes) for k, each in found.items()}
             start = whole
         if not (lanes and is_all):
-            self._row(loop, pointers, body, (start, stop), 0, sums)
+            sums = self._row(loop, pointers, body, (start, stop), sums)
         for k, total in sums.items():
             self._store(k, pointers[k], total)
 
@@ -152,111 +161,98 @@ class Nest:
         pointers: Sequence[str],
         body: Body,
         part: tuple[str, str],
-        lanes: int,
-        sums: dict[int, str],
-    ) -> None:
-        """Write an innermost loop.
+        starts: dict[int, str],
+        lanes: int = 0,
+    ) -> dict[int, str]:
+        """Write an innermost loop, over vectors or single elements.
 
         Args:
             part: the first index, and the one after the last.
-            sums: what is carried: before the loop, and then after it.
+            starts: what is carried into the loop, by place among the accesses.
+
+        Returns:
+            What is carried out of it.
         """
         text, (start, stop) = self._text, part
-        carried = {}
-        for k, how in self._carried.items():
-            kind = self._accesses[k].kind
-            first = splat(kind, how.start, lanes) if lanes else sums[k]
-            names = text.name("sum"), text.name("more")
-            carried[k] = Carried(vector(kind, lanes), first, *names)
-        if (start, stop) == ("0", str(lanes)):  # one vector is all
+        if (start, stop) == ("0", str(lanes)):
             here = self._moved(pointers, loop, "0")
-            at = _Innermost(here, loop.strides, lanes, {k: c.start for k, c in carried.items()})
-            found = self._elements(at, body)
-        else:
-            with text.loop(stop, [*carried.values()], AS_IT_IS, start, lanes or 1) as i:
-                here = self._moved(pointers, loop, i)
-                at = _Innermost(here, loop.strides, lanes, {k: c.now for k, c in carried.items()})
-                for k, total in self._elements(at, body).items():
-                    kind = carried[k].kind
-                    text.line(f"{carried[k].next} = bitcast {kind} {total} to {kind}")
-            found = {k: each.now for k, each in carried.items()}
-        for k, total in found.items():
-            sums[k] = self._total(k, total, lanes) if lanes else total
+            return self._elements(_Elements(here, loop.strides, starts, lanes), body)
+        carried = {
+            k: Carried(
+                vector(self._accesses[k].kind, lanes),
+                *(first, text.name("sum"), text.name("more")),
+            )
+            for k, first in starts.items()
+        }
+        now = {k: each.now for k, each in carried.items()}
+        with text.loop(stop, [*carried.values()], AS_IT_IS, start, lanes or 1) as index:
+            here = self._moved(pointers, loop, index)
+            at = _Elements(here, loop.strides, now, lanes)
+            for k, following in self._elements(at, body).items():
+                kind = carried[k].kind
+                text.line(f"{carried[k].next} = bitcast {kind} {following} to {kind}")
+        return now
 
-    def _elements(self, at: _Innermost, body: Body) -> dict[int, str]:
-        """Write the body; return what is carried."""
-        lanes, found = at.lanes, {}
-        places = [*zip(at.pointers, at.strides, self._accesses, strict=True)]
-        reads = places[: len(self._reads)]
-        made = body([self._load(*place, lanes) for place in reads], lanes)
+    def _elements(self, at: _Elements, body: Body) -> dict[int, str]:
+        """Write the body, and what is around it; return what is carried on."""
+        found: dict[int, str] = {}
+        places = zip(at.pointers, at.strides, self._reads, strict=False)
+        made = body([self._load(*place, at.lanes) for place in places], at.lanes)
         for k, value in enumerate(made, len(self._reads)):
             if k in self._carried:
                 how, kind = self._carried[k], self._accesses[k].kind
-                more = how.of(kind, at.carried[k], value, " reassoc", lanes)
+                more = how.of(kind, at.carried[k], value, " reassoc", at.lanes)
                 found[k] = self._text.put(more)
             else:
-                self._store(k, at.pointers[k], value, lanes, at.strides[k])
+                self._store(k, at.pointers[k], value, at.lanes, at.strides[k])
         return found
 
     def _total(self, k: int, found: str, lanes: int) -> str:
-        """Return the reduction of a vector's lanes."""
+        """Return the reduction of a vector's lanes, one half with the other."""
         text, how, kind = self._text, self._carried[k], self._accesses[k].kind
         while lanes > 1:
             whole, lanes = vector(kind, lanes), lanes // 2
-            if lanes == 1:
-                one, two = (
-                    text.put(f"extractelement {whole} {found}, i64 {i}") for i in (0, 1)
-                )
-                return text.put(how.of(kind, one, two, " reassoc"))
-            halves = (
-                ", ".join(f"i32 {i}" for i in range(first, first + lanes))
-                for first in (0, lanes)
-            )
-            one, two = (
-                text.put(
-                    f"shufflevector {whole} {found}, {whole} poison, "
-                    f"<{lanes} x i32> <{places}>"
-                )
-                for places in halves
-            )
-            found = text.put(how.of(kind, one, two, " reassoc", lanes))
-        return found
+            halves = []
+            for first in (0, lanes):
+                places = ", ".join(f"i32 {first + i}" for i in range(lanes))
+                both = f"{whole} {found}, {whole} poison, <{lanes} x i32> <{places}>"
+                halves.append(text.put(f"shufflevector {both}"))
+            found = text.put(how.of(kind, halves[0], halves[1], " reassoc", lanes))
+        return text.put(f"extractelement {vector(kind, 1)} {found}, i64 0")
 
     def _lanes(self, loop: _Loop, is_shared: bool) -> tuple[int, bool]:
-        """Return how many lanes vectors have, and whether none are left over."""
+        """Return how many lanes vectors have, and whether no elements are left."""
         sizes = [BYTES[each.view.memory.dtype] for each in self._accesses]
-        fit = min(registers().bytes, WIDEST) // max(sizes)
+        fit = min(min(registers().bytes, WIDEST) // max(sizes), LANES[-1])
         apart = sum(stride not in (ZERO, ONE) for stride in loop.strides)
-        if apart and self._work < DEAR * apart:
+        waits = any(
+            stride == ZERO and k >= len(self._reads) and k not in self._carried
+            for k, stride in enumerate(loop.strides)
+        )
+        if waits or self._work < DEAR * apart:
             return 0, False
         most = fit
         if not apart and self._work <= MEDIUM:
             most *= 4 if self._work <= CHEAP else 2
-        widths = [
-            n for n in (2, 4, 8, 16) if n <= min(most, MOST_LANES)
-        ]
-        count = loop.extent
-        if is_shared or count.power:
-            even = [] if is_shared else [n for n in widths if count.factor % n == 0]
-            if even and even[-1] >= min(fit, widths[-1]):
-                return even[-1], True
-            return max((n for n in widths if n <= fit), default=0), False
-        best = 0, False
-        least = float(count.factor)
+        widths = [n for n in LANES if n <= most]
+        factor, power = loop.extent
+        if is_shared or power:
+            whole = [n for n in widths if n >= fit and factor % n == 0]
+            return (whole[-1], True) if whole and not is_shared else (fit, False)
+        found, least = (0, False), float(factor)
         for n in widths:
-            vectors, rest = divmod(count.factor, n)
-            time = vectors * max(1, n // fit) + rest
+            vectors, rest = divmod(factor, n)
+            time = float(vectors * max(1, n // fit) + rest)
             if rest:
                 time *= TWO_LOOPS
-            if vectors and (time < least or time == least and not rest):
-                best, least = (n, not rest), time
-        return best
+            if vectors and (time, rest > 0) <= (least, False):
+                found, least = (n, not rest), time
+        return found
 
     def _load(self, pointer: str, stride: Extent, each: Access, lanes: int) -> str:
         """Return the elements that a body begins with."""
-        text, kind, count = self._text, each.kind, lanes
-        if lanes and stride == ZERO:
-            count = 0  # the same in all lanes
+        text, kind, dtype = self._text, each.kind, each.view.memory.dtype
+        count = 0 if stride == ZERO else lanes
         if count and stride != ONE:
             found = "poison"
             for lane, place in enumerate(self._apart(pointer, kind, stride, lanes)):
@@ -264,11 +260,11 @@ class Nest:
                 more = f"insertelement {vector(kind, lanes)} {found}, {kind} {one}"
                 found = text.put(f"{more}, i64 {lane}")
         else:
-            size = BYTES[each.view.memory.dtype]
-            found = f"load {vector(kind, count)}, ptr {pointer}, align {size}"
-            found = text.put(found, "x")
-        if each.view.memory.dtype == "bool":
-            found = text.put(f"icmp ne {vector(kind, count)} {found}, {splat(kind, '0', count)}")
+            where = f"{vector(kind, count)}, ptr {pointer}, align {BYTES[dtype]}"
+            found = text.put(f"load {where}", "x")
+        if dtype == "bool":
+            zero = splat(kind, "0", count)
+            found = text.put(f"icmp ne {vector(kind, count)} {found}, {zero}")
             kind = "i1"
         return found if count == lanes else spread(text, kind, found, lanes)
 
@@ -282,12 +278,12 @@ class Nest:
             value = text.put(self._added[k].of(each.kind, before, value, lanes=lanes))
         elif dtype == "bool":
             value = text.put(f"zext {vector('i1', lanes)} {value} to {kind}")
-        if lanes and stride != ONE:
-            for lane, place in enumerate(self._apart(pointer, each.kind, stride, lanes)):
-                one = text.put(f"extractelement {kind} {value}, i64 {lane}")
-                text.line(f"store {each.kind} {one}, ptr {place}")
-        else:
+        if not lanes or stride == ONE:
             text.line(f"store {kind} {value}, ptr {pointer}, align {BYTES[dtype]}")
+            return
+        for lane, place in enumerate(self._apart(pointer, each.kind, stride, lanes)):
+            one = text.put(f"extractelement {kind} {value}, i64 {lane}")
+            text.line(f"store {each.kind} {one}, ptr {place}")
 
     def _apart(self, pointer: str, kind: str, stride: Extent, lanes: int) -> list[str]:
         """Return the places of a vector's elements, which don't lie side by side."""
@@ -298,13 +294,13 @@ class Nest:
         return places
 
 
-class _Innermost(NamedTuple):
-    """The elements, or vectors of them, that a body begins and ends with."""
+class _Elements(NamedTuple):
+    """The places of elements, or of vectors of them, that a body reads and writes."""
 
     pointers: Sequence[str]
     strides: Sequence[Extent]
+    carried: Mapping[int, str]
     lanes: int = 0
-    carried: Mapping[int, str] = {}
 
 
 def clear(text: Text, view: View, pointer: str, sizes: Sizes) -> None:

@@ -212,7 +212,7 @@ class Text:
         return start, stop
 
     def whole(self, start: str, stop: str, step: int) -> str:
-        """Return the last index, of those this many apart, from which none is left over."""
+        """Return the end of a loop with this step whose last step is whole."""
         if start == "0" and stop.isdecimal():
             return str(int(stop) // step * step)
         many = self.put(f"sub i64 {stop}, {start}")

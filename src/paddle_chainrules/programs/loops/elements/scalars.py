@@ -115,7 +115,9 @@ class LoopCall:
 
     def two(self, instruction: str, x: str, y: str) -> str:
         """Write an instruction on two numbers of the arguments' dtype."""
-        return self.scalars.put(f"{instruction} {self.scalars.kind(self.floats)} {x}, {y}")
+        return self.scalars.put(
+            f"{instruction} {self.scalars.kind(self.floats)} {x}, {y}"
+        )
 
     def select(self, chosen: str, x: str, y: str) -> str:
         bit, kind = map(self.scalars.kind, ("bool", self.dtype))

@@ -150,7 +150,9 @@ class Blocks:
         """Write loops over the remaining matrices, then over blocks of rows."""
         depth = len(at)
         if depth < len(self._many):
-            with text.loop(text.number(self._sizes.of(self._many[depth])), how=AS_IT_IS) as index:
+            with text.loop(
+                text.number(self._sizes.of(self._many[depth])), how=AS_IT_IS
+            ) as index:
                 self._level(text, address, (*at, index))
             return
         for copy, dims in self._packed.values():
