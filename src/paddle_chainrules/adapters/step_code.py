@@ -18,7 +18,8 @@ from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
 from ..programs.loops.elements.number import Number
 from ..programs.loops.machine import Code, machine_code
-from ..programs.loops.text import AS_VECTORS, PARALLEL, TYPES, Text
+from ..programs.loops.processor import full_lanes
+from ..programs.loops.text import AS_IT_IS, BYTES, TYPES, Text, vector
 
 RATE, GRADS, FIRST = 1, 2, 3
 """Places in the block, after the number of parameters: of the learning rate's address,
@@ -107,8 +108,9 @@ def _code(
 ) -> Code:
     text, kind = Text(), TYPES[dtype]
 
-    def load(type: str, place: str, how: str = "") -> Number:
-        return Number(text.put(f"load {type}, ptr {place}{how}"), type, text)
+    def load(type: str, place: str, lanes: int = 0) -> Number:
+        found = f"load {vector(type, lanes)}, ptr {place}, align {BYTES[dtype]}"
+        return Number(text.put(found), type, text, lanes=lanes)
 
     def at(type: str, row: str, place: object) -> str:
         index = text.put(f"add i64 {row}, {place}")
@@ -121,7 +123,8 @@ def _code(
         exact = Number(text.argument(FIRST + k, "double", "c"), "double", text)
         given.append(exact if kind == "double" else exact.to("fptrunc", kind))
     grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
-    with text.loop(text.argument(0, "i64", "count")) as which:
+    full = full_lanes(BYTES[dtype])
+    with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
         row = text.put(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
         found = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
@@ -133,17 +136,21 @@ def _code(
         if decays:
             decay = settings.pop() * own.to("sitofp", kind)
         once = formulas.numbers_of(formula, rate, before, settings)
-        with text.loop(size, how=AS_VECTORS) as i:
-            inside = f"getelementptr inbounds {kind}, ptr"
-            places = [text.put(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
-            p, *kept, g = (load(kind, place, f", {PARALLEL}") for place in places)
-            if decays and formula is formulas.adam:  # of AdamW
-                p = p * (1 - rate * decay)
-            elif decays:
-                g = formulas.penalized(decay, p, g)
-            step, *kept = formula(*once, g, *kept)
-            for place, x in zip(places, (p - step, *kept), strict=False):
-                text.line(f"store {kind} {x.name}, ptr {place}, {PARALLEL}")
+        whole = text.whole("0", size, full)
+        for lanes, start, stop in ((full, "0", whole), (0, whole, size)):
+            with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
+                inside = f"getelementptr inbounds {kind}, ptr"
+                places = [text.put(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
+                p, *kept, g = (load(kind, place, lanes) for place in places)
+                if decays and formula is formulas.adam:  # of AdamW
+                    p = p * (1 - rate * decay).spread(lanes)
+                elif decays:
+                    g = formulas.penalized(decay.spread(lanes), p, g)
+                same = (x.spread(lanes) for x in once)
+                step, *kept = formula(*same, g, *kept)
+                for place, x in zip(places, (p - step, *kept), strict=False):
+                    at_least = f"align {BYTES[dtype]}"
+                    text.line(f"store {x.kind} {x.name}, ptr {place}, {at_least}")
         for place, x, factor in zip(scalars, before, factors, strict=True):
             text.line(f"store {kind} {(x * factor).name}, ptr {place}")
     return machine_code([str(text)])[0]

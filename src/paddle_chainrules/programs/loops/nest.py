@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from .elements.scalars import SUM, Reduction, Shape
 from .extents import ONE, ZERO, Extent, Sizes
-from .processor import registers
+from .processor import full_lanes
 from .text import AS_IT_IS, BYTES, Carried, Text, in_memory, splat, spread, vector
 from .views import View
 
@@ -38,9 +38,6 @@ Body = Callable[[Sequence[str], int], Sequence[str]]
 
 The second argument is the number of lanes of vectors, 0 for one element of each.
 """
-
-WIDEST = 32
-"""The most bytes of a register that we use. With more, processors may slow down."""
 
 LANES = (2, 4, 8, 16)
 """The numbers of elements that a vector may have."""
@@ -223,7 +220,7 @@ class Nest:
     def _lanes(self, loop: _Loop, is_shared: bool) -> tuple[int, bool]:
         """Return how many lanes vectors have, and whether no elements are left."""
         sizes = [BYTES[each.view.memory.dtype] for each in self._accesses]
-        fit = min(min(registers().bytes, WIDEST) // max(sizes), LANES[-1])
+        fit = full_lanes(max(sizes))
         apart = sum(stride not in (ZERO, ONE) for stride in loop.strides)
         waits = any(
             stride == ZERO and k >= len(self._reads) and k not in self._carried

@@ -63,6 +63,20 @@ def registers() -> Registers:
     return Registers(16, 16)
 
 
+WIDEST = 32
+"""The most bytes of a vector register that loops fill. More may slow a processor."""
+
+
+def full_lanes(size: int) -> int:
+    """Return how many elements of this many bytes fill a register, 16 at most.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: as `processor`.
+    """
+    return min(min(registers().bytes, WIDEST) // size, 16)
+
+
 _target: ContextVar[Processor | None] = ContextVar("target", default=None)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..text import Lines, splat, vector
+from ..text import Lines, splat, spread, vector
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
 """The type with as many bits, integer or floating point."""
@@ -82,6 +82,11 @@ class Number:
         text = _text(value, self.type, math.copysign(1, value))
         text = splat(self.type, text, self.lanes)
         return Number(text, self.type, self.lines, self.is_single, self.lanes)
+
+    def spread(self, lanes: int) -> Number:
+        """Return a vector with this number in all lanes; the number itself for 0."""
+        name = spread(self.lines, self.type, self.name, lanes)
+        return Number(name, self.type, self.lines, self.is_single, lanes)
 
     def _of(self, value: Number | Real) -> Number:
         return value if isinstance(value, Number) else self.constant(value)
