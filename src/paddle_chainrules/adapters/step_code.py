@@ -123,7 +123,7 @@ def _code(
         exact = Number(text.argument(FIRST + k, "double", "c"), "double", text)
         given.append(exact if kind == "double" else exact.to("fptrunc", kind))
     grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
-    full = full_lanes(BYTES[dtype])
+    full = 2 * full_lanes(BYTES[dtype])
     with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
         row = text.put(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
