@@ -2,8 +2,9 @@
 
 What stands between ``<!-- figure NAME -->`` and ``<!-- / -->`` on a page is what the
 entry NAME of :data:`FIGURES` makes of ``benchmarks/results``. ``make figures`` takes
-what benchmarks have left in output/ over into results/ and docs/, then writes the
-pages; ``--check``, which the tests run, says which are stale.
+what whole runs of benchmarks (without ``QUICK=1`` and the like) have left in output/
+over into results/ and docs/, then writes the pages. ``--check``, which the tests run,
+says which are stale.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def expected(page: Path) -> str:
 
 
 def take_over() -> None:
-    """Copy what benchmarks have left, as far as it is newer."""
+    """Copy what whole runs of benchmarks have left, as far as it is newer."""
     RESULTS.mkdir(exist_ok=True)
     names = {name.partition(".")[0] for name in FIGURES}
     for name in sorted(names):
@@ -307,6 +308,9 @@ def take_over() -> None:
         if found.exists() and (
             not kept.exists() or found.stat().st_mtime > kept.stat().st_mtime
         ):
+            if less := json.loads(found.read_text())["machine"].get("less"):
+                print(f"{found.relative_to(ROOT)} stays there: run with {less}")
+                continue
             shutil.copy2(found, kept)
             for picture in PICTURES.get(name, ()):
                 path = ROOT / "docs" / picture

@@ -16,6 +16,9 @@ OUTPUT = Path(__file__).resolve().parent.parent / "output"
 SETTLED = 34
 """Calls after which a side runs as ever: programs become machine code after 32."""
 
+LESS = ("QUICK", "ONLY", "TIMES", "MINUTES", "SEEDS", "SIDES", "STEPS")
+"""Variables of the environment by which a benchmark does less than the docs show."""
+
 PACKAGES = (
     *("paddlepaddle", "numpy", "scipy", "torch", "jax", "onnxruntime"),
     *("deepxde", "paddlesci"),
@@ -29,6 +32,8 @@ def machine(julia_version: str | None = None) -> dict[str, Any]:
     found |= {"cores": os.cpu_count(), "threads": 1}
     if kernels := os.environ.get("MKL_DEBUG_CPU_TYPE"):
         found["MKL_DEBUG_CPU_TYPE"] = kernels
+    if less := [name for name in LESS if name in os.environ]:
+        found["less"] = less
     found |= {"python": platform.python_version(), "julia": julia_version}
     for name in PACKAGES:
         try:
