@@ -1,8 +1,9 @@
 """The import and first calls, each in fresh processes: ``make bench-first-calls``.
 
 ``import paddle`` and native Paddle's first step, forward and back, come before the
-clock starts, which is that of the processor's time. Prints Markdown, leaves JSON in
-output/. ``TIMES=3`` has fewer processes.
+clock starts, which is that of the processor's time. "compiled" is the first call where
+it compiles machine code, with ``PADDLE_CHAINRULES_LOOPS=first``. Prints Markdown,
+leaves JSON in output/. ``TIMES=3`` has fewer processes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from machine import save
+from paddle_chainrules.programs.switch import CODE, LOOPS
 
 TIMES = 10
 
@@ -73,19 +75,34 @@ step = jit(value_and_grad(lambda p: (laplacian(net, p, points) ** 2).mean()))
 def call():
     step(params)
 """,
+    "step of Adam, 3-64-64-64-1, 64 samples": """
+from paddle_chainrules import FCNet, jit, optimizers, value_and_grad
+net = FCNet((3, 64, 64, 64, 1))
+rows, rule, params = paddle.rand([64, 3]), optimizers.adam(0.1), net.init(0)
+state = rule.init(params)
+@jit
+def step(params, state, rows):
+    grads = value_and_grad(lambda p: (net(p, rows) ** 2).mean())(params)[1]
+    return rule.update(grads, state, params)
+def call():
+    step(params, state, rows)
+""",
     "optimizers.adam": """
 def call():
     paddle_chainrules.optimizers.adam(0.1).init({"w": x})
 """,
 }
 PARTS = ("import", "names", "first call", "second", "third")
+SHOWN = ("import", "names", "first call", "total", "third", "compiled")
 
 
-def milliseconds(case: str) -> list[float]:
-    """Of each part, in one process."""
+def milliseconds(case: str, loops: str | None = None) -> list[float]:
+    """Of each part, in one process, with machine code as this setting has it."""
     command = [sys.executable, "-W", "ignore", "-c", BEFORE + CASES[case] + AFTER]
     environment = os.environ.copy()
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment.pop(CODE, None)
+    environment |= {LOOPS: loops} if loops else {}
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=environment
     )
@@ -102,7 +119,8 @@ def measured(times: int) -> list[dict[str, Any]]:
         for _ in range(times):
             for case, runs in found.items():
                 run = milliseconds(case)
-                runs.append([*run, sum(run[:3])])
+                compiled = milliseconds(case, "first")[PARTS.index("first call")]
+                runs.append([*run, sum(run[:3]), compiled])
                 bar.update()
     return [
         {
@@ -110,7 +128,7 @@ def measured(times: int) -> list[dict[str, Any]]:
             "ms": {
                 part: {"min": min(row), "mean": statistics.mean(row)}
                 for part, row in zip(
-                    (*PARTS, "total"), zip(*runs, strict=True), strict=True
+                    (*PARTS, "total", "compiled"), zip(*runs, strict=True), strict=True
                 )
             },
         }
@@ -120,11 +138,10 @@ def measured(times: int) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Milliseconds, minima and, in brackets, means."""
-    parts = ("import", "names", "first call", "total", "third")
-    lines = [f"| ms | {' | '.join(parts)} |", "|---" * (len(parts) + 1) + "|"]
+    lines = [f"| ms | {' | '.join(SHOWN)} |", "|---" * (len(SHOWN) + 1) + "|"]
     for row in rows:
         cells = [
-            f"{row['ms'][p]['min']:.3g} ({row['ms'][p]['mean']:.3g})" for p in parts
+            f"{row['ms'][p]['min']:.3g} ({row['ms'][p]['mean']:.3g})" for p in SHOWN
         ]
         lines.append(f"| {row['case']} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -39,14 +39,17 @@ Body = Callable[[Sequence[str], int], Sequence[str]]
 The second argument is the number of lanes of vectors, 0 for one element of each.
 """
 
-LANES = (2, 4, 8, 16)
+LANES = (2, 4, 8, 16, 32)
 """The numbers of elements that a vector may have."""
 
 CHEAP, MEDIUM = 4, 40
 """Operations on an element, up to which four or two registers are filled at a time."""
 
-DEAR = 8
-"""Operations on an element that are worth fetching one from each of several places."""
+AROUND = 2
+"""Operations of a loop itself, for each of its iterations."""
+
+NEAR = 4
+"""Up to this stride, elements are chosen from vectors that hold those between, too."""
 
 TWO_LOOPS = 1.6
 """How much faster vectors must be, if another loop has to do what is left over.
@@ -226,7 +229,7 @@ class Nest:
             stride == ZERO and k >= len(self._reads) and k not in self._carried
             for k, stride in enumerate(loop.strides)
         )
-        if waits or self._work < DEAR * apart:
+        if waits or self._cost(loop, fit) >= self._cost(loop, 0):
             return 0, False
         most = fit
         if not apart and self._work <= MEDIUM:
@@ -246,11 +249,25 @@ class Nest:
                 found, least = (n, not rest), time
         return found
 
+    def _cost(self, loop: _Loop, lanes: int) -> float:
+        """Return about how many operations an element takes, in vectors or alone."""
+        found = self._work + AROUND
+        for k, stride in enumerate(loop.strides):
+            is_read = k < len(self._reads)
+            if not lanes or stride in (ZERO, ONE):
+                found += 1
+            else:
+                is_near = is_read and _is_near(stride)
+                found += 2 * (stride.factor if is_near else lanes)
+        return found / max(lanes, 1)
+
     def _load(self, pointer: str, stride: Extent, each: Access, lanes: int) -> str:
         """Return the elements that a body begins with."""
         text, kind, dtype = self._text, each.kind, each.view.memory.dtype
         count = 0 if stride == ZERO else lanes
-        if count and stride != ONE:
+        if count and _is_near(stride):
+            found = self._chosen(pointer, each, stride.factor, lanes)
+        elif count and stride != ONE:
             found = "poison"
             for lane, place in enumerate(self._apart(pointer, kind, stride, lanes)):
                 one = text.put(f"load {kind}, ptr {place}", "x")
@@ -282,6 +299,27 @@ class Nest:
             one = text.put(f"extractelement {kind} {value}, i64 {lane}")
             text.line(f"store {each.kind} {one}, ptr {place}")
 
+    def _chosen(self, pointer: str, each: Access, step: int, lanes: int) -> str:
+        """Return every second element or so, out of vectors that hold all of them."""
+        text, kind = self._text, vector(each.kind, lanes)
+        # The last vector ends with the last element that is chosen.
+        firsts = [*range(0, lanes * (step - 1), lanes), (lanes - 1) * (step - 1)]
+        found = "poison"
+        for which, first in enumerate(firsts):
+            place = text.further(pointer, each.kind, first)
+            size = BYTES[each.view.memory.dtype]
+            more = text.put(f"load {kind}, ptr {place}, align {size}", "x")
+            places = []
+            for lane in range(lanes):
+                own = min(lane * step // lanes, step - 1)
+                here = lanes + lane * step - first
+                places.append(f"i32 {here if own == which else lane}")
+            both = (
+                f"{kind} {found}, {kind} {more}, <{lanes} x i32> <{', '.join(places)}>"
+            )
+            found = text.put(f"shufflevector {both}")
+        return found
+
     def _apart(self, pointer: str, kind: str, stride: Extent, lanes: int) -> list[str]:
         """Return the places of a vector's elements, which don't lie side by side."""
         places, text = [pointer], self._text
@@ -289,6 +327,10 @@ class Nest:
             further = f"ptr {places[-1]}, i64 {text.number(stride)}"
             places.append(text.put(f"getelementptr inbounds {kind}, {further}", "p"))
         return places
+
+
+def _is_near(stride: Extent) -> bool:
+    return not stride.power and 1 < stride.factor <= NEAR
 
 
 class _Elements(NamedTuple):

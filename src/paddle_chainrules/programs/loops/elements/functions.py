@@ -190,7 +190,14 @@ def _power(x: Number, exponent: Any) -> Number:
     return found()
 
 
-_put("pow", "Tensor.__pow__", formula=_power)
+def _power_narrow(x: Number, exponent: Any) -> Number | None:
+    """Return a power that one operation gives, rounded once in float32 too."""
+    found = {1.0: lambda: x, 2.0: lambda: x * x, -1.0: lambda: 1 / x}
+    found |= {0.5: lambda: _root(x)}
+    return found.get(single(_number(exponent)), lambda: None)()
+
+
+_put("pow", "Tensor.__pow__", formula=_power, narrow=_power_narrow)
 
 
 # Functions that round once, or not at all.
