@@ -126,6 +126,9 @@ class Nest:
         if depth == len(self._loops) - 1:
             self._innermost(loop, pointers, body, start, stop)
             return
+        if depth == len(self._loops) - 2 and (lanes := self._one_vector()):
+            self._vectors(loop, pointers, body, (start, stop), lanes)
+            return
         with text.loop(stop, how=AS_IT_IS, start=start) as index:
             here = self._moved(pointers, loop, index)
             self._level(depth + 1, here, body)
@@ -154,6 +157,56 @@ class Nest:
             sums = self._row(loop, pointers, body, (start, stop), sums)
         for k, total in sums.items():
             self._store(k, pointers[k], total)
+
+    def _one_vector(self) -> int:
+        """Return the lanes of a vector that is all of the innermost loop, or 0."""
+        inner = self._loops[-1]
+        lanes, _ = self._lanes(inner, len(self._loops) - 1 == self._shared)
+        return lanes if inner.extent == Extent(lanes) else 0
+
+    def _vectors(
+        self,
+        loop: _Loop,
+        pointers: Sequence[str],
+        body: Body,
+        part: tuple[str, str],
+        lanes: int,
+    ) -> None:
+        """Write a loop over rows of one vector each; sums of rows stay in registers.
+
+        Args:
+            part: the first index, and the one after the last.
+        """
+        text, (start, stop), strides = self._text, part, self._loops[-1].strides
+        starts, carried = {}, {}
+        for k, each in enumerate(self._accesses):
+            if each.reduction:
+                starts[k] = splat(each.kind, each.reduction.start, lanes)
+                if loop.strides[k] == ZERO:
+                    kind = vector(each.kind, lanes)
+                    names = text.name("sum"), text.name("more")
+                    carried[k] = Carried(kind, starts[k], *names)
+        now = {k: one.now for k, one in carried.items()}
+        along = {k: starts[k] for k in self._carried} | now
+        with text.loop(stop, [*carried.values()], AS_IT_IS, start) as index:
+            here = self._moved(pointers, loop, index)
+            found = self._elements(_Elements(here, strides, along, lanes), body)
+            for k, one in carried.items():
+                same = f"bitcast {one.kind} {found[k]} to {one.kind}"
+                text.line(f"{one.next} = {same}")
+            self._end({k: v for k, v in found.items() if k not in now}, here, lanes)
+        self._end(now, pointers, lanes)
+
+    def _end(
+        self, sums: Mapping[int, str], pointers: Sequence[str], lanes: int
+    ) -> None:
+        """Write sums of vectors to their places."""
+        for k, found in sums.items():
+            if k in self._carried:
+                self._store(k, pointers[k], self._total(k, found, lanes))
+            else:
+                stride = self._loops[-1].strides[k]
+                self._store(k, pointers[k], found, lanes, stride)
 
     def _row(
         self,
@@ -199,8 +252,8 @@ class Nest:
         places = zip(at.pointers, at.strides, self._reads, strict=False)
         made = body([self._load(*place, at.lanes) for place in places], at.lanes)
         for k, value in enumerate(made, len(self._reads)):
-            if k in self._carried:
-                how, kind = self._carried[k], self._accesses[k].kind
+            how, kind = self._accesses[k].reduction, self._accesses[k].kind
+            if how and k in at.carried:
                 more = how.of(kind, at.carried[k], value, " reassoc", at.lanes)
                 found[k] = self._text.put(more)
             else:
