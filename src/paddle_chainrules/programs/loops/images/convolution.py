@@ -18,7 +18,7 @@ from ..elements.scalars import NoLoop, Shape
 from ..matrix_products.products import SUFFIX
 from ..nest import clear
 from ..steps import Address, Steps, written_as
-from ..text import BYTES, Text
+from ..text import AS_IT_IS, BYTES, Text
 from .depthwise import Depthwise
 from .windows import FIXED, Place, Windows, WindowStep, steps_of, windows_of
 
@@ -127,8 +127,8 @@ class _Convolution(WindowStep):
         """Loop over groups of channels, and in each over blocks of result rows."""
         blocks = self._it.result[0] // self._rows
         with (
-            text.loop(str(self._it.groups)) as group,
-            text.loop(str(blocks)) as block,
+            text.loop(str(self._it.groups), how=AS_IT_IS) as group,
+            text.loop(str(blocks), how=AS_IT_IS) as block,
         ):
             yield group, block
 

@@ -13,7 +13,7 @@ from ..elements.scalars import FLOATS, NoLoop, Reduction, Shape
 from ..extents import Extent, Sizes
 from ..nest import Access, Nest, fill
 from ..steps import Address, Step, Steps
-from ..text import BYTES, TYPES, Text
+from ..text import AS_IT_IS, BYTES, TYPES, Text
 from ..views import View, dense
 
 FIXED = Sizes(None)
@@ -189,7 +189,7 @@ class WindowStep:
     ) -> Iterator[list[str]]:
         """Loop over images; give the address of each view's part."""
         firsts = [*map(address, views)]
-        with text.loop(text.number(self._count())) as index:
+        with text.loop(text.number(self._count()), how=AS_IT_IS) as index:
             yield [
                 self._at(text, first, (index, self._size_of(view)))
                 for first, view in zip(firsts, views, strict=True)
