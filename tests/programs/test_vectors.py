@@ -5,8 +5,8 @@ import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import make_program
-from programs.fenced import check, of_any_number, run_fenced
+from paddle_chainrules import jit, make_program
+from programs.fenced import assert_near, check, of_any_number, run_fenced
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 50, 64, 65, 100)
 """Below, at and above the lanes of all vectors, and with any number left over."""
@@ -100,6 +100,40 @@ def test_reductions(size, how, dtype):
     x = randn([3, size], dtype)
     for axis in (None, 0, 1):
         check(lambda x, axis=axis: REDUCED[how](x, axis), x)
+
+
+EMPTY = {
+    "results": ([2, 8], lambda x: [x[:2] * 2, x[2:] * 3]),
+    "results in rows": ([5, 4], lambda x: [x * 2, x[:, 2:2] * 3]),
+    "sums": ([5, 4], lambda x: [((x[:, 2:2] * 3).sum(1) + x.sum(1) * 2) * 3]),
+    "sums of columns": ([5, 4], lambda x: [(x[2:2] * 3).sum(0) + x.sum(0) * 2]),
+    "counts": ([5, 3], lambda x: [x * 2, (x[:, 3:] > 0.5).astype("int64").sum(1)]),
+    "products": ([5, 3], lambda x: [(x[:, 3:] * 2).prod(1) + x[:, 0]]),
+    "casts": ([3, 4], lambda x: [x + 1, (x[3:3] * 2).astype("float64")]),
+}
+
+
+def _writes(x):
+    y = x.clone()
+    y[1:] = y[1:] * 2 + 1
+    return [y * 3]
+
+
+EMPTY["parts written to"] = [1, 5], _writes
+
+
+@pytest.mark.parametrize("what", EMPTY)
+def test_of_nothing_nothing_is_read_or_written(what):
+    shape, fn = EMPTY[what]
+    x = randn(shape)
+    program = check(fn, x, regions=None)
+    found, _ = run_fenced(program, [x])
+    step = jit(fn)
+    for _ in range(40):
+        called = step(x)
+    for a, b, c in zip(found, called, fn(x), strict=True):
+        assert_near(a, c, eps=8)
+        assert_near(b, c, eps=8)
 
 
 @pytest.mark.parametrize("size", [3, 8, 17, 33])

@@ -227,7 +227,7 @@ class Nest:
             What is carried out of it.
         """
         text, (start, stop) = self._text, part
-        if (start, stop) == ("0", str(lanes)):
+        if lanes and (start, stop) == ("0", str(lanes)):
             here = self._moved(pointers, loop, "0")
             return self._elements(_Elements(here, loop.strides, starts, lanes), body)
         carried = {
