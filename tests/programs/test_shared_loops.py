@@ -58,6 +58,18 @@ def run(code, **more):
     assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr
 
 
+def test_bits_of_rows_of_one_vector():
+    run("""
+for dtype in ("float32", "float64"):
+    for width in (2, 4, 8, 16, 32, 33):
+        x, b = (paddle.randn([n, width]).astype(dtype) for n in (101, 1))
+        assert_same(lambda x, b: (paddle.tanh(x * b + b) * x).sum(0).norm(), x, b)
+        assert_same(lambda x, b: (x * b).max(0).sum() * (x - b).mean(), x, b)
+        assert_same(lambda x: (paddle.exp(x).sum(1) * 2).square().sum(), x)
+        assert_same(lambda x: (x.reshape([1, -1, width]).sum([0, 1]) ** 3).sum(), x)
+""")
+
+
 def test_bits():
     """Elementwise, broadcast, summed along either side, by lines, many products."""
     run("""

@@ -160,9 +160,9 @@ class Nest:
 
     def _one_vector(self) -> int:
         """Return the lanes of a vector that is all of the innermost loop, or 0."""
-        inner = self._loops[-1]
-        lanes, _ = self._lanes(inner, len(self._loops) - 1 == self._shared)
-        return lanes if inner.extent == Extent(lanes) else 0
+        inner, last = self._loops[-1], len(self._loops) - 1
+        lanes, _ = self._lanes(inner, False)
+        return lanes if inner.extent == Extent(lanes) and last != self._shared else 0
 
     def _vectors(
         self,
@@ -178,24 +178,32 @@ class Nest:
             part: the first index, and the one after the last.
         """
         text, (start, stop), strides = self._text, part, self._loops[-1].strides
-        starts, carried = {}, {}
-        for k, each in enumerate(self._accesses):
-            if each.reduction:
-                starts[k] = splat(each.kind, each.reduction.start, lanes)
-                if loop.strides[k] == ZERO:
-                    kind = vector(each.kind, lanes)
-                    names = text.name("sum"), text.name("more")
-                    carried[k] = Carried(kind, starts[k], *names)
-        now = {k: one.now for k, one in carried.items()}
-        along = {k: starts[k] for k in self._carried} | now
+        starts = {
+            k: splat(each.kind, each.reduction.start, lanes)
+            for k, each in enumerate(self._accesses)
+            if each.reduction
+        }
+        over = {k: s for k, s in starts.items() if loop.strides[k] == ZERO}
+        carried = self._carrying(over, lanes)
+        now = {k: each.now for k, each in carried.items()}
+        own = {k: starts[k] for k in self._carried} | now
         with text.loop(stop, [*carried.values()], AS_IT_IS, start) as index:
             here = self._moved(pointers, loop, index)
-            found = self._elements(_Elements(here, strides, along, lanes), body)
-            for k, one in carried.items():
-                same = f"bitcast {one.kind} {found[k]} to {one.kind}"
-                text.line(f"{one.next} = {same}")
+            found = self._elements(_Elements(here, strides, own, lanes), body)
+            _carry_on(text, carried, found)
             self._end({k: v for k, v in found.items() if k not in now}, here, lanes)
         self._end(now, pointers, lanes)
+
+    def _carrying(self, starts: Mapping[int, str], lanes: int) -> dict[int, Carried]:
+        """Return what a loop carries, from these starts on."""
+        text = self._text
+        return {
+            k: Carried(
+                vector(self._accesses[k].kind, lanes),
+                *(start, text.name("sum"), text.name("more")),
+            )
+            for k, start in starts.items()
+        }
 
     def _end(
         self, sums: Mapping[int, str], pointers: Sequence[str], lanes: int
@@ -230,20 +238,12 @@ class Nest:
         if lanes and (start, stop) == ("0", str(lanes)):
             here = self._moved(pointers, loop, "0")
             return self._elements(_Elements(here, loop.strides, starts, lanes), body)
-        carried = {
-            k: Carried(
-                vector(self._accesses[k].kind, lanes),
-                *(first, text.name("sum"), text.name("more")),
-            )
-            for k, first in starts.items()
-        }
+        carried = self._carrying(starts, lanes)
         now = {k: each.now for k, each in carried.items()}
         with text.loop(stop, [*carried.values()], AS_IT_IS, start, lanes or 1) as index:
             here = self._moved(pointers, loop, index)
             at = _Elements(here, loop.strides, now, lanes)
-            for k, following in self._elements(at, body).items():
-                kind = carried[k].kind
-                text.line(f"{carried[k].next} = bitcast {kind} {following} to {kind}")
+            _carry_on(text, carried, self._elements(at, body))
         return now
 
     def _elements(self, at: _Elements, body: Body) -> dict[int, str]:
@@ -380,6 +380,14 @@ class Nest:
             further = f"ptr {places[-1]}, i64 {text.number(stride)}"
             places.append(text.put(f"getelementptr inbounds {kind}, {further}", "p"))
         return places
+
+
+def _carry_on(
+    text: Text, carried: Mapping[int, Carried], found: Mapping[int, str]
+) -> None:
+    """Give the names for the next iteration to what was found in this one."""
+    for k, each in carried.items():
+        text.line(f"{each.next} = bitcast {each.kind} {found[k]} to {each.kind}")
 
 
 def _is_near(stride: Extent) -> bool:
