@@ -1,4 +1,4 @@
-"""Operators on one element, as instructions of LLVM.
+"""Operators on one element, or on vectors of them, as instructions of LLVM.
 
 The results equal those of Paddle's kernels, bit for bit: the same operations of IEEE
 754 in the same order, none of them contracted.
@@ -63,7 +63,7 @@ class Scalars:
 
 @dataclass(frozen=True)
 class LoopCall:
-    """One call, for the rule that writes it for an element.
+    """One call, for the rule that writes it for an element or a vector of them.
 
     Attributes:
         args: LLVM names for tensors; other arguments as they are.
