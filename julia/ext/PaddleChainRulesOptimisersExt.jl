@@ -3,7 +3,7 @@ module PaddleChainRulesOptimisersExt
 
 using Functors: functor
 using LinearAlgebra: norm
-using Optimisers: Optimisers, Leaf
+using Optimisers: Optimisers, Leaf, OptimiserChain
 using PaddleChainRules:
     LoweredModule, PaddleChainRules, PaddleModuleWrapper, Traced, TracedNumber, TrainedLeaf, kind_of, spread_out, trained
 
@@ -44,9 +44,32 @@ refuse(tree, x) = throw(
 
 PaddleChainRules.apply_rule(rule, state, x::Traced, x̄::Traced) = Optimisers.apply!(rule, state, x, x̄)
 
+# Learning rates are numbers that a step is given, and no constants of its code.
+
+PaddleChainRules.rates(rule) = has_rate(rule) ? Any[rule.eta] : Any[]
+PaddleChainRules.rates(rule::OptimiserChain) = mapreduce(PaddleChainRules.rates, vcat, rule.opts; init = Any[])
+PaddleChainRules.with_rates(rule, row) = has_rate(rule) ? with_eta(rule, popfirst!(row)) : rule
+PaddleChainRules.with_rates(rule::OptimiserChain, row) =
+    OptimiserChain(map(own -> PaddleChainRules.with_rates(own, row), rule.opts))
+
+"Whether a rule is one of Optimisers' own, whose learning rate may be of any type."
+has_rate(rule::R) where {R} =
+    parentmodule(R) === Optimisers && hasfield(R, :eta) && rule.eta isa Union{Float32,Float64} && type_of_eta(R) isa TypeVar
+type_of_eta(R) = Base.unwrap_unionall(R.name.wrapper).types[Base.fieldindex(R, :eta)]
+
+"A rule with another learning rate, whose constructors would look at its sign."
+function with_eta(rule::R, eta) where {R}
+    names, own = Base.unwrap_unionall(R.name.wrapper).parameters, type_of_eta(R)
+    types = map((name, type) -> name === own ? typeof(eta) : type, Tuple(names), Tuple(R.parameters))
+    fields = Any[name === :eta ? eta : getfield(rule, name) for name in fieldnames(R)]
+    return ccall(:jl_new_structv, Any, (Any, Ptr{Any}, UInt32), R.name.wrapper{types...}, fields, length(fields))
+end
+
+isdefined(Optimisers, :ofeltype) && (Optimisers.ofeltype(::Traced{T}, eta::TracedNumber) where {T} = T(eta))
+
 PaddleChainRules.needs_finite(_) = false
 PaddleChainRules.needs_finite(rule::Optimisers.ClipNorm) = rule.throw
-PaddleChainRules.needs_finite(rule::Optimisers.OptimiserChain) = any(PaddleChainRules.needs_finite, rule.opts)
+PaddleChainRules.needs_finite(rule::OptimiserChain) = any(PaddleChainRules.needs_finite, rule.opts)
 
 # Rules that look at values: the same by choices.
 
@@ -81,7 +104,8 @@ end
 for T in (Float32, Float64), R in (T, Float64)
     rule = Optimisers.Adam{R,Tuple{Float64,Float64},Float64}
     x, number = Traced{T,1}, TracedNumber{T}
-    precompile(PaddleChainRules.apply_rule, (rule, Tuple{x,x,Tuple{number,number}}, x, x))
+    traced_rule = Optimisers.Adam{TracedNumber{R},Tuple{Float64,Float64},Float64}
+    precompile(PaddleChainRules.apply_rule, (traced_rule, Tuple{x,x,Tuple{number,number}}, x, x))
     leaf = Leaf{rule,Tuple{Vector{T},Vector{T},Tuple{T,T}}}
     precompile(PaddleChainRules.trained_leaves, (leaf, Vector{T}))
 end

@@ -9,7 +9,7 @@ struct KnownLoop
     world::UInt # any new definition may change the loss
     loss::Any
     model::Any # the form of what is trained
-    rules::Vector{Any}
+    rules::Vector{Any} # with other learning rates the code is the same
     data::Tuple # copies
     code::Code
 end
@@ -41,7 +41,8 @@ end
 
 form_of(model, leaves::Vector{TrainedLeaf}) =
     Any[typeof(model), ((typeof(leaf.array), size(leaf.array), form_of_state(leaf.leaf.state)) for leaf in leaves)...]
-rules_of(leaves::Vector{TrainedLeaf}) = Any[leaf.leaf.rule for leaf in leaves]
+rules_of(leaves::Vector{TrainedLeaf}) = Any[without_rates(leaf.leaf.rule) for leaf in leaves]
+without_rates(rule) = with_rates(rule, map(zero, rates(rule)))
 
 # Booleans of a state are part of the trace.
 form_of_state(x::AbstractArray) = (typeof(x), size(x))

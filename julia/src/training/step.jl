@@ -17,6 +17,13 @@ function trained_leaves end
 function apply_rule end
 "Whether a rule refuses gradients that are not finite."
 function needs_finite end
+"The learning rates of a rule that a step takes as numbers: `Optimisers.adjust!` may change them."
+function rates end
+"A rule with other learning rates, the first ones of a row, from which they are taken."
+function with_rates end
+
+"What goes from step to step for a leaf, beside its array: learning rates, then arrays and numbers of its state."
+carried(leaf) = Any[rates(leaf.rule)..., state_parts(leaf.state)...]
 
 """
     state_parts(state) -> Vector
@@ -82,15 +89,17 @@ function rule_of_tensors(leaves::Vector{TrainedLeaf})
     return function (params::Py, states::Py, grads::Py)
         given, next_params, next_states = items(states), Py[], Py[]
         for (trained, param, grad) in zip(leaves, params, grads)
-            x, old = traced_array(param), trained.leaf.state
+            x, old, rule = traced_array(param), trained.leaf.state, trained.leaf.rule
+            own_rates = splice!(given, 1:length(rates(rule)))
             own = splice!(given, 1:length(state_parts(old)))
-            kept = with_parts(traced_as, old, copy(own))
+            append!(next_states, own_rates)
             if PythonCall.pyis(grad, NONE)
                 push!(next_params, param)
                 append!(next_states, own)
                 continue
             end
-            state, x = stepped(trained.leaf.rule, kept, x, traced_array(grad))
+            kept = with_parts(traced_as, old, own)
+            state, x = stepped(with_rates(rule, Any[traced_number(rate) for rate in own_rates]), kept, x, traced_array(grad))
             push!(next_params, x.tensor)
             append!(next_states, next_parts(old, state))
         end

@@ -24,7 +24,7 @@ All steps, and what is reported meanwhile.
 """
 function steps_by_code(code::Code, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
     start = Any[as_carry(trained.array) for trained in leaves]
-    append!(start, (as_carry(x) for trained in leaves for x in state_parts(trained.leaf.state)))
+    append!(start, (as_carry(x) for trained in leaves for x in carried(trained.leaf)))
     sets = (start, Any[similar(x) for x in start])
     losses = Vector{eltype(last(code.outputs).layout.type)}(undef, steps)
     call = known_call(() -> step_call(code, length(start)), code, 0, false)
@@ -35,9 +35,22 @@ function steps_by_code(code::Code, model, leaves::Vector{TrainedLeaf}, steps::In
         done, now = advance_by_code!(losses, sets, now, code, call, at, done, due)
         write_down!(leaves, sets[now], done)
         stops = callback !== nothing && done == due && callback(done, losses[done], model) === true
+        set_rates!(sets[now], leaves)
     end
     @atomic code.spare = at
     return resize!(losses, done)
+end
+
+"Learning rates as they are now, in a set of arrays."
+function set_rates!(set::Vector{Any}, leaves::Vector{TrainedLeaf})
+    place = length(leaves)
+    for (; leaf) in leaves
+        for (i, rate) in enumerate(rates(leaf.rule))
+            set[place+i][] = rate
+        end
+        place += length(carried(leaf))
+    end
+    return nothing
 end
 
 as_carry(x::AbstractArray) = Array(copy(x))

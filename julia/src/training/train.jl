@@ -28,9 +28,9 @@ and their operations become the program.
   `Optimisers.update!` or another `train!`.
 - `steps`: the number of steps.
 - `callback`: called as `callback(step, loss, ps)` after each `every` steps and after the
-  last. If it returns `true`, training ends. It may change `ps` and `state`, as by
-  `Optimisers.adjust!`: a new rule is traced anew, which takes longer than many steps.
-  After an error of its own, or Ctrl-C, `ps` and `state` are those of a finished step, at
+  last. If it returns `true`, training ends. It may change `ps` and `state`, and the
+  learning rate by `Optimisers.adjust!(state, rate)`. For another rule, or other settings
+  of it, the step is traced anew, which takes longer than many steps. After an error of its own, or Ctrl-C, `ps` and `state` are those of a finished step, at
   most a tenth of a second old.
 
 # Returns
@@ -99,7 +99,7 @@ end
     Reported(callback, state, model, done, steps, changed)
 
 The caller's callback, for steps that follow `done` others. If it changes what the next step begins with, `changed` is
-true and the steps end, so that `train!` can begin anew.
+true and the steps end, so that `train!` can begin anew. Learning rates are read after each report.
 """
 mutable struct Reported
     callback::Any
@@ -115,9 +115,11 @@ function (of::Reported)(step, value, model)
     return of.changed = of.done + step < of.steps && !isequal(before, start_of_steps(of.state, of.model))
 end
 
-"What steps begin with: for each leaf its rule, and copies of its array and its state."
+all_rates(leaves::Vector{TrainedLeaf}) = Any[rates(trained.leaf.rule) for trained in leaves]
+
+"What steps begin with: for each leaf its rule but for its rates, and copies of its array and its state."
 start_of_steps(state, model) = [
-    (objectid(trained.leaf), trained.leaf.rule, objectid(trained.array), map(as_carry, Any[trained.array, state_parts(trained.leaf.state)...]))
+    (objectid(trained.leaf), without_rates(trained.leaf.rule), objectid(trained.array), map(as_carry, Any[trained.array, state_parts(trained.leaf.state)...]))
     for trained in trained_leaves(state, model)::Vector{TrainedLeaf}
 ]
 
@@ -146,7 +148,7 @@ function run_steps(loss, data::Tuple, model, leaves::Vector{TrainedLeaf}, steps:
         of_array(x::AbstractArray) = own_tensor(dense(x))
         of_array(x::Real) = own_tensor(beside((first(leaves).array,), fill(x)))
         params = pytuple([of_array(trained.array) for trained in leaves])
-        states = pytuple([of_array(x) for trained in leaves for x in state_parts(trained.leaf.state)])
+        states = pytuple([of_array(x) for trained in leaves for x in carried(trained.leaf)])
         BRIDGE.Training(
             called_by_python(loss_of_tensors(ps -> loss(ps, data...), model, leaves), failure),
             called_by_python(rule_of_tensors(leaves), failure),
@@ -166,7 +168,11 @@ function run_steps(loss, data::Tuple, model, leaves::Vector{TrainedLeaf}, steps:
         done, latest = advanced!(training, leaves, before, most, constants, failure)
         losses === nothing && (losses = similar(latest, 0))
         append!(losses, latest)
+        given = all_rates(leaves)
         stops = callback !== nothing && done == due && callback(done, last(losses), model) === true
+        if !stops && done < steps && all_rates(leaves) != given
+            stops = callback.changed = true
+        end
     end
     return losses
 end
@@ -225,6 +231,7 @@ function write_down!(leaves::Vector{TrainedLeaf}, arrays::Vector, step::Int)
     end
     states = arrays[length(leaves)+1:end]
     for (trained, new) in zip(leaves, arrays)
+        splice!(states, 1:length(rates(trained.leaf.rule)))
         copyto!(trained.array, new)
         trained.leaf.state = with_parts(written, trained.leaf.state, states)
     end

@@ -60,6 +60,26 @@ end
     end
 end
 
+@testset "rates that change on the way, $T" for (T, rtol) in ((Float64, 1e-9), (Float32, 1e-3))
+    c, d = T.(C), T.(D)
+    ps = map(_ -> start(T), RULES)
+    state = map(Optimisers.setup, RULES, ps)
+    rate(step) = 0.004 / (1 + step)
+    schedule(step, _, _) = (Optimisers.adjust!(state, rate(step)); false)
+    train!(ps -> sum(p -> loss(p, c, d), values(ps)), ps, state; steps = 12, every = 4, callback = schedule)
+    @testset "$name" for name in keys(RULES)
+        p, rule = start(T), RULES[name]
+        own = Optimisers.setup(rule, p)
+        for step in 1:12
+            own, p = Optimisers.update(own, p, gradient(p, c, d))
+            step % 4 == 0 && Optimisers.adjust!(own, rate(step))
+        end
+        tolerance = name === :centred ? 1e-6 : rtol
+        @test same(ps[name], p; rtol = tolerance, atol = tolerance)
+        @test state[name].rule == own.rule
+    end
+end
+
 @testset "rules that can't be traced" begin
     ps = start(Float64)
     for rule in (Optimisers.AccumGrad(2), Optimisers.OptimiserChain(Optimisers.AccumGrad(3), Optimisers.Adam()))

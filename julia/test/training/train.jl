@@ -297,7 +297,8 @@ end
     @test run(pure, adam, x, y .+ 1) == (true, 1)
     y[2] += 1 # in place
     @test run(pure, adam, x, y) == (true, 1)
-    @test run(pure, Optimisers.Adam(0.02), x, y) == (true, 1)
+    @test run(pure, Optimisers.Adam(0.02), x, y) == (true, known) # the rate is a number of the step
+    @test run(pure, Optimisers.Adam(0.01, (0.8, 0.99)), x, y) == (true, 1)
     @test run(pure, Optimisers.OptimiserChain(Optimisers.ClipGrad(0.1), adam), x, y) == (true, 1)
     @test run(pure, Optimisers.OptimiserChain(Optimisers.ClipGrad(0.1), adam), x, y) == (true, known)
     for scale in (1.0, 2.0, 2.0) # captured numbers are part of a loss, and captured arrays may change
@@ -320,6 +321,17 @@ end
     @test run(pure, adam, x, y)[1]
     @eval factor() = 3.0
     @test Base.invokelatest(run, pure, adam, x, y) == (true, 1)
+    # A schedule of rates is one trace, also of a loss that may change.
+    (ps, state), (other, other_state) = start(adam), start(adam)
+    rate(step) = 0.01 / step
+    global_loss(net, theta, x, y) = setting * pure(net, theta, x, y)
+    schedule(step, _, _) = (Optimisers.adjust!(state, rate(step)); false)
+    count = traces(() -> train!(global_loss, net, ps, state, x, y; steps = 6, callback = schedule))
+    for step in 1:6
+        by_zygote(theta -> global_loss(net, theta, x, y), other, other_state, 1)
+        Optimisers.adjust!(other_state, rate(step))
+    end
+    @test same(ps, other; tolerance(Float64)...) && count == (HAS_CODE ? 1 : 6)
     # Reports, ends and errors as those of a loop that was traced.
     seen, (ps, state), (other, other_state) = [], start(adam), start(adam)
     train!(pure, net, other, other_state, x, y; steps = 7)
