@@ -1,5 +1,7 @@
 """Machine code on memory between fences, beside the same operators one by one."""
 
+import ctypes
+import mmap
 import struct
 from dataclasses import replace
 
@@ -20,13 +22,23 @@ FENCE = 64
 
 class Fenced:
     """Memory for an array between fences, at an address that is a multiple of its
-    elements' size and of no more."""
+    elements' size and of no more.
+
+    Where ``is_guarded``, what lies behind cannot be read: a process that does ends.
+    """
+
+    is_guarded = False
 
     def __init__(self, shape, dtype, fill=None):
         dtype = np.dtype(dtype)
         count = int(np.prod(shape, dtype=int)) * dtype.itemsize
-        self._all = np.full(2 * FENCE + count + 64 + dtype.itemsize, 0xA5, np.uint8)
         first = FENCE + dtype.itemsize
+        if self.is_guarded:
+            self._all = _before_a_guard(first + count)
+            first = self._all.size - count
+        else:
+            self._all = np.empty(2 * FENCE + count + 64 + dtype.itemsize, np.uint8)
+        self._all.fill(0xA5)
         self._inside = slice(first, first + count)
         self.array = self._all[self._inside].view(dtype).reshape(shape)
         if dtype.kind == "f":
@@ -38,6 +50,16 @@ class Fenced:
     def is_whole(self):
         before, after = self._all[: self._inside.start], self._all[self._inside.stop :]
         return bool((before == 0xA5).all() and (after == 0xA5).all())
+
+
+def _before_a_guard(least):
+    """Memory of some pages, before one that cannot be read."""
+    size = -(-least // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, size + mmap.PAGESIZE)
+    found = np.frombuffer(pages, np.uint8, size)
+    end = ctypes.c_void_p(found.ctypes.data + size)
+    assert ctypes.CDLL(None).mprotect(end, mmap.PAGESIZE, 0) == 0
+    return found
 
 
 def run_fenced(program, tensors, samples=0):

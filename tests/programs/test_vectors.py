@@ -1,10 +1,14 @@
 """Loops over vectors, the elements left over, and places apart, between fences."""
 
+import os
+import sys
+from pathlib import Path
+
 import numpy as np
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import randn, run_code
 from paddle_chainrules import jit, make_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced
 
@@ -100,6 +104,31 @@ def test_reductions(size, how, dtype):
     x = randn([3, size], dtype)
     for axis in (None, 0, 1):
         check(lambda x, axis=axis: REDUCED[how](x, axis), x)
+
+
+READ_ONLY_WHAT_IS_THERE = """
+import paddle
+from programs.fenced import Fenced, check
+Fenced.is_guarded = True
+for dtype in ("float32", "float64", "int32"):
+    for step in (2, 3, 4, 5, -1):
+        for size in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32):
+            x = paddle.arange(3.0 * (1 + (size - 1) * abs(step))).reshape([3, -1])
+            check(lambda x: x[:, ::step] * 2 + 1, x.astype(dtype))
+for size in (1, 2, 3, 7, 8, 9, 15, 17, 33):
+    x, y = paddle.rand([3, size]), paddle.rand([size])
+    check(lambda x, y: (x * y + 1).sum(0), x, y)
+    check(lambda x, y: (x * y + 1).max(1), x, y)
+    check(lambda x, y: paddle.where(x > y, paddle.tanh(x), y), x, y)
+    check(lambda x: paddle.stack([x * 2, x + 1], -1), x)
+print("done")
+"""
+
+
+def test_nothing_behind_a_tensor_is_read():
+    where = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+    done = run_code(READ_ONLY_WHAT_IS_THERE, PYTHONPATH=where)
+    assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr
 
 
 EMPTY = {

@@ -355,8 +355,9 @@ class Nest:
     def _chosen(self, pointer: str, each: Access, step: int, lanes: int) -> str:
         """Return every second element or so, out of vectors that hold all of them."""
         text, kind = self._text, vector(each.kind, lanes)
-        # The last vector ends with the last element that is chosen.
-        firsts = [*range(0, lanes * (step - 1), lanes), (lanes - 1) * (step - 1)]
+        # No vector reaches beyond the last element that is chosen.
+        last = (lanes - 1) * (step - 1)
+        firsts = [min(which * lanes, last) for which in range(step)]
         found = "poison"
         for which, first in enumerate(firsts):
             place = text.further(pointer, each.kind, first)
