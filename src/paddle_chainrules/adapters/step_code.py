@@ -18,8 +18,9 @@ from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
 from ..programs.loops.elements.number import Number
 from ..programs.loops.machine import Code, machine_code
+from ..programs.loops.matrix_products.vectors import Vectors
 from ..programs.loops.processor import full_lanes
-from ..programs.loops.text import AS_IT_IS, BYTES, TYPES, Text, vector
+from ..programs.loops.text import AS_IT_IS, BYTES, TYPES, Text
 
 RATE, GRADS, FIRST = 1, 2, 3
 """Places in the block, after the number of parameters: of the learning rate's address,
@@ -108,9 +109,8 @@ def _code(
 ) -> Code:
     text, kind = Text(), TYPES[dtype]
 
-    def load(type: str, place: str, lanes: int = 0) -> Number:
-        found = f"load {vector(type, lanes)}, ptr {place}, align {BYTES[dtype]}"
-        return Number(text.put(found), type, text, lanes=lanes)
+    def load(type: str, place: str) -> Number:
+        return Number(text.put(f"load {type}, ptr {place}"), type, text)
 
     def at(type: str, row: str, place: object) -> str:
         index = text.put(f"add i64 {row}, {place}")
@@ -138,10 +138,14 @@ def _code(
         once = formulas.numbers_of(formula, rate, before, settings)
         whole = text.whole("0", size, full)
         for lanes, start, stop in ((full, "0", whole), (0, whole, size)):
+            of = Vectors(text, dtype, lanes or 1)
             with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
                 inside = f"getelementptr inbounds {kind}, ptr"
                 places = [text.put(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
-                p, *kept, g = (load(kind, place, lanes) for place in places)
+                p, *kept, g = (
+                    Number(of.loaded(place), kind, text, lanes=lanes)
+                    for place in places
+                )
                 if decays and formula is formulas.adam:  # of AdamW
                     p = p * (1 - rate * decay).spread(lanes)
                 elif decays:
@@ -149,8 +153,7 @@ def _code(
                 same = (x.spread(lanes) for x in once)
                 step, *kept = formula(*same, g, *kept)
                 for place, x in zip(places, (p - step, *kept), strict=False):
-                    at_least = f"align {BYTES[dtype]}"
-                    text.line(f"store {x.kind} {x.name}, ptr {place}, {at_least}")
+                    of.stored(x.name, place)
         for place, x, factor in zip(scalars, before, factors, strict=True):
             text.line(f"store {kind} {(x * factor).name}, ptr {place}")
     return machine_code([str(text)])[0]

@@ -63,8 +63,9 @@ class Nest:
 
     Neighbouring dimensions are one loop where all accesses continue from one to the
     next as within one. Sums and maxima along the innermost loop are carried from one
-    iteration to the next, in any order. Along the other loops they are made in memory,
-    in order.
+    iteration to the next, in any order. If the innermost loop is a single vector, this
+    holds for the loop around it, too. Along other loops they are made in memory, in
+    order.
 
     Args:
         address: gives the name of a pointer to the first element of a view.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..text import BYTES, TYPES, Carried, Text, spread
+from ..text import BYTES, TYPES, Carried, Text, spread, vector
 
 
 class Vectors:
@@ -10,8 +10,8 @@ class Vectors:
 
     def __init__(self, text: Text, dtype: str, width: int) -> None:
         self._text, self._real, self._size = text, TYPES[dtype], BYTES[dtype]
-        self.kind = f"<{width} x {self._real}>" if width > 1 else self._real
-        self._width = width
+        self._width, self._lanes = width, width if width > 1 else 0
+        self.kind = vector(self._real, self._lanes)
         self._suffix = f"v{width}f{8 * self._size}"
 
     def loaded(self, pointer: str) -> str:
@@ -27,8 +27,7 @@ class Vectors:
 
     def repeated(self, number: str) -> str:
         """Return a vector with this number in all lanes."""
-        lanes = self._width if self._width > 1 else 0
-        return spread(self._text, self._real, number, lanes)
+        return spread(self._text, self._real, number, self._lanes)
 
     def times(self, a: str, b: str) -> str:
         return self._text.put(f"fmul contract {self.kind} {a}, {b}")
