@@ -142,7 +142,7 @@ def _begin(who: Listener) -> None:
             taken.update(_every)
             for space in places:
                 space.take()
-            py_layers.take()
+            py_layers.install()
 
 
 def ended(who: Listener, before: Listener | None) -> None:
@@ -159,7 +159,6 @@ def _give_back() -> None:
     if taken:
         for space in _spaces.values():
             space.give_back()
-        py_layers.give_back()
         taken.clear()
 
 

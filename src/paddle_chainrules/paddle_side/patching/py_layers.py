@@ -1,27 +1,33 @@
-"""Calls of a ``PyLayer``, handed to the listener."""
+"""Calls of a ``PyLayer``, handed to the listener, or made safe for the tape."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import PyLayerBackward
 from paddle.base import core
 
+from ..autograd.guarded_layers import guarded
 from ..listener import listener
+from ..watch import watched
+
+
+def native_apply(layer: Any) -> Any:
+    """Return Paddle's own ``apply`` of a layer."""
+    return vars(core.eager.PyLayer)["apply"].__get__(None, layer)
 
 
 class _Apply:
     """A replacement for ``PyLayer.apply``."""
 
     def __get__(self, layer: Any, kind: Any) -> Any:
-        passing = vars(core.eager.PyLayer)["apply"].__get__(None, kind)
-
         def apply(*args: Any, **kwargs: Any) -> Any:
             who: Any = listener()
-            if who is None:
-                return passing(*args, **kwargs)
-            return who.apply(kind, passing, args, kwargs)
+            if who is not None:
+                return who.apply(kind, native_apply(kind), args, kwargs)
+            return native_apply(guarded(kind) if watched() else kind)(*args, **kwargs)
 
         return apply
 
@@ -33,14 +39,8 @@ def _init(context: Any, *_: Any) -> None:
         who.missed(context._forward_cls)
 
 
-def take() -> None:
-    """Have calls of PyLayers go to the listener of their thread."""
+@cache
+def install() -> None:
+    """Have calls of PyLayers come here, for good."""
     PyLayer.apply = _Apply()  # type: ignore[assignment]
     PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
-
-
-def give_back() -> None:
-    """Have them go to Paddle again."""
-    for owner, name in ((PyLayer, "apply"), (PyLayerBackward, "__init__")):
-        if name in vars(owner):
-            delattr(owner, name)

@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 
 from ..listener import is_plain, listener
+from ..patching import py_layers
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
 from ..watch import Context, Watch, is_traced, note_written, recordings, tensors_in
@@ -142,6 +143,7 @@ def place(looked: Looked | None = None) -> None:
             _places().put(1, looked)
             for name, pair in _methods().items():
                 stand(paddle.Tensor, name, pair[1])
+            py_layers.install()
             _placed[0] = True
 
 

@@ -8,7 +8,7 @@ They are refused where the backward leaves Paddle.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import optree
@@ -17,8 +17,14 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.guarded_layers import (
+    copy_of_cotangent,
+    guarded,
+    tensors_in,
+)
 from ...paddle_side.dtypes import dtype_name, is_differentiable
 from ...paddle_side.listener import not_listening
+from ...paddle_side.patching.py_layers import native_apply
 from .calls import Call
 from .entry import define, holds_for_complex, reverse_of
 
@@ -35,7 +41,6 @@ class LayerCall:
 
     Args:
         layer: the subclass of ``PyLayer``.
-        apply: its own ``apply``, of Paddle.
         args: the positional arguments of the call.
         kwargs: the keyword arguments of the call.
 
@@ -50,11 +55,9 @@ class LayerCall:
     _nesting: Any
     _kinds: list[str]
 
-    def __init__(
-        self, layer: Any, apply: Callable[..., Any], args: Any, kwargs: Any
-    ) -> None:
+    def __init__(self, layer: Any, args: Any, kwargs: Any) -> None:
         self.name = layer.__name__
-        self._layer, self._apply = layer, apply
+        self._layer = layer
         self._count, self._names = len(args), tuple(kwargs)
         # In the order of the call, in which gradients are given.
         given = [*args, *kwargs.values()]
@@ -65,7 +68,7 @@ class LayerCall:
         self._holding = [
             (isinstance(argument, Tensor), len(own))
             for argument in given
-            if (own := _tensors(argument))
+            if (own := tensors_in(argument))
         ]
         """Arguments that hold tensors: whether each is one, and how many it holds."""
         self._number = next(_numbers)
@@ -118,7 +121,7 @@ class LayerCall:
             )
         leaves, self._nesting = _flatten(result)
         self._results = [*map(_without_tensor, leaves)]
-        made = _tensors(result)
+        made = tensors_in(result)
         self._kinds = [*map(_kind, made)]
         marked = {*map(id, context.non_differentiable or ())}
         self.fixed = [id(y) in marked for y in made]
@@ -137,7 +140,7 @@ class LayerCall:
         first, self._first = self._first, None
         if first is not None:
             return first
-        found = _tensors(self._forward(self._context()[0], tensors))
+        found = tensors_in(self._forward(self._context()[0], tensors))
         if (kinds := [*map(_kind, found)]) != self._kinds:
             raise ValueError(
                 f"the PyLayer {self.name} gives {kinds}, and gave {self._kinds} when "
@@ -148,7 +151,7 @@ class LayerCall:
     def on_graph(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the same, with a graph."""
         args, kwargs = self.filled(tensors)
-        return [*_tensors(self._apply(*args, **kwargs))]
+        return [*tensors_in(native_apply(guarded(self._layer))(*args, **kwargs))]
 
     def back(
         self,
@@ -161,9 +164,9 @@ class LayerCall:
         Paddle's engine is not asked, since a program may run within a hook of it.
         """
         context, fills = self._context()
-        results = _tensors(self._forward(context, tensors, wanted))
+        results = tensors_in(self._forward(context, tensors, wanted))
         seeds = [
-            paddle.zeros_like(y) if g is None and fills[0] else g
+            paddle.zeros_like(y) if g is None and fills[0] else copy_of_cotangent(g)
             for y, g in zip(results, cotangents, strict=True)
         ]
         with grad_mode(False):
@@ -213,8 +216,18 @@ class Gradient:
         return f"gradient of {self._of!r}"
 
     def begin(self, leaves: Sequence[Tensor]) -> list[bool]:
-        """Return which of the gradients exist; the next call gives those."""
-        found = self._gradients([x.detach() for x in leaves])
+        """Return which of the gradients exist; the next call gives those.
+
+        Raises:
+            ValueError: the backward writes into an argument of the layer.
+        """
+        copies = [x.detach().clone() for x in leaves]
+        found = self._gradients(copies)
+        if any(x.inplace_version for x in copies):
+            raise ValueError(
+                f"the backward of the PyLayer {self.name} writes into an argument of "
+                "its forward, which others read; have it write into a copy"
+            )
         self._first = _own(g for g in found if g is not None)
         there = [g is not None for g in found]
         self._wanted = [i for i, flag in zip(self._wanted, there, strict=True) if flag]
@@ -280,10 +293,6 @@ def _without_tensor(leaf: Any) -> Any:
 def _filled(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
     each = iter(tensors)
     return [next(each) if leaf is _Held else leaf for leaf in leaves]
-
-
-def _tensors(tree: Any) -> list[Any]:
-    return [leaf for leaf in _flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
 def _own(tensors: Iterable[Tensor]) -> list[Tensor]:

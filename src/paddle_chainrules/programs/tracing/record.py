@@ -11,11 +11,11 @@ from typing import Any
 
 import paddle
 from paddle import Tensor
-from paddle.base import core as _core
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import local, not_listening
+from ...paddle_side.patching.py_layers import native_apply
 from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
 from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall
@@ -31,8 +31,6 @@ from .unlikely import harmless
 from .values import Values
 from .where import in_one_place, where_called
 from .within import within
-
-core: Any = _core
 
 _DRAWING = SEEDS.union(DRAWING)
 
@@ -148,7 +146,7 @@ class Record(Values):
     ) -> Any:
         """Note a call of a ``PyLayer``, which is an operator that Python runs."""
         with not_listening():
-            found = LayerCall(layer, call, args, kwargs)
+            found = LayerCall(layer, args, kwargs)
             tensors = found.tensors
             if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
                 return self._constant(call(*args, **kwargs))
@@ -173,9 +171,8 @@ class Record(Values):
             put_back()
             if getattr(local, "listener", None) is not self:  # of another thread
                 return layer.forward(context, *args, **kwargs)
-            call = vars(core.eager.PyLayer)["apply"].__get__(None, layer)
             with grad_mode(enabled):
-                return self.apply(layer, call, args, kwargs)
+                return self.apply(layer, native_apply(layer), args, kwargs)
 
         def put_back() -> None:
             if own is None:
@@ -221,7 +218,8 @@ class Record(Values):
         result = self._result(entry, given)
         self.draws = self.draws or entry.random
         many = isinstance(result, list | tuple)
-        parts = [*result] if many else [result]
+        parts = _other_than(given, [*result] if many else [result])
+        result = type(result)(parts) if many else parts[0]
         inputs = values_in(args)
         taped = False
         if entry.differentiable != () and paddle.is_grad_enabled():
@@ -284,3 +282,13 @@ class Record(Values):
         """Call ``paddle.grad`` with its own arguments."""
         self.takes_gradients = True
         return grad(self, *args, **kwargs)
+
+
+def _other_than(given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """Return the results, none of which is an argument itself.
+
+    Paddle's ``contiguous`` may return its argument. A tensor stands for one value, so
+    we return another tensor on the same memory.
+    """
+    known = {*map(id, tensors_in(given))}
+    return [x.detach() if id(x) in known else x for x in results]

@@ -1,0 +1,123 @@
+"""A ``PyLayer`` whose gradient Paddle's tape gets right, or refuses.
+
+Paddle takes a result that is an argument, or a view of one, for a write in place. It
+does not notice writes into what a layer has saved, and lets a backward write into a
+gradient that others add to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import optree
+import paddle
+from paddle import Tensor
+
+from .kernel_errors import Overwritten
+
+_guarded: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def guarded(layer: Any) -> Any:
+    """Return the layer's subclass that makes up for Paddle; our own layers need none.
+
+    Its results have memory of their own, unless the forward writes into an argument.
+    Its backward gets copies of the gradients, and raises :class:`.Overwritten` if what
+    the forward has saved was written into.
+    """
+    if layer.__module__.partition(".")[0] == "paddle_chainrules":
+        return layer
+    found = _guarded.get(layer)
+    if found is None:
+        found = _guarded[layer] = _subclass_of(layer)
+    return found
+
+
+def _subclass_of(layer: Any) -> Any:
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        given = tensors_in([args, kwargs])
+        before = [x._inplace_version() for x in given]
+        result = layer.forward(ctx, *args, **kwargs)
+        if [x._inplace_version() for x in given] == before:
+            result = _in_own_memory(ctx, result, given)
+        state = [*(ctx.saved_tensor() or ()), *vars(ctx).values()]
+        saved = [(x, x._inplace_version()) for x in tensors_in(state)]
+        arguments = [a for a in (*args, *kwargs.values()) if tensors_in(a)]
+        ctx._guard = saved, [*map(_needed_zeros, arguments)]
+        return result
+
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        saved, zeros = ctx._guard
+        if any(x._inplace_version() != version for x, version in saved):
+            raise Overwritten(
+                f"the backward of the PyLayer {layer.__name__} needs a tensor that has "
+                "been written into since its forward has saved it; write it out of "
+                "place, y = y + v, or into a copy, y = y.clone()"
+            )
+        found = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
+        if isinstance(found, Tensor) or found is None:
+            return _or_zeros([found], zeros)[0]
+        return type(found)(_or_zeros(found, zeros))
+
+    methods = {
+        "__module__": layer.__module__,
+        "forward": staticmethod(forward),
+        "backward": staticmethod(backward),
+    }
+    return type(layer)(layer.__name__, (layer,), methods)
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Return the tensors in a tree of any containers."""
+    leaves = optree.tree_leaves(tree, none_is_leaf=True)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def copy_of_cotangent(cotangent: Any) -> Any:
+    """Return a copy that a backward may write into; anything else as it is."""
+    return cotangent.clone() if isinstance(cotangent, Tensor) else cotangent
+
+
+def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
+    """Return the result, of which no tensor is an argument, a view of one or twice."""
+    known: set[int] = set()
+    unmarked: dict[int, Tensor] = {}
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if id(leaf) in known or any(_share_memory(leaf, x) for x in given):
+            unmarked[id(leaf)] = copy = leaf.detach().clone()
+            return copy
+        known.add(id(leaf))
+        return leaf
+
+    found = optree.tree_map(own, result, none_is_leaf=True)
+    marked = ctx.non_differentiable
+    if marked and unmarked:
+        copies = (unmarked[id(x)] for x in marked if id(x) in unmarked)
+        ctx.mark_non_differentiable(*marked, *copies)
+    return found
+
+
+def _share_memory(x: Tensor, y: Tensor) -> bool:
+    both = x._is_initialized() and y._is_initialized()
+    return bool(both and x._is_shared_buffer_with(y))
+
+
+def _needed_zeros(argument: Any) -> tuple[Any, Any] | None:
+    """Return shape and dtype of a gradient that Paddle's engine can't do without."""
+    if not isinstance(argument, Tensor) or argument.stop_gradient or argument.is_leaf:
+        return None
+    return argument.shape, argument.dtype
+
+
+def _or_zeros(grads: Sequence[Any], zeros: Sequence[Any]) -> list[Any]:
+    """Return gradients, with zeros for those missing of intermediate results."""
+    pairs = zip(grads, [*zeros, *[None] * len(grads)], strict=False)
+    return [
+        paddle.zeros(*zero) if grad is None and zero is not None else grad
+        for grad, zero in pairs
+    ]
