@@ -101,7 +101,7 @@ class listening:
     """
 
     def __init__(self, who: Listener) -> None:
-        self._who, self._before = who, listener()
+        self._who, self._before = who, local.listener
         self._outer: Noted | None = getattr(local, "flags", None)
         self.flags: Noted = {}
 

@@ -10,7 +10,14 @@ from paddle import Tensor
 
 
 class Listener(Protocol):
-    """An object that is handed the calls of its thread."""
+    """An object that is handed the calls of its thread.
+
+    Attributes:
+        is_passive: whether it lets all calls pass, or refuses them, so that transforms
+            run as if nobody listened.
+    """
+
+    is_passive: bool = False
 
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
@@ -60,9 +67,9 @@ local = _Local()
 
 
 def listener() -> Listener | None:
-    """Return this thread's listener."""
+    """Return this thread's listener, unless it lets all calls pass."""
     found: Listener | None = local.listener
-    return found
+    return None if found is None or found.is_passive else found
 
 
 def is_plain() -> bool:
@@ -88,7 +95,7 @@ class not_listening:
     """
 
     def __enter__(self) -> None:
-        self._before = listener()
+        self._before = local.listener
         local.listener = None
 
     def __exit__(self, *_: object) -> None:

@@ -190,7 +190,7 @@ def _first(
         def run(given: list[Any]) -> Sequence[Any]:
             return fn(given)
 
-    before = listener()
+    before = local.listener
     try:
         outputs = _recorded(record, run, given)
         ends = [record.value_of(out) for out in outputs if isinstance(out, Tensor)]
@@ -248,7 +248,7 @@ def _fewest_holders(record: Record, outputs: Sequence[Any]) -> float:
 def _holders_of_an_orphan() -> float:
     """Count the references to a tensor that only the function that made it knew."""
     given, record = _begun([paddle.ones([1])])
-    before = listener()
+    before = local.listener
     try:
         outputs = _recorded(record, lambda x: [x[0] * paddle.to_tensor([1.0])], given)
         record.check_constants()

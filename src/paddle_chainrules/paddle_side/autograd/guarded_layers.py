@@ -88,7 +88,7 @@ def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
     def own(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        if id(leaf) in known or any(_share_memory(leaf, x) for x in given):
+        if id(leaf) in known or any(share_memory(leaf, x) for x in given):
             unmarked[id(leaf)] = copy = leaf.detach().clone()
             return copy
         known.add(id(leaf))
@@ -102,7 +102,8 @@ def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
     return found
 
 
-def _share_memory(x: Tensor, y: Tensor) -> bool:
+def share_memory(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors share memory, of which neither need have any."""
     both = x._is_initialized() and y._is_initialized()
     return bool(both and x._is_shared_buffer_with(y))
 

@@ -247,6 +247,8 @@ class Record(Values):
     def _result(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         if entry.random:
             note_drawing()
+            if self._around is not None:
+                self._around.check(entry.name, ())
             with in_turn():
                 return self._run_of(entry, given)
         return self._run_of(entry, given)

@@ -21,6 +21,7 @@ from .existing import is_existing, is_whole
 from .memory import Memory
 from .operations import Operation, Value
 from .where import where_called
+from .within import around, within
 
 
 class Values:
@@ -50,6 +51,7 @@ class Values:
     """
 
     is_reused = True
+    is_passive = False
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Values:
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
+        self._around: within | None = around() or (outer and outer._around)
         above = outer is not None and outer._is_unlikely
         self._is_unlikely: bool = is_unlikely or above
         self.ops: list[Operation] = []
@@ -120,6 +123,8 @@ class Values:
         """Return what a tensor stands for: a constant, unless it was made here."""
         value = self._values.get(id(tensor))
         if value is None:
+            if self._around is not None:
+                self._around.check("", [tensor])
             if id(tensor) in self._lost:
                 self.fail(
                     "a tensor is used that shares memory with one that was written "

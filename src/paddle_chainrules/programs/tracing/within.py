@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle import Tensor
-
-from ...paddle_side.autograd.engine import gradients
-from ...paddle_side.listener import listener, local, not_listening
+from ...paddle_side.listener import local, not_listening
 from ...paddle_side.process.random_state import DRAWING
 from .operations import tensors_in
 
@@ -21,17 +18,24 @@ class within:
         name: name of the PyLayer.
     """
 
+    is_passive = True
+
     def __init__(self, record: Any, name: str) -> None:
         self._record, self._name = record, name
 
     def __enter__(self) -> None:
-        self._before = listener()
+        self._before = local.listener
         local.listener = self
 
     def __exit__(self, *_: object) -> None:
         local.listener = self._before
 
-    def _check(self, name: str, given: Sequence[Any]) -> None:
+    def check(self, name: str, given: Sequence[Any]) -> None:
+        """Refuse a call that draws, or takes a tensor of the function around it.
+
+        Raises:
+            CaptureError: always in these cases.
+        """
         if name in DRAWING:
             self._record.fail(
                 f"the PyLayer {self._name} draws random numbers, which its backward "
@@ -48,39 +52,18 @@ class within:
     ) -> Any:
         """Call an operator as it is."""
         with not_listening():
-            self._check(name, [*args, *kwargs.values()])
+            self.check(name, [*args, *kwargs.values()])
             return call(*args, **kwargs)
 
     leaves = operator
-
-    def gradients(
-        self,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor],
-        create_graph: bool,
-    ) -> list[Tensor | None]:
-        """Return gradients on Paddle's tape."""
-        with not_listening():
-            return gradients(outputs, inputs, cotangents, create_graph)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call ``paddle.grad`` as it is."""
         with not_listening():
             return call(*args, **kwargs)
 
-    def apply(
-        self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        """Call another PyLayer."""
-        return call(*args, **kwargs)
 
-    def missed(self, layer: Any) -> None:
-        """Do nothing: a context is made, as it should be."""
-
-    def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
-        """Return False: nothing here is tracked."""
-        return False
-
-    def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Do nothing: nothing here is tracked."""
+def around() -> within | None:
+    """Return what is around the calls of this thread, if they are in an operator."""
+    found = local.listener
+    return found if isinstance(found, within) else None

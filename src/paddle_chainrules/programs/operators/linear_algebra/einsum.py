@@ -9,6 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ....paddle_side.autograd.guarded_layers import share_memory
 from ....paddle_side.interception import RAW
 from ..axes import ANYWHERE
 from ..calls import BatchCall, NoRule
@@ -22,7 +23,9 @@ Term = tuple[Tensor, list[str]]
 
 def _run(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     # Without what is kept for Paddle's own way back.
-    return [RAW.einsum(x, equation)[0]]
+    found = RAW.einsum(x, equation)[0]
+    # Paddle gives the memory of a single operand whose axes stay as they are.
+    return [found.clone() if len(x) == 1 and share_memory(found, x[0]) else found]
 
 
 define("einsum", "x equation", run=_run, axes=ANYWHERE)
