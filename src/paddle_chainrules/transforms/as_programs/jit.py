@@ -34,7 +34,7 @@ from .outer_state import OuterState
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .recompiling import STATIC, Piles, kinds_of
-from .seen import JITTED, most_samples
+from .seen import ATOMS, JITTED, most_samples
 from .unpacking import key_orders, unpacking
 
 P = ParamSpec("P")
@@ -229,6 +229,19 @@ def _by_position(fn: Any) -> list[str]:
 def _static(value: Any) -> Any:
     """Do as :func:`exactly`; a static argument need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
+
+
+def holders_of_state(values: Sequence[Any]) -> list[Any]:
+    """Return the arguments that may hold state: functions, and objects like these.
+
+    Those that are compared by their values tell themselves if they change.
+    """
+    return [v for v in values if type(v) not in ATOMS and _is_by_identity(v)]
+
+
+def _is_by_identity(value: Any) -> bool:
+    is_method = isinstance(value, types.MethodType)
+    return is_method or type(value).__eq__ is object.__eq__
 
 
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:
@@ -471,8 +484,11 @@ class Jitted:
         kwargs: dict[str, Any],
     ) -> None:
         """Look if the program that has served can serve like calls at less cost."""
-        given = [x for x in flatten_tree((args, kwargs))[0] if isinstance(x, Tensor)]
+        every = flatten_tree((args, kwargs))[0]
+        given = [x for x in every if isinstance(x, Tensor)]
         if self._last is None or self._state is None or _places(given) is not None:
+            return
+        if holders_of_state(every):
             return
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if [*map(id, given)] == [*map(id, tensors)]:
@@ -488,7 +504,7 @@ class Jitted:
             undo: whether to undo the changes, since the function will run once more.
         """
         if self._state is not None and self._state.leave_out_changed(undo):
-            number = self._state.number(self._fn)
+            number = self._state.number_again(self._fn)
             for key, made in [*self._made.items()]:
                 if made is programs:
                     kept = (key[0], number, *key[2:])
@@ -525,7 +541,10 @@ class Jitted:
         orders = key_orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
-        state = self._state.number(self._fn) if self._state is not None else 0
+        state = 0
+        if self._state is not None:
+            holders = holders_of_state([*(v for _, v in given), *leaves])
+            state = self._state.number(self._fn, holders)
         key: Any = (statics, spec, orders, places), state
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import is_
+from types import MethodType
 from typing import Any
 
 from ...programs.capture_error import CaptureError
@@ -54,6 +55,7 @@ class OuterState:
 
     def __init__(self) -> None:
         self._reads: list[Read] = []
+        self._given: tuple[Any, ...] = ()
         self._unchanged: Callable[[], bool] = lambda: False
         self._numbers: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._count = self._now = 0
@@ -61,8 +63,11 @@ class OuterState:
         self._instance_changes = 0
         self._refusal = ""
 
-    def number(self, fn: Callable[..., Any]) -> int:
+    def number(self, fn: Callable[..., Any], given: Iterable[Any] = ()) -> int:
         """Return the number of a function's state, the same for equal states.
+
+        Args:
+            given: arguments whose state counts too: functions, and other objects.
 
         Raises:
             CaptureError: the function is a method that changes its instance.
@@ -70,7 +75,7 @@ class OuterState:
         if self._refusal:
             raise CaptureError(self._refusal)
         try:
-            return self._number(fn)
+            return self._number(fn, (*given,))
         except RecursionError:
             raise CaptureError(
                 "it reads objects that are nested too deep to be compared at each "
@@ -85,10 +90,14 @@ class OuterState:
                 "arguments"
             ) from error
 
-    def _number(self, fn: Callable[..., Any]) -> int:
-        if not self._unchanged():
-            self._unchanged = lambda: False
-            self._reads = reads_of(fn, self._own)
+    def number_again(self, fn: Callable[..., Any]) -> int:
+        """Return the number of the state with the arguments that were given last."""
+        return self.number(fn, self._given)
+
+    def _number(self, fn: Callable[..., Any], given: tuple[Any, ...]) -> int:
+        if not (_are_same(given, self._given) and self._unchanged()):
+            self._unchanged, self._given = (lambda: False), given
+            self._reads = reads_of(fn, self._own, given)
             key = tuple([(read.label, read.key) for read in self._reads])
             self._count += 1
             self._now = self._numbers.setdefault(key, self._count)
@@ -131,7 +140,7 @@ class OuterState:
         """Undo in the end what a further run of the function does to its state."""
         before: list[Read] = []
         with suppress(Exception):  # of the user's own methods
-            before = reads_of(fn, frozenset())
+            before = reads_of(fn, frozenset(), self._given)
         try:
             yield
         finally:
@@ -148,6 +157,14 @@ class OuterState:
         """Return the values of the state that was read last, by their labels."""
         reads = [read for read in self._reads if read.key is not NOTHING]
         return {read.label: _shown(read.key) for read in reads}
+
+
+def _are_same(given: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Tell whether these are the same objects, or methods of the same."""
+    return len(given) == len(before) and all(
+        a is b or (isinstance(a, MethodType) and a == b)
+        for a, b in zip(given, before, strict=True)
+    )
 
 
 def _is_of_instance(label: str) -> bool:

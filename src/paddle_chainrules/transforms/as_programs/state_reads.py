@@ -8,7 +8,7 @@ import sys
 import types
 from array import array
 from collections import UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from operator import is_
 from typing import Any, NamedTuple
@@ -129,8 +129,12 @@ def _is_constant(module: str | None) -> bool:
     return top in CONSTANT or (top != "__main__" and top in sys.stdlib_module_names)
 
 
-def reads_of(fn: Any, own: frozenset[str]) -> list[Read]:
+def reads_of(
+    fn: Any, own: frozenset[str], given: Sequence[Any] = ()
+) -> list[Read]:
     """Return all that a function reads, but for what has these labels.
+
+    It is given some objects, which it reads too.
 
     An attribute counts if any code names it, so it starts again with more names.
     """
@@ -138,6 +142,8 @@ def reads_of(fn: Any, own: frozenset[str]) -> list[Read]:
     while True:
         reader = _Reader(names, own)
         reader.contents("", fn)
+        for at, value in enumerate(given):
+            reader.contents(f"an argument ({at})", value)
         if reader.names == names:
             return reader.reads
         names = reader.names
