@@ -15,6 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
 from ..operators.entry import Operator
@@ -67,7 +68,7 @@ def _assigned(value: Tensor, _: Tensor) -> Tensor:
 
 
 def _incremented(x: Tensor, value: float = 1.0) -> Tensor:
-    return x + value
+    return x + single(value)
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {

@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...dtypes import single
 from ...listener import is_plain
 from ...watch import Context, is_traced
 from .formulas import refused
@@ -41,7 +42,10 @@ def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) ->
 
 
 def _times(x: Tensor, factor: Any) -> Tensor:
-    return x if not isinstance(factor, Tensor) and factor == 1 else x * factor
+    """Multiply by a number, which Paddle's kernel rounds to float32, or a tensor."""
+    if isinstance(factor, Tensor):
+        return x * factor
+    return x if factor == 1 else x * single(factor)
 
 
 def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:

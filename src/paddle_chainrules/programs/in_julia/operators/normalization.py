@@ -84,7 +84,7 @@ def _check_layout(layout: str) -> None:
 def _group_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon, groups, layout = call.args
     _check_layout(layout)
-    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
+    rest = f"{_or(scale)}, {_or(bias)}, {call.number(epsilon)}, {groups}"
     return _with_rest(call, f"group_norm({x}, {rest})")
 
 
@@ -92,7 +92,7 @@ def _group_norm_julia(call: JuliaCall) -> str:
 def _group_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
     _check_layout(layout)
-    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {call.number(epsilon)}, {groups}"
     return Several(f"group_norm_grad({x}, {rest})")
 
 

@@ -125,7 +125,7 @@ def _hardtanh_formula(x: Tensor, t_min: float, t_max: float) -> Tensor:
 
 @formula_of("increment")
 def _increment_formula(x: Tensor, value: float) -> Tensor:
-    return x + value
+    return x + single(value)
 
 
 @reverse_of("heaviside")

@@ -48,22 +48,40 @@ def _taps(
 ) -> tuple[Tap, ...]:
     """Return the taps along an axis of an image, as the operator itself shows them.
 
+    Those of its gradient are asked for by the gradient's name. Paddle's kernels round
+    their weights differently.
+
     Raises:
-        NoRule: pixels are made of too many others.
+        NoRule: pixels are made of too many others, or the operator does not show them.
     """
     layout, depth, height, width, scale, *kind = how
-    least = math.ceil(1 / min(1.0, *scale)) if scale else 1
-    shape = [size, 1, *[least] * rank]
-    shape[2 + axis] = size
+    shape = [size if k == axis else _least(scale, k) for k in range(rank)]
+    rest = None, None, None
+    given = layout, depth, height, width, [*scale], *kind
+    operator = getattr(RAW, name.removesuffix("_grad"))
     with not_listening(), grad_mode(False):
-        of_one = [size, *[1] * (axis + 1), size, *[1] * (rank - 1 - axis)]
-        each = paddle.eye(size).astype(getattr(paddle, dtype)).reshape(of_one)
-        each = paddle.expand(each, shape)
-        given = layout, depth, height, width, [*scale], *kind
-        found = getattr(RAW, name)(each, None, None, None, *given).numpy()
-    # Of images that are one elsewhere, the same everywhere.
-    found = np.moveaxis(found, 2 + axis, 1).reshape(size, found.shape[2 + axis], -1)
-    weights = found[..., 0].T
+
+        def each(count: int, space: Sequence[int]) -> Tensor:
+            """Return images with ones in one place along the axis, zero elsewhere."""
+            of_one = [count, *[1] * (axis + 1), count, *[1] * (rank - 1 - axis)]
+            image = paddle.eye(count).astype(getattr(paddle, dtype)).reshape(of_one)
+            return paddle.expand(image, [count, 1, *space])
+
+        image = each(size, shape)
+        found = operator(image, *rest, *given)
+        if found.shape == image.shape:  # which is copied then, whatever the weights
+            raise NoRule("a size that stays along some axes; use the operator")
+        if name.endswith("_grad"):
+            count, *around = [found.shape[2 + axis], *found.shape[2:]]
+            like = paddle.zeros([count, 1, *shape], found.dtype)
+            g = each(count, around)
+            found = getattr(RAW, name)(like, *rest, g, *given).numpy()
+            shares = math.prod(around) // count
+            weights = np.moveaxis(found, 2 + axis, 1).reshape(count, size, -1)
+            weights = weights.sum(2) / shares
+        else:  # they are the same everywhere along the other axes
+            rows = np.moveaxis(found.numpy(), 2 + axis, 1)
+            weights = rows.reshape(size, rows.shape[1], -1)[..., 0].T
     count = int((weights != 0).sum(1).max())
     if count > MOST:
         raise NoRule("numbers that are made of many; resample them by the operator")
@@ -75,6 +93,27 @@ def _taps(
     if count == 1 and (sorted_weights == 1).all():
         return (Tap(order[:, 0], None),)
     return tuple(Tap(order[:, k], sorted_weights[:, k]) for k in range(count))
+
+
+def _least(scale: Sequence[float], axis: int) -> int:
+    """Return a small size that changes if it is resampled, if any does."""
+    if not scale:
+        return 1
+    factor = np.float32(scale[axis])
+    some = [n for n in range(1, LARGEST) if int(n * factor) >= 1]
+    return next((n for n in some if int(n * factor) != n), some[0])
+
+
+def _stays(space: Sequence[int], how: Sequence[Any]) -> bool:
+    """Tell whether the size is the same, so that Paddle copies the image."""
+    *_, depth, height, width, scale, _, _, _ = how
+    if scale:
+        wanted = [
+            int(n * np.float32(s)) for n, s in zip(space, scale, strict=True)
+        ]
+    else:
+        wanted = [depth, height, width][3 - len(space) :]
+    return [*space] == wanted
 
 
 def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
@@ -89,6 +128,8 @@ def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
         raise NoRule("a size that is in a tensor; give numbers")
     if not layout.startswith("NC") or max(space) > LARGEST:
         raise NoRule("channels that are last, or a large image; use the operator")
+    if _stays(space, how):
+        return []
     key = layout, depth, height, width, tuple(scale or ()), kind, corners, mode
     dtype = dtype_name(x.dtype)
     return [
@@ -132,7 +173,7 @@ def _put(name: str) -> None:
             except NoRule:
                 pass
         sizes, g, given = how[:3], how[3], how[4:]
-        axes = _axes(name, x, (*sizes, *given))
+        axes = _axes(f"{name}_grad", x, (*sizes, *given))
         for axis, taps in reversed(axes):
             shape = [*g.shape]
             shape[axis] = x.shape[axis]

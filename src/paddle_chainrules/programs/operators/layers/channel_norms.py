@@ -75,11 +75,14 @@ class Standard(NamedTuple):
 
 
 def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
-    """Return x normalized to mean 0 and variance 1 along axes, except for epsilon."""
+    """Return x normalized to mean 0 and variance 1 along axes, except for epsilon.
+
+    The kernels of all norms but those of groups round epsilon to float32.
+    """
     mean = ops.mean(x, axes, True)
     centred = x - mean
     variance = ops.mean(centred * centred, axes, True)
-    scale = ops.rsqrt(variance + single(epsilon))
+    scale = ops.rsqrt(variance + epsilon)
     return Standard(centred * scale, mean, variance, scale)
 
 
@@ -133,7 +136,7 @@ def _batch_norm_formula(
     if use_global or (is_test and not train):
         by = _by_stored(x, mean, variance, layout, epsilon)
         return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
-    by = standard(x, layout.others, epsilon)
+    by = standard(x, layout.others, single(epsilon))
     own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
     old = single(momentum)
     new = 1.0 - old
@@ -154,7 +157,7 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
         by = _by_stored(x, mean, variance, layout, epsilon)
         by_x = scaled * by.scale
     else:
-        by = standard(x, layout.others, epsilon)
+        by = standard(x, layout.others, single(epsilon))
         by_x = standard_back(scaled, by, layout.others)
     return (by_x, *_back(g, layout, by.y, scale, bias))
 
@@ -203,7 +206,7 @@ def _instance_norm_reverse(call: Call) -> list[Any]:
 
 @formula_of("instance_norm")
 def _instance_norm_formula(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
-    by = standard(x, [*range(2, x.ndim)], epsilon)
+    by = standard(x, [*range(2, x.ndim)], single(epsilon))
     moments = (ops.reshape(part, [-1]) for part in (by.mean, by.scale))
     return (Layout(x).scaled(by.y, scale, bias), *moments)
 
@@ -219,7 +222,7 @@ def _instance_norm_grad_formula(
     epsilon: float,
 ) -> Any:
     layout, axes = Layout(x), [*range(2, x.ndim)]
-    by = standard(x, axes, epsilon)
+    by = standard(x, axes, single(epsilon))
     by_x = standard_back(layout.scaled(grad_y, scale), by, axes)
     return (by_x, *_back(grad_y, layout, by.y, scale, bias))
 

@@ -62,7 +62,7 @@ def _layer_norm_formula(
     x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int
 ) -> Any:
     axes, y_shape = _features(x, begin_norm_axis)
-    by = standard(x, axes, epsilon)
+    by = standard(x, axes, single(epsilon))
     y = by.y
     if scale is not None:
         y = y * ops.reshape(scale, y_shape)
@@ -89,7 +89,7 @@ def _layer_norm_grad_formula(
     begin_norm_axis: int,
 ) -> Any:
     axes, shape = _features(x, begin_norm_axis)
-    by, g = standard(x, axes, epsilon), out_grad
+    by, g = standard(x, axes, single(epsilon)), out_grad
     scaled = g if scale is None else g * ops.reshape(scale, shape)
 
     def summed(part: Tensor) -> Tensor:

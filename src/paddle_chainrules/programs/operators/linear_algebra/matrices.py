@@ -7,6 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
 from ..axes import ANYWHERE, Anywhere
@@ -165,9 +166,9 @@ def _matmul_grad_formula(
 def _addmm_grad_formula(
     input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
 ) -> list[Any]:
-    g = out_grad * alpha
+    g = out_grad * single(alpha)
     by_x, by_y = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
-    return [summed_to(out_grad, input) * beta, by_x, by_y]
+    return [summed_to(out_grad, input) * single(beta), by_x, by_y]
 
 
 formula_of("addmm")(addmm)
