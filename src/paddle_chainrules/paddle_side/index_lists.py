@@ -46,6 +46,29 @@ def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
     return tuple(found)
 
 
+def slices_first(item: Any) -> tuple[Any, Any] | None:
+    """Return an index of slices, and one of tensors for what that takes.
+
+    Beside a tensor, Paddle takes other elements for slices with steps, also from beyond
+    the tensor. None where there are none of these, or new axes besides.
+    """
+    parts = item if isinstance(item, tuple) else (item,)
+    steps = [p.step for p in parts if isinstance(p, slice)]
+    if {*steps} <= {None, 1} or any(part is None for part in parts):
+        return None
+    if not any(isinstance(part, Tensor | list) for part in parts):
+        return None
+    slices: list[Any] = []
+    for part in parts:
+        is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool
+        if isinstance(part, slice) or part is Ellipsis:
+            slices.append(part)
+        else:
+            slices += [slice(None)] * (part.ndim if is_mask else 1)
+    rest = (slice(None) if isinstance(part, slice) else part for part in parts)
+    return tuple(slices), tuple(rest)
+
+
 def without_ones(x: Tensor, item: Any, value: Any) -> Any:
     """Return a value for ``x[item]`` without axes of one element that x has not.
 

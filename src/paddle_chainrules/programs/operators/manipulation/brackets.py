@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.index_lists import slices_first
 from ..axes import Along, Anywhere, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import TABLE, define, holds_for_complex, jet_of, reverse_of
+from ..entry import TABLE, decompose_of, define, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops, summed_to
 from .places import put_back, row_numbers
@@ -152,6 +153,17 @@ define(
     axes=Sliced(batches=False),
 )
 holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
+
+
+@decompose_of("Tensor._getitem_dygraph")
+def _getitem_in_two(to_code: bool, x: Tensor, index: Any) -> Tensor | None:
+    """Take slices with steps first, since Paddle's kernel fails beside tensors."""
+    both = slices_first(index)
+    if both is None:
+        return None
+    slices, rest = both
+    found: Tensor = paddle.assign(x._getitem_dygraph(slices))._getitem_dygraph(rest)
+    return found
 
 
 class Basic(NamedTuple):

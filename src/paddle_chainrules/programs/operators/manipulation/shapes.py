@@ -66,6 +66,13 @@ class Stacked(Anywhere):
         return isinstance(axis, int) and axis % rank >= count
 
 
+class Flipped(Along):
+    """The kind that flips along axes, along none without axes."""
+
+    def moved(self, axis: Any, ndim: int) -> Any:
+        return super().moved(axis, ndim) if axis else axis
+
+
 class Rolled(Along):
     """The kind that rolls along axes, or over all elements in a row without axes."""
 
@@ -100,7 +107,7 @@ define("masked_fill", "x mask value", differentiable=(0, 2), axes=ANYWHERE)
 define("tile", view=True, axes=ANYWHERE)
 define("meshgrid", "x")
 define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
-define("flip", "x axis", axes=Along("axis"))
+define("flip", "x axis", axes=Flipped("axis"))
 define("roll", "x shifts axis", defaults={"axis": []}, axes=Rolled("axis"))
 holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
 holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
