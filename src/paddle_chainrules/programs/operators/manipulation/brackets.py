@@ -12,7 +12,7 @@ from paddle import Tensor
 from ....paddle_side.index_lists import slices_first
 from ..axes import Along, Anywhere, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import TABLE, decompose_of, define, holds_for_complex, jet_of, reverse_of
+from ..entry import TABLE, define, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops, summed_to
 from .places import put_back, row_numbers
@@ -145,7 +145,26 @@ def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
     return flat, ops.reshape(places + starts, [-1])
 
 
-define("Tensor._getitem_dygraph", "x index", view=True, axes=Indexed(), linear=(0,))
+_get: Any = vars(paddle.Tensor)["_getitem_dygraph"]
+
+
+def _getitem(x: Tensor, index: Any) -> Tensor:
+    """Take slices with steps first, since Paddle's kernel fails with them."""
+    both = slices_first(index) if type(index) is tuple else None
+    if both is None:
+        return _get(x, index)
+    slices, rest = both
+    return _get(_get(x, slices).contiguous(), rest)
+
+
+define(
+    "Tensor._getitem_dygraph",
+    "x index",
+    run=_getitem,
+    view=True,
+    axes=Indexed(),
+    linear=(0,),
+)
 define(
     "set_value_with_tensor",
     "x values starts ends steps axes decrease_axes none_axes",
@@ -153,17 +172,6 @@ define(
     axes=Sliced(batches=False),
 )
 holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
-
-
-@decompose_of("Tensor._getitem_dygraph")
-def _getitem_in_two(to_code: bool, x: Tensor, index: Any) -> Tensor | None:
-    """Take slices with steps first, since Paddle's kernel fails beside tensors."""
-    both = slices_first(index)
-    if both is None:
-        return None
-    slices, rest = both
-    found: Tensor = paddle.assign(x._getitem_dygraph(slices))._getitem_dygraph(rest)
-    return found
 
 
 class Basic(NamedTuple):
