@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.arguments import checked_chunk
+from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
 from ..programs.batches.batching import RANDOMNESS, batched, of_one
@@ -99,12 +100,13 @@ def vmap(
                 for leaf, axis in zip(leaves, axes, strict=True)
             ]
             flags = [axis is not None for axis in axes]
-            found = _in_chunks(fn, spec, front, flags, size, chunk_size, randomness)
+            rest = spec, front, flags, size, chunk_size, randomness
+            found = _in_chunks(fn, *rest) if size else _of_none(fn, *rest)
             return _placed(*found, out_axes, size)
 
         if listener() is not None:
             return placed(*leaves)
-        return run_strictly(Jitted(placed, strict=True), placed, *leaves)
+        return run_strictly(Jitted(placed, strict=True, empty=True), placed, *leaves)
 
     return kept(fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness, order=0)
 
@@ -244,10 +246,10 @@ def _size_of(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
         for leaf, axis in zip(leaves, axes, strict=True)
         if axis is not None
     }
-    if len(sizes) != 1 or sizes == {0}:
+    if len(sizes) != 1:
         found = f"{sorted(sizes)} samples" if sizes else "no axis of samples"
         raise ValueError(
-            f"the arguments have {found}, and need one number of them, 1 or more; give "
+            f"the arguments have {found}, and need one number of them; give "
             "in_axes=None for what all samples share"
         )
     return sizes.pop()
@@ -312,6 +314,28 @@ def _in_chunks(
     return outputs, structure, is_many
 
 
+def _of_none(
+    fn: Callable[..., Any],
+    spec: optree.PyTreeSpec,
+    leaves: Sequence[Any],
+    flags: Sequence[bool],
+    size: int,
+    chunk: int | None,
+    randomness: str,
+) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
+    """Run for a sample of zeros, and return as :func:`_in_chunks` what is of none."""
+
+    def zeros(leaf: Tensor) -> Tensor:
+        if is_differentiable(leaf):
+            return paddle.sum(leaf, axis=0, keepdim=True)  # on the graph of the leaf
+        return paddle.zeros([1, *leaf.shape[1:]], leaf.dtype)
+
+    given = [zeros(x) if flag else x for x, flag in zip(leaves, flags, strict=True)]
+    outputs, structure, many = _in_chunks(fn, spec, given, flags, 1, chunk, randomness)
+    pairs = zip(outputs, many, strict=True)
+    return [y[:0] if is_many else y for y, is_many in pairs], structure, many
+
+
 def _with_draws_apart(program: Program) -> Program:
     """Return the program with formulas for what draws and computes at once."""
     given = (*program.inputs, *program.constants)
@@ -342,6 +366,8 @@ def _placed(
     axes = _spread(out_axes, structure.unflatten(outputs), "out_axes")
     found = []
     for y, axis, is_many in zip(outputs, axes, many, strict=True):
+        if axis is not None and isinstance(y, _NUMBERS):
+            y = paddle.to_tensor(y)  # the same for all samples, as in JAX
         if not isinstance(y, Tensor):
             found.append(y)
         elif axis is None:
@@ -352,9 +378,12 @@ def _placed(
                 )
             found.append(y)
         else:
-            whole = y if is_many else paddle.expand(y, [size, *y.shape])
+            whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])[:size]
             found.append(_moved(whole, 0, _checked(axis, whole, "out_axes") or 0))
     return structure.unflatten(found)
+
+
+_NUMBERS = (bool, int, float, complex)
 
 
 def _moved(x: Tensor, start: int, stop: int) -> Tensor:

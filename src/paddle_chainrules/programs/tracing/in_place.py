@@ -19,6 +19,7 @@ from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
 from ..operators.entry import Operator
+from ..operators.manipulation.brackets import without_new_axes
 from ..operators.table import TABLE
 from .memory import Memory
 from .operations import Value, with_values
@@ -209,6 +210,9 @@ def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
     view = record.memory.by(chain[1])
     if len(chain) == 2 and view.operator.name == "Tensor._getitem_dygraph":
         index = with_values(view.args[1], record.tensor)
+        index, shape = without_new_axes(index, base.shape)
+        if shape != found.shape:
+            found = record.every(TABLE["reshape"], (found, shape))
         return record.every(TABLE[ITEM], (base, index, found))
     places = record.memory.places(chain, record.tensor)
     if places.size > base.size:

@@ -233,7 +233,9 @@ class Record(Values):
                 flag = not taped or i in entry.fixed
                 if part.stop_gradient != flag and is_differentiable(part):
                     part.stop_gradient = flag
-        outputs = tuple([self._new(part, many) for part in parts])
+        # An empty result of something is one that an operator has left out.
+        optional = many and not any(0 in v.shape for v in inputs)
+        outputs = tuple([self._new(part, optional) for part in parts])
         place = where_called() if self.place is None else self.place
         op = Operation(entry, args, outputs, many, place)
         self.ops.append(op)

@@ -96,7 +96,7 @@ def _label_smooth_formula(label: Tensor, prior: Any, epsilon: float) -> Tensor:
     epsilon = single(epsilon)  # as Paddle's kernel has them
     kept = label * single(1.0 - epsilon)
     if prior is None:
-        return kept + single(epsilon / label.shape[-1])
+        return kept + single(epsilon / max(label.shape[-1], 1))
     return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
 
 

@@ -214,6 +214,16 @@ def basic(index: Any, shape: list[int]) -> Basic | None:
     return found
 
 
+def without_new_axes(index: Any, shape: list[int]) -> tuple[Any, list[int]]:
+    """Return an index of ints and slices without new axes, and the shape it gives."""
+    parts = [*index] if isinstance(index, tuple | list) else [index]
+    kept = tuple(part for part in parts if part is not None)
+    where = basic(kept, shape)
+    assert where is not None  # since it is a view
+    found = [n for axis, n in enumerate(where.kept) if axis not in where.drop]
+    return kept, found
+
+
 def parts_of(index: Any, ndim: int) -> list[Any]:
     """Return the part of an index for each axis in order, without new axes."""
     return [part for part in _without_ellipsis(index, ndim) if part is not None]
