@@ -95,8 +95,19 @@ def _split_shape(rng, shape):
 
 
 ELEMENTWISE = (
-    *("paddle.sin({a})", "paddle.tanh({a})", "F.sigmoid({a})", "paddle.exp(-{a} * {a})"),
-    *("F.relu({a})", "F.gelu({a})", "F.silu({a})", "F.softplus({a})", "paddle.abs({a})"),
+    *(
+        "paddle.sin({a})",
+        "paddle.tanh({a})",
+        "F.sigmoid({a})",
+        "paddle.exp(-{a} * {a})",
+    ),
+    *(
+        "F.relu({a})",
+        "F.gelu({a})",
+        "F.silu({a})",
+        "F.softplus({a})",
+        "paddle.abs({a})",
+    ),
     *("{a} * {n}", "{n} - {a}", "{a} / (1.0 + {a} * {a})", "{a} ** 2", "-{a}"),
     *("paddle.sqrt({a} * {a} + 0.5)", "paddle.log({a} * {a} + 1.0)", "paddle.cos({a})"),
     *("paddle.atan({a})", "F.leaky_relu({a}, 0.2)", "paddle.clip({a}, -1.1, 1.2)"),
@@ -116,7 +127,11 @@ SAME = (
 BINARY = (
     *("{a} + {b}", "{a} * {b}", "{a} - {b}", "{a} / (2.0 + paddle.cos({b}))"),
     *("paddle.maximum({a}, {b})", "paddle.where({a} > {b}, {a}, {b} * 2.0)"),
-    *("paddle.minimum({a}, {b})", "paddle.lerp({a}, {b}, 0.3)", "paddle.atan2({a}, {b})"),
+    *(
+        "paddle.minimum({a}, {b})",
+        "paddle.lerp({a}, {b}, 0.3)",
+        "paddle.atan2({a}, {b})",
+    ),
     *("paddle.hypot({a}, {b})", "paddle.logaddexp({a}, {b})"),
 )
 REDUCTIONS = ("sum", "mean", "max", "min", "logsumexp", "prod", "std", "norm", "amax")
@@ -125,7 +140,10 @@ ALONG = (
     *("paddle.sort({a}, axis={k})", "F.log_softmax({a}, axis={k})", "{a}.roll(2, {k})"),
     *("paddle.cumprod({a}, dim={k})", "paddle.logcumsumexp({a}, axis={k})"),
     *("F.normalize({a} + 2.0, axis={k})", "paddle.topk({a}, 1, axis={k})[0]"),
-    *("paddle.concat([{a}, {a} * 2.0], axis={k})", "paddle.stack([{a}, {a}.sin()], {k})"),
+    *(
+        "paddle.concat([{a}, {a} * 2.0], axis={k})",
+        "paddle.stack([{a}, {a}.sin()], {k})",
+    ),
     *("paddle.cummax({a}, axis={k})[0]", "paddle.diff({a}, axis={k})"),
     *("paddle.index_select({a}, paddle.to_tensor([0, 0]), {k})", "{a}.unsqueeze({k})"),
     *("{a}.repeat_interleave(2, {k})", "paddle.median({a}, axis={k})"),
@@ -150,7 +168,10 @@ MATRICES = (
     *("F.avg_pool1d({a}[None], 2)[0]", "F.max_pool1d({a}[None], 2, 1)[0]"),
     *("F.pad({a}[None, None], [1, 0, 2, 1], value={n})[0, 0]", "{a}.T"),
     *("F.interpolate({a}[None, None], scale_factor=1.6, mode='bilinear')[0, 0]",),
-    *("F.unfold({a}[None, None], 2)[0]", "F.conv2d({a}[None, None], {b}[None, None, :2, :2], padding=1)[0, 0]"),
+    *(
+        "F.unfold({a}[None, None], 2)[0]",
+        "F.conv2d({a}[None, None], {b}[None, None, :2, :2], padding=1)[0, 0]",
+    ),
     *("paddle.kron({a}, {b})", "paddle.cdist({a}, {b} + 3.0)"),
 )
 CONTROL = (
@@ -494,7 +515,9 @@ def judged(program):
     batch = [paddle.stack([row[k] for row in rows]) for k in range(2)]
     try:
         each = [fn(*row) for row in rows]
-        looped = [np.stack([t.numpy() for t in outs]) for outs in zip(*each, strict=True)]
+        looped = [
+            np.stack([t.numpy() for t in outs]) for outs in zip(*each, strict=True)
+        ]
     except Exception:  # in native Paddle
         looped = None
     if looped is not None and all(np.isfinite(part).all() for part in looped):
@@ -513,7 +536,9 @@ def judged(program):
             _check("vmap of flags and numbers", pc.vmap(facts)(*batch), of_each, 0.0)
         with verdicts.of("jit(vmap(grad))"):
             each = [gradient(*row) for row in rows]
-            looped = [np.stack([t.numpy() for t in gs]) for gs in zip(*each, strict=True)]
+            looped = [
+                np.stack([t.numpy() for t in gs]) for gs in zip(*each, strict=True)
+            ]
             compiled = pc.jit(pc.vmap(gradient))
             for _ in range(3):
                 _check("jit(vmap(grad))", compiled(*batch), looped, tolerance)

@@ -19,7 +19,7 @@ from paddle.base import core
 
 from .flags import Noted, flags_of
 from .index_lists import with_tensors
-from .listener import Listener, listener, local
+from .listener import Listener, local
 from .locks import in_child_of_fork
 from .patching import py_layers
 from .patching.places import (

@@ -17,7 +17,7 @@ from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.flags import Flags, flags_of
 from ..paddle_side.interception import ended, listening
-from ..paddle_side.listener import listener, local, plain
+from ..paddle_side.listener import local, plain
 from ..paddle_side.process.garbage import collector_waits
 from ..paddle_side.process.openmp import one_thread
 from ..paddle_side.process.random_state import (

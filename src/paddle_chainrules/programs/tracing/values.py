@@ -60,7 +60,8 @@ class Values:
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
-        self._around: within | None = around() or (outer and outer._around)
+        above_all = None if outer is None else outer._around
+        self._around: within | None = around() or above_all
         above = outer is not None and outer._is_unlikely
         self._is_unlikely: bool = is_unlikely or above
         self.ops: list[Operation] = []

@@ -241,7 +241,8 @@ def holders_of_state(values: Sequence[Any]) -> list[Any]:
 
 def _is_by_identity(value: Any) -> bool:
     is_method = isinstance(value, types.MethodType)
-    return is_method or type(value).__eq__ is object.__eq__
+    kind: Any = type(value)
+    return is_method or kind.__eq__ is object.__eq__
 
 
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:

@@ -129,9 +129,7 @@ def _is_constant(module: str | None) -> bool:
     return top in CONSTANT or (top != "__main__" and top in sys.stdlib_module_names)
 
 
-def reads_of(
-    fn: Any, own: frozenset[str], given: Sequence[Any] = ()
-) -> list[Read]:
+def reads_of(fn: Any, own: frozenset[str], given: Sequence[Any] = ()) -> list[Read]:
     """Return all that a function reads, but for what has these labels.
 
     It is given some objects, which it reads too.

@@ -72,7 +72,8 @@ def _taps(
         if found.shape == image.shape:  # which is copied then, whatever the weights
             raise NoRule("a size that stays along some axes; use the operator")
         if name.endswith("_grad"):
-            count, *around = [found.shape[2 + axis], *found.shape[2:]]
+            around = found.shape[2:]
+            count = around[axis]
             like = paddle.zeros([count, 1, *shape], found.dtype)
             g = each(count, around)
             found = getattr(RAW, name)(like, *rest, g, *given).numpy()
@@ -108,9 +109,7 @@ def _stays(space: Sequence[int], how: Sequence[Any]) -> bool:
     """Tell whether the size is the same, so that Paddle copies the image."""
     *_, depth, height, width, scale, _, _, _ = how
     if scale:
-        wanted = [
-            int(n * np.float32(s)) for n, s in zip(space, scale, strict=True)
-        ]
+        wanted = [int(n * np.float32(s)) for n, s in zip(space, scale, strict=True)]
     else:
         wanted = [depth, height, width][3 - len(space) :]
     return [*space] == wanted

@@ -139,9 +139,11 @@ def _linear(
 ) -> list[Any]:
     g = call.cotangent
     by_x = by_weight = by_bias = None
-    if 0 in call.wanted:
+    if weight.ndim != 2:  # of several matrices, or a vector
+        by_x, by_weight = _matmul(call, x, weight, False, turned)
+    elif 0 in call.wanted:
         by_x = ops.matmul(g, conj(weight), False, not turned)
-    if 1 in call.wanted:
+    if 1 in call.wanted and weight.ndim == 2:
         if x.ndim == 1:
             x, g = ops.unsqueeze(x, [0]), ops.unsqueeze(g, [0])
         x, g = rows(conj(x)), rows(g)
