@@ -382,3 +382,167 @@ def test_what_gives_no_gradient():
             of_x, of_w = call(X, W)
             assert not of_x.any()
             assert_same(of_w, paddle.ones_like(W))
+
+
+class Exponential(PyLayer):
+    """It keeps its result for the backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        (y,) = ctx.saved_tensor()
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensor()[0]
+
+
+class OfAttribute(PyLayer):
+    """It keeps its argument, as an attribute."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = {"x": x}
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2.0 * g * ctx.kept["x"]
+
+
+def result_overwritten(x):
+    y = Exponential.apply(1.0 * x)
+    y.add_(x)
+    return y.sum(), (x.exp() + 1.0)
+
+
+def argument_overwritten(x):
+    u = 1.0 * x
+    y = OfAttribute.apply(u)
+    u.add_(x)
+    return (y + u).sum(), 2.0 * x + 2.0
+
+
+def returned(result):
+    """A layer that gives back its argument, in some way, with the gradient of 5 x."""
+
+    class Returned(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return result(x)
+
+        @staticmethod
+        def backward(ctx, g, *others):
+            return 5.0 * g.reshape([3])
+
+    def fn(x):
+        found = Returned.apply(x)
+        found = found[0] if isinstance(found, tuple) else found
+        return (found**2).sum() + (x**3).sum(), 10.0 * x + 3.0 * x**2
+
+    return fn
+
+
+class Doubling(PyLayer):
+    """Its backward writes into the gradient that it is given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 1.0 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        g.scale_(2.0)
+        return g
+
+
+class WithoutFirst(PyLayer):
+    """Its backward has no gradient by its first argument."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g
+
+
+def in_forward(transform):
+    """A layer whose forward uses a transform that gives twice its argument."""
+
+    class Within(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return transform(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return 7.0 * g
+
+    return lambda x: (Within.apply(x).sum(), paddle.full_like(x, 7.0))
+
+
+LAYERS = {
+    "result overwritten": result_overwritten,
+    "argument overwritten": argument_overwritten,
+    "its argument": returned(lambda x: x),
+    "a view": returned(lambda x: x.reshape([-1])),
+    "a slice": returned(lambda x: x[:]),
+    "detached": returned(lambda x: x.detach()),
+    "twice": returned(lambda x: (x, x)),
+    "written gradient": lambda x: (Doubling.apply(x).sum(), paddle.full_like(x, 2.0)),
+    "written gradient, shared": lambda x: (
+        (Doubling.apply(x) + x).sum(),
+        paddle.full_like(x, 3.0),
+    ),
+    "no gradient of a result": lambda x: (
+        WithoutFirst.apply(2.0 * x, 3.0 * x).sum(),
+        paddle.full_like(x, 3.0),
+    ),
+    "cond": in_forward(lambda x: cond(x.sum() > -99, lambda t: 2 * t, lambda t: t, x)),
+    "vmap": in_forward(vmap(lambda t: 2.0 * t)),
+    "jvp": in_forward(lambda x: jvp(lambda t: t**2, (x,), (paddle.ones_like(x),))[1]),
+    "grad": in_forward(grad(lambda t: (t**2).sum())),
+    "a long loop": in_forward(lambda x: fori_loop(0, 40, lambda i, t: t + x / 40, x)),
+    "scan": in_forward(lambda x: scan(lambda c, _: (c + x / 40, c), x, None, 40)[0]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_same_gradient_in_every_transform(name):
+    fn, slope = (lambda x: LAYERS[name](x)[0]), LAYERS[name](X)[1]
+    compiled, v = jit(grad(fn)), randn([3], "float64", 8)
+    for _ in range(12):
+        assert_same(compiled(X), slope, rtol=1e-12)
+    assert_same(grad(fn)(X), slope, rtol=1e-12)
+    assert_same(jvp(fn, (X,), (v,))[1], (slope * v).sum(), rtol=1e-12)
+    assert_same(jit(lambda x: jvp(fn, (x,), (v,))[1])(X), (slope * v).sum(), rtol=1e-12)
+    rows = paddle.stack([X, X + 1.0])
+    slopes = paddle.stack([LAYERS[name](row)[1] for row in rows])
+    assert_same(vmap(grad(fn))(rows), slopes, rtol=1e-12)
+    summed = grad(lambda x: scan(lambda c, _: (c, fn(c)), x, None, 2)[1].sum())
+    assert_same(summed(X), 2.0 * slope, rtol=1e-12)
+
+
+def test_writes_into_an_argument_of_the_layer_are_refused():
+    class Writes(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return 2.0 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensor()
+            x.zero_()
+            return 2.0 * g
+
+    before = X.numpy().copy()
+    fn = grad(lambda x: Writes.apply(1.0 * x).sum())
+    with pytest.raises(CaptureError, match="writes into an argument of its forward"):
+        jit(fn, strict=True)(X)
+    with pytest.raises(ValueError, match="writes into what its forward has saved"):
+        fn(X)
+    np.testing.assert_array_equal(X.numpy(), before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,18 +46,18 @@ def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
     return tuple(found)
 
 
-def slices_first(item: Any) -> tuple[Any, Any] | None:
-    """Return an index of slices, and one of tensors for what that takes.
+def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
+    """Return ``x[item]`` by Paddle's function for it, where that is right.
 
-    Beside a tensor, Paddle takes other elements for slices with steps, also from beyond
-    the tensor. None where there are none of these, or new axes besides.
+    With a tensor or a list in the index, Paddle takes other elements of an x that has
+    gaps or another order, and for slices with steps, also from beyond the tensor.
     """
-    parts = item if isinstance(item, tuple) else (item,)
-    steps = [p.step for p in parts if isinstance(p, slice)]
-    if {*steps} <= {None, 1} or any(part is None for part in parts):
-        return None
+    parts = (*item,) if isinstance(item, tuple | list) else (item,)
     if not any(isinstance(part, Tensor | list) for part in parts):
-        return None
+        return get(x, item)
+    steps = {part.step for part in parts if isinstance(part, slice)}
+    if steps <= {None, 1} or any(part is None for part in parts):
+        return get(x.contiguous(), item)
     slices: list[Any] = []
     for part in parts:
         is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool
@@ -66,7 +66,7 @@ def slices_first(item: Any) -> tuple[Any, Any] | None:
         else:
             slices += [slice(None)] * (part.ndim if is_mask else 1)
     rest = (slice(None) if isinstance(part, slice) else part for part in parts)
-    return tuple(slices), tuple(rest)
+    return get(get(x, tuple(slices)).contiguous(), tuple(rest))
 
 
 def without_ones(x: Tensor, item: Any, value: Any) -> Any:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import paddle
 from paddle.base import core
 
+from .autograd import py_layer_calls
 from .flags import Noted, flags_of
 from .index_lists import with_tensors
 from .listener import Listener, local
 from .locks import in_child_of_fork
-from .patching import py_layers
 from .patching.places import (
     Looked,
     Taken,
@@ -142,7 +142,7 @@ def _begin(who: Listener) -> None:
             taken.update(_every)
             for space in places:
                 space.take()
-            py_layers.install()
+            py_layer_calls.install()
 
 
 def ended(who: Listener, before: Listener | None) -> None:

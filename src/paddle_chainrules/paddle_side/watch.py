@@ -185,6 +185,11 @@ class Context:
         return False
 
     @property
+    def records(self) -> bool:
+        """True if a recording is under way."""
+        return bool(self._stack)
+
+    @property
     def by_caller(self) -> bool:
         """True if constants can't be asked for."""
         return any(watch.by_caller for watch in self._stack)

@@ -50,13 +50,18 @@ def _subclass_of(layer: Any) -> Any:
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
         saved, zeros = ctx._guard
-        if any(x._inplace_version() != version for x, version in saved):
+        if _are_written(saved):
             raise Overwritten(
                 f"the backward of the PyLayer {layer.__name__} needs a tensor that has "
                 "been written into since its forward has saved it; write it out of "
                 "place, y = y + v, or into a copy, y = y.clone()"
             )
         found = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
+        if _are_written(saved):
+            raise ValueError(
+                f"the backward of the PyLayer {layer.__name__} writes into what its "
+                "forward has saved, which others read; have it write into a copy"
+            )
         if isinstance(found, Tensor) or found is None:
             return _or_zeros([found], zeros)[0]
         return type(found)(_or_zeros(found, zeros))
@@ -67,6 +72,11 @@ def _subclass_of(layer: Any) -> Any:
         "backward": staticmethod(backward),
     }
     return type(layer)(layer.__name__, (layer,), methods)
+
+
+def _are_written(saved: Sequence[tuple[Tensor, int]]) -> bool:
+    """Tell whether a tensor has another version than noted beside it."""
+    return any(x._inplace_version() != version for x, version in saved)
 
 
 def tensors_in(tree: Any) -> list[Tensor]:

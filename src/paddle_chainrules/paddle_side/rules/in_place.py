@@ -17,7 +17,7 @@ from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
-from ..index_lists import slices_first, without_ones
+from ..index_lists import item_of, without_ones
 from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
 from .derivatives.formulas import spread_to
@@ -190,11 +190,8 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
 
 def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
-    if (both := slices_first(item)) is not None:
-        slices, rest = both
-        return operator(operator(x, slices).contiguous(), rest)
-    found = operator(x, item)
-    if found is not x and found._is_shared_buffer_with(x):
+    found = item_of(operator, x, item)
+    if context.records and found is not x and found._is_shared_buffer_with(x):
         if is_traced(found):
             context.note_part(x, found, item)
         elif x.stop_gradient:

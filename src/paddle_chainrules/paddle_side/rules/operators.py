@@ -12,14 +12,17 @@ from typing import Any
 
 import paddle
 
+from ..autograd import py_layer_calls
 from ..listener import is_plain, listener
-from ..patching import py_layers
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
 from ..watch import Context, Watch, is_traced, note_written, recordings, tensors_in
 from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
+
+ALWAYS = {"__getitem__"}
+"""Rules that give other values than Paddle, which is wrong there."""
 
 WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
 
@@ -93,7 +96,10 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
 
 def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
     return {
-        name: (operator, _through(name, rule, operator, writes=name in WRITING))
+        name: (
+            operator,
+            _through(name, rule, operator, name in ALWAYS, name in WRITING),
+        )
         for name, rule in rules.items()
         if (operator := standing(owner, name)) is not None
     }
@@ -143,7 +149,7 @@ def place(looked: Looked | None = None) -> None:
             _places().put(1, looked)
             for name, pair in _methods().items():
                 stand(paddle.Tensor, name, pair[1])
-            py_layers.install()
+            py_layer_calls.install()
             _placed[0] = True
 
 

@@ -22,9 +22,9 @@ from ...paddle_side.autograd.guarded_layers import (
     guarded,
     tensors_in,
 )
+from ...paddle_side.autograd.py_layer_calls import native_apply
 from ...paddle_side.dtypes import dtype_name, is_differentiable
 from ...paddle_side.listener import not_listening
-from ...paddle_side.patching.py_layers import native_apply
 from .calls import Call
 from .entry import define, holds_for_complex, reverse_of
 

@@ -13,9 +13,9 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.py_layer_calls import native_apply
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import local, not_listening
-from ...paddle_side.patching.py_layers import native_apply
 from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
 from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall

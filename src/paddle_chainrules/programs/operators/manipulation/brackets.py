@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.index_lists import slices_first
+from ....paddle_side.index_lists import item_of
 from ..axes import Along, Anywhere, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import TABLE, define, holds_for_complex, jet_of, reverse_of
+from ..entry import define, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops, summed_to
 from .places import put_back, row_numbers
@@ -83,7 +83,6 @@ class Indexed(Anywhere):
         tensors = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
         if not tensors:
             return [x.__getitem__((slice(None), *parts))]
-        (x,) = TABLE["copy"].every([x])  # Paddle takes other elements of a strided view
         if 1 not in call.batched:
             ints = [k for k, part in enumerate(parts) if isinstance(part, Tensor | int)]
             if ints != [*range(ints[0], ints[-1] + 1)]:
@@ -148,13 +147,8 @@ def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
 _get: Any = vars(paddle.Tensor)["_getitem_dygraph"]
 
 
-def _getitem(x: Tensor, index: Any) -> Tensor:
-    """Take slices with steps first, since Paddle's kernel fails with them."""
-    both = slices_first(index) if type(index) is tuple else None
-    if both is None:
-        return _get(x, index)
-    slices, rest = both
-    return _get(_get(x, slices).contiguous(), rest)
+def _getitem(x: Tensor, index: Any) -> Any:
+    return item_of(_get, x, index)
 
 
 define(

@@ -9,9 +9,9 @@ from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import PyLayerBackward
 from paddle.base import core
 
-from ..autograd.guarded_layers import guarded
 from ..listener import listener
 from ..watch import watched
+from .guarded_layers import guarded
 
 
 def native_apply(layer: Any) -> Any:

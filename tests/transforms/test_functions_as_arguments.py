@@ -1,0 +1,90 @@
+"""State of functions among the arguments: what they close over and name."""
+
+import functools
+
+import paddle
+import pytest
+
+from paddle_chainrules import grad, jit, vmap
+
+X = paddle.to_tensor([1.0, 2.0, 3.0])
+FACTOR = [2.0]
+factor = 2.0
+
+
+class Scaled:
+    def __init__(self):
+        self.factor = 2.0
+
+    def times(self, x):
+        return x * self.factor
+
+
+def closed_over():
+    k = 2.0
+
+    def fn(x):
+        return x * k
+
+    def put(value):
+        nonlocal k
+        k = value
+
+    return fn, put
+
+
+def of_global():
+    def put(value):
+        globals()["factor"] = value
+
+    put(2.0)
+    return (lambda x: x * factor), put
+
+
+def of_method():
+    scaled = Scaled()
+    return scaled.times, lambda value: setattr(scaled, "factor", value)
+
+
+KINDS = {"closed over": closed_over, "a global": of_global, "a method": of_method}
+
+CALLS = {
+    "itself": lambda fn: (jit(lambda f, x: f(x)), (fn, X)),
+    "static": lambda fn: (jit(lambda f, x: f(x), static_argnums=0), (fn, X)),
+    "in a dict": lambda fn: (jit(lambda d, x: d["f"](x)), ({"f": fn}, X)),
+    "in a list": lambda fn: (jit(lambda d, x: d[0](x)), ([fn], X)),
+    "partial": lambda fn: (jit(lambda f, x: f(x)), (functools.partial(fn), X)),
+    "default": lambda fn: (jit(lambda f, x: f(x)), (lambda x, g=fn: g(x), X)),
+    "within": lambda fn: (jit(lambda f, x: f(x)), (lambda x: fn(x), X)),
+    "vmap": lambda fn: (jit(lambda f, x: vmap(f)(x)), (fn, X)),
+    "grad": lambda fn: (jit(grad(lambda x, f: f(x**2).sum() / 2.0)), (X, fn)),
+    "by name": lambda fn: (functools.partial(jit(lambda x, f: f(x)), f=fn), (X,)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("calls", [1, 40])
+def test_changes_are_seen(kind, name, calls):
+    fn, put = KINDS[kind]()
+    call, args = CALLS[name](fn)
+    for value in (2.0, 3.0, 2.0):
+        put(value)
+        for _ in range(calls):
+            assert call(*args).tolist() == (X * value).tolist()
+
+
+def test_a_program_of_the_same_state_is_found_again():
+    calls = []
+
+    def outer(f, x):
+        calls.append(1)
+        return f(x)
+
+    fn, put = closed_over()
+    compiled = jit(outer)
+    for value in (2.0, 3.0, 2.0, 3.0):
+        put(value)
+        for _ in range(3):
+            compiled(fn, X)
+    assert len(calls) == 2
