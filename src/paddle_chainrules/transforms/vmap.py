@@ -280,7 +280,9 @@ def _in_chunks(
         return [y for y in results if isinstance(y, Tensor)]
 
     with not_listening():
-        samples = [t[0] if flag else t for t, flag in zip(tensors, many, strict=True)]
+        samples = [
+            _taken(t, 0) if flag else t for t, flag in zip(tensors, many, strict=True)
+        ]
         for sample, tensor in zip(samples, tensors, strict=True):
             sample.stop_gradient = tensor.stop_gradient
     try:
@@ -292,7 +294,7 @@ def _in_chunks(
         drawn: dict[Any, Tensor] = {}
         for start in range(0, size, step):
             some = [
-                t[start : start + step] if flag and step < size else t
+                _taken(t, slice(start, start + step)) if flag and step < size else t
                 for t, flag in zip(tensors, many, strict=True)
             ]
             parts.append(batched(program, some, many, randomness, drawn))
@@ -381,6 +383,14 @@ def _placed(
             whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])[:size]
             found.append(_moved(whole, 0, _checked(axis, whole, "out_axes") or 0))
     return structure.unflatten(found)
+
+
+def _taken(x: Tensor, index: int | slice) -> Tensor:
+    """Return ``x[index]``, also of more than six axes, which Paddle refuses."""
+    if x.ndim <= 6:
+        return x[index]
+    rows = x.reshape([x.shape[0], -1])[index]
+    return rows.reshape([*rows.shape[:-1], *x.shape[1:]])
 
 
 _NUMBERS = (bool, int, float, complex)

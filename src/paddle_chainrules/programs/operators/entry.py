@@ -184,7 +184,7 @@ class Operator:
         for name, value in kwargs.items():
             name = ALIASES.get(name, name) if name not in self.arguments else name
             if name not in self.arguments:
-                if name in ("name", "out") and value is None:
+                if name == "name" or (name == "out" and value is None):
                     continue
                 raise UnknownArgument(name)
             given[name] = value

@@ -92,7 +92,34 @@ define("split", view=True, axes=Along("axis", parts=True))
 define("split_with_num", view=True, axes=Along("axis", parts=True))
 define("unbind", "x axis", view=True, axes=Along("axis", parts=True))
 define("unstack", "x axis num", view=True, axes=Along("axis", parts=True))
-define("expand", view=True, axes=ELEMENTS, linear=(0,))
+MAX_AXES = 8
+"""The most axes that Paddle's kernels for expand and tile take."""
+
+
+def _expand(x: Tensor, shape: Any) -> Tensor:
+    """Expand, with axes side by side as one where there are too many for Paddle."""
+    if max(len(shape), x.ndim) <= MAX_AXES or isinstance(shape, Tensor):
+        return RAW.expand(x, shape)
+    given = [1] * (len(shape) - x.ndim) + x.shape
+    pairs = [(n, n if m == -1 else m) for n, m in zip(given, shape, strict=True)]
+    groups: list[list[int]] = []
+    for n, m in pairs:
+        if groups and (groups[-1][0] == groups[-1][1]) == (n == m):
+            groups[-1] = [groups[-1][0] * n, groups[-1][1] * m]
+        else:
+            groups.append([n, m])
+    found = RAW.expand(RAW.reshape(x, [n for n, _ in groups]), [m for _, m in groups])
+    return RAW.reshape(found, [m for _, m in pairs])
+
+
+def _tile(x: Tensor, times: Any) -> Tensor:
+    """Tile, along one axis after another where there are too many for Paddle."""
+    if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_AXES:
+        return RAW.tile(x, times)
+    return _tiled_in_turn(x, _repeats(x, times))
+
+
+define("expand", run=_expand, view=True, axes=ELEMENTS, linear=(0,))
 define(
     "expand_as",
     "x y target_shape",
@@ -104,7 +131,7 @@ define(
 define("tril", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
 define("triu", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
 define("masked_fill", "x mask value", differentiable=(0, 2), axes=ANYWHERE)
-define("tile", view=True, axes=ANYWHERE)
+define("tile", run=_tile, view=True, axes=ANYWHERE)
 define("meshgrid", "x")
 define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
 define("flip", "x axis", axes=Flipped("axis"))
@@ -251,10 +278,40 @@ def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
     return [*zip(times, shape, strict=True)]
 
 
+def _split_axes(pairs: Sequence[tuple[int, int]]) -> int:
+    """Return how many axes there are with those that repeat split in two."""
+    return sum(1 + (count > 1) for count, _ in pairs)
+
+
+def _tiled_in_turn(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Repeat along one axis after another, by tensors of three axes."""
+    shape = [size for _, size in pairs]
+    for axis, (count, size) in enumerate(pairs):
+        if count != 1:
+            before = math.prod(shape[:axis])
+            rows = ops.reshape(x, [before, 1, size * math.prod(shape[axis + 1 :])])
+            x = ops.expand(rows, [before, count, rows.shape[2]])
+            shape[axis] = count * size
+    return ops.reshape(x, shape)
+
+
+def _summed_in_turn(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the gradient of what repeats along one axis after another."""
+    shape = [*g.shape]
+    for axis, (count, size) in enumerate(pairs):
+        if count != 1:
+            before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+            g = ops.sum(ops.reshape(g, [before, count, size * after]), [1], None, False)
+            shape[axis] = size
+    return ops.reshape(g, shape)
+
+
 @formula_of("tile")
 def _tile_formula(x: Tensor, times: Any) -> Tensor:
     """Split each axis in two and repeat one of them."""
     pairs = _repeats(x, times)
+    if _split_axes(pairs) > MAX_AXES:
+        return _tiled_in_turn(x, pairs)
     split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
     every = [
         n for count, size in pairs for n in ([count, size] if count > 1 else [size])
@@ -266,9 +323,12 @@ def _tile_formula(x: Tensor, times: Any) -> Tensor:
 @reverse_of("tile")
 def _tile_reverse(call: Call) -> list[Any]:
     x, times = call.args
-    split: list[int] = []  # of as few axes as may be, since Paddle has nine at most
+    split: list[int] = []
     repeats = []
-    for count, size in _repeats(x, times):
+    pairs = _repeats(x, times)
+    if _split_axes(pairs) > MAX_AXES:
+        return [shaped_as(_summed_in_turn(call.cotangent, pairs), x), None]
+    for count, size in pairs:
         if count > 1:
             repeats.append(len(split))
             split.append(count)

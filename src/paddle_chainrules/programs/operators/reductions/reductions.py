@@ -9,11 +9,15 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.interception import RAW
 from ..axes import ANYWHERE, ELEMENTS, Along
 from ..calls import BatchCall, Call, JetCall
 from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops
+
+MAX_AXES_OF_LOGSUMEXP = 4
+"""The most axes that Paddle's kernel takes."""
 
 define(
     "sum",
@@ -21,6 +25,16 @@ define(
     axes=Along("axis"),
     linear=(0,),
 )
+
+
+def _logsumexp(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    """Run Paddle's kernel, or the formula where there are too many axes for it."""
+    if x.ndim <= MAX_AXES_OF_LOGSUMEXP:
+        found: Tensor = RAW.logsumexp(x, axis, keepdim)
+        return found
+    return _logsumexp_formula(x, axis, keepdim)
+
+
 define("mean", defaults={"axis": [], "keepdim": False}, axes=Along("axis"), linear=(0,))
 define("mean_all", "x", axes=ANYWHERE)
 define("max", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
@@ -32,6 +46,7 @@ define("squared_l2_norm", "x", axes=ANYWHERE)
 define(
     "logsumexp",
     "x axis keepdim",
+    run=_logsumexp,
     defaults={"axis": [], "keepdim": False},
     axes=Along("axis"),
 )
@@ -168,7 +183,6 @@ def _squared_l2_norm_formula(x: Tensor) -> Tensor:
     return ops.reshape(ops.sum(x * x, [*range(x.ndim)], None, False), [1])
 
 
-@formula_of("logsumexp")
 def _logsumexp_formula(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = axes_of(x, axis)
     below, top = _below_top(x, axes)
@@ -176,6 +190,9 @@ def _logsumexp_formula(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     if keepdim:
         return total
     return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])
+
+
+formula_of("logsumexp")(_logsumexp_formula)
 
 
 @reverse_of("cumsum")
