@@ -9,6 +9,7 @@ from typing import NamedTuple
 from paddle import Tensor
 
 from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.shared_memory import share_memory
 
 
 class Entry(NamedTuple):
@@ -161,7 +162,7 @@ class Origins:
 
 def _columns_in(y: Tensor, whole: Tensor) -> slice | None:
     """Return which columns of the other tensor it is a view of, as a slice."""
-    if y.dtype != whole.dtype or not y._is_shared_buffer_with(whole):
+    if y.dtype != whole.dtype or not share_memory(y, whole):
         return None
     rows, width = whole.shape
     if y.shape[0] != rows or y.get_strides() != whole.get_strides():

@@ -27,6 +27,7 @@ from ..paddle_side.process.random_state import (
     put_back,
     random_state,
 )
+from ..paddle_side.shared_memory import has_buffer
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
@@ -199,12 +200,12 @@ def _first(
         tensors = [out for out in outputs if isinstance(out, Tensor)]
         held = [t for t in given if isinstance(t, Tensor)]
         held += record.constants.values()
-        held = [t for t in held if t._is_initialized()]
+        held = [t for t in held if has_buffer(t)]
         shared = []
         for tensor in tensors:
-            made = tensor._is_initialized()
-            shared.append(made and any(map(tensor._is_shared_buffer_with, held)))
-            held += [tensor] * made
+            is_held = has_buffer(tensor)
+            shared.append(is_held and any(map(tensor._is_shared_buffer_with, held)))
+            held += [tensor] * is_held
         known = record.inputs, record.constants
         program = least(program_of(record.ops, *known, ends, shared=shared))
         if record.by_series:

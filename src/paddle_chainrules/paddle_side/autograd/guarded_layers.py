@@ -15,6 +15,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..shared_memory import share_memory
 from .kernel_errors import Overwritten
 
 _guarded: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -110,12 +111,6 @@ def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
         copies = (unmarked[id(x)] for x in marked if id(x) in unmarked)
         ctx.mark_non_differentiable(*marked, *copies)
     return found
-
-
-def share_memory(x: Tensor, y: Tensor) -> bool:
-    """Tell whether two tensors share memory, of which neither need have any."""
-    both = x._is_initialized() and y._is_initialized()
-    return bool(both and x._is_shared_buffer_with(y))
 
 
 def _needed_zeros(argument: Any) -> tuple[Any, Any] | None:

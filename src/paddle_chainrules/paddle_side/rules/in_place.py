@@ -18,6 +18,7 @@ from paddle import Tensor
 from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
 from ..index_lists import item_of, without_ones
+from ..shared_memory import share_memory
 from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
 from .derivatives.formulas import spread_to
@@ -191,7 +192,7 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
 def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
     found = item_of(operator, x, item)
-    if context.records and found is not x and found._is_shared_buffer_with(x):
+    if context.records and found is not x and share_memory(found, x):
         if is_traced(found):
             context.note_part(x, found, item)
         elif x.stop_gradient:
@@ -214,7 +215,7 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
 
 def _renew(context: Context, x: Tensor) -> None:
     for view, index in context.parts_of(x):
-        if view is not x and view._is_shared_buffer_with(x):
+        if view is not x and share_memory(view, x):
             view.reconstruct_from_(x[index])
             _renew(context, view)
 

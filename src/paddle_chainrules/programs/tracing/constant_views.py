@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from ...paddle_side.shared_memory import share_memory
 from ..operators.entry import Operator, UnknownArgument
 from ..operators.table import TABLE
 
@@ -37,11 +38,11 @@ class ConstantViews:
             given = entry.canonical(args, kwargs)
         except UnknownArgument:
             return
-        if all(part._is_shared_buffer_with(given[0]) for part in parts):
+        if all(share_memory(part, given[0]) for part in parts):
             self._views.append(View(entry, given, parts, many))
 
     def sharing(self, x: Tensor) -> Iterator[View]:
         """Give the views that share memory with a tensor, oldest first; forget them."""
-        found = [v for v in self._views if v.parts[0]._is_shared_buffer_with(x)]
+        found = [v for v in self._views if share_memory(v.parts[0], x)]
         self._views = [v for v in self._views if all(v is not each for each in found)]
         yield from found

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.shared_memory import share_memory
 from .operations import Operation, Value, with_values
 
 _PLAIN = frozenset({"cast"})
@@ -29,16 +30,12 @@ class Memory:
     def note(self, op: Operation, source: Any, parts: Sequence[Any]) -> None:
         """Note the results of an operation that may be views of its first argument."""
         for out, part in zip(op.outputs, parts, strict=True):
-            if isinstance(source, Tensor) and part._is_shared_buffer_with(source):
+            if isinstance(source, Tensor) and share_memory(part, source):
                 self._views[out] = op
 
     def sharing(self, x: Tensor) -> list[Tensor]:
         """Return all tensors met that share its memory, itself among them."""
-        return [
-            t
-            for t in self._met.values()
-            if t._is_initialized() and t._is_shared_buffer_with(x)
-        ]
+        return [t for t in self._met.values() if share_memory(t, x)]
 
     def chain(self, value: Value) -> list[Value]:
         """Return the value at the root of a view, and all views from there to it."""

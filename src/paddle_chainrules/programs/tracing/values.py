@@ -12,6 +12,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import dtype_name, facts_of, is_differentiable
 from ...paddle_side.flags import Noted
 from ...paddle_side.listener import not_listening
+from ...paddle_side.shared_memory import share_memory
 from ..capture_error import CaptureError
 from ..operators.table import TABLE
 from ..switch import loops_are_on
@@ -264,19 +265,17 @@ class Values:
         """Keep the contents of values whose memory x shares, before x is written."""
         self.writes = True
         for value, tensor in zip(self._all, self._tensors, strict=True):
-            if not isinstance(tensor, Tensor) or not tensor._is_initialized():
-                continue
-            if tensor._is_shared_buffer_with(x):
+            if isinstance(tensor, Tensor) and share_memory(tensor, x):
                 copy = self._tensors[value.number] = tensor.detach().clone()
                 copy.stop_gradient = tensor.stop_gradient
                 self._values[id(copy)] = value
                 self.memory.meet(copy)
                 if value in self.constants:
                     self.constants[value] = self._fresh[id(copy)] = copy
-        kept = (p for p in self._versions if not p[0]._is_shared_buffer_with(x))
+        kept = (p for p in self._versions if not share_memory(p[0], x))
         self._versions = [*kept]
         for key, tensor in self._fresh.items():
-            if key not in self._values and tensor._is_shared_buffer_with(x):
+            if key not in self._values and share_memory(tensor, x):
                 self._lost[key] = tensor
         for key in self._lost:
             self._fresh.pop(key, None)

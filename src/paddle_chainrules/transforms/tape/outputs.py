@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.shared_memory import has_buffer, share_memory
 from .effects import tensors_among
 
 
@@ -18,11 +19,11 @@ def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     A function may hand back its input or a view of it; the caller's later changes to
     the one must not show in the other.
     """
-    held = tensors_among(inputs)
+    held = [x for x in tensors_among(inputs) if has_buffer(x)]
     return [
         leaf.clone()
         if isinstance(leaf, Tensor)
-        and leaf._is_initialized()
+        and has_buffer(leaf)
         and any(map(leaf._is_shared_buffer_with, held))
         else leaf
         for leaf in outputs
@@ -49,7 +50,7 @@ def apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
 
 
 def _has_twin(leaf: Tensor, others: Iterable[Any]) -> bool:
-    return leaf._is_initialized() and any(
-        other is not leaf and leaf._is_shared_buffer_with(other)
+    return any(
+        other is not leaf and share_memory(leaf, other)
         for other in tensors_among(others)
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ....paddle_side.autograd.guarded_layers import share_memory
 from ....paddle_side.interception import RAW
+from ....paddle_side.shared_memory import share_memory
 from ..axes import ANYWHERE
 from ..calls import BatchCall, NoRule
 from ..entry import TABLE, batch_of, define, formula_of, holds_for_complex

@@ -1,0 +1,18 @@
+"""Tensors that share memory. Paddle reads any other than dense ones as if dense."""
+
+from __future__ import annotations
+
+from paddle import Tensor
+
+
+def has_buffer(x: Tensor) -> bool:
+    """Tell whether memory of a dense tensor may be asked for.
+
+    A gradient of a few rows (SelectedRows) is no dense tensor.
+    """
+    return bool(x.is_dense() and x._is_initialized())
+
+
+def share_memory(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors share memory; neither need have any."""
+    return has_buffer(x) and has_buffer(y) and bool(x._is_shared_buffer_with(y))
