@@ -5,7 +5,8 @@ using Functors: functor
 using LinearAlgebra: norm
 using Optimisers: Optimisers, Leaf, OptimiserChain
 using PaddleChainRules:
-    LoweredModule, PaddleChainRules, PaddleModuleWrapper, Traced, TracedNumber, TrainedLeaf, kind_of, spread_out, trained
+    LoweredModule, PaddleChainRules, PaddleModuleWrapper, TraceError, Traced, TracedNumber, TrainedLeaf, kind_of,
+    spread_out, trained
 
 Optimisers.trainable(w::PaddleModuleWrapper) = (; functor(w)[1].params)
 
@@ -77,6 +78,13 @@ function Optimisers.apply!(rule::Optimisers.ClipNorm, state, x::Traced{T}, x̄) 
     x̄ = Base.materialize(x̄)
     return state, x̄ .* T(min(rule.omega / norm(x̄, rule.p), 1))
 end
+
+Optimisers.apply!(::Optimisers.AccumGrad, state, ::Traced, x̄) = throw(
+    TraceError(
+        "AccumGrad counts its calls, and a compiled step counts nothing",
+        "add up gradients of PaddleChainRules.value_and_gradient!, and call Optimisers.update! with their mean",
+    ),
+)
 
 function Optimisers.apply!(rule::Optimisers.RAdam, (m, v, power, t), x::Traced{T}, x̄) where {T}
     η, (β1, β2), ϵ = T(rule.eta), T.(rule.beta), T(rule.epsilon)

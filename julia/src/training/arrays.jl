@@ -158,6 +158,12 @@ refuse_traced(_) = nothing
 refuse_traced(::AnyTraced) = throw(
     TraceError("an array is indexed by what is traced", "index by whole numbers and ranges that the loss does not compute"),
 )
+refuse_traced(::Traced{Bool}) = throw(
+    TraceError(
+        "an array is indexed by a traced mask, which gives as many numbers as are true",
+        "write x .* mask, and divide sums by sum(mask)",
+    ),
+)
 Base.to_index(x::TracedNumber) = refuse_traced(x)
 Base.to_index(x::Traced) = refuse_traced(x)
 Base.to_index(x::Traced{Bool}) = refuse_traced(x)

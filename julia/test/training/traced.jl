@@ -122,6 +122,7 @@ end
     ("a condition", x -> sum(x) > 0 ? x : 2x), ("a condition", x -> map(v -> v > 0 ? v : 2v, x)),
     (".=", x -> (y = zeros(3, 4); y .= x; y)), ("needed as Float64", x -> (y = zeros(3); y[1] = sum(x); y)),
     ("calls itself", x -> deg2rad.(x)), ("fma", x -> fma.(x, 2, 3)), ("Int64", x -> Int.(x)), ("has no method", x -> digits.(x)), ("vector is transposed", x -> x[:, 1]'),     ("the function", x -> reduce(hypot, x)), ("indices", x -> x[1, :, 1:1, 1]), ("what is traced", x -> Y[:, 1][sum(x)]),
+    ("a traced mask", x -> sum(x[x.>0])), ("a traced mask", x -> Y[x.>0]),
     ("iterated", x -> x == Y), ("iterated", x -> Y == x), ("tuple of 2", x -> sincos.(x)),
     ("gives a String", x -> string.(x .> 0) .* "a"), ("broadcast", x -> x .* ["a"]),
 )
