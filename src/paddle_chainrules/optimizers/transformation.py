@@ -8,6 +8,8 @@ step is one too, and works with ``jit`` and ``vmap``.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +46,39 @@ class Optimizer(NamedTuple):
     update: Update
 
 
+def names_kernels(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a step say what to do where Paddle has no kernel for a dtype.
+
+    Raises:
+        NotImplementedError: from the step, in place of Paddle's error.
+    """
+
+    @functools.wraps(step)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return step(*args, **kwargs)
+        except RuntimeError as error:
+            found = re.search(MISSING_KERNEL, str(error))
+            if found is None:
+                raise
+        device, dtype, kernel = found.groups()
+        remedy = (
+            "keep the parameters in float32, and cast them within the loss"
+            if "float" in dtype
+            else "make their real and imaginary parts the parameters"
+        )
+        raise NotImplementedError(
+            f"Paddle has no kernel {kernel} for {dtype} on {device}, which a step of "
+            f"this optimizer needs for such parameters; {remedy}"
+        )
+
+    return call
+
+
+MISSING_KERNEL = r"kernel with key \((\w+), [^,]*, (\w+)\) of kernel `(\w+)`"
+"""Paddle's words for a device, a dtype and a kernel that it has not together."""
+
+
 def with_state(
     kind: type, init: Callable[[Tree], Any], update: Callable[..., Any]
 ) -> Optimizer:
@@ -53,6 +88,7 @@ def with_state(
         tensors_in(params)
         return init(params)
 
+    @names_kernels
     def checked_update(
         grads: Tree, state: Tree, params: Tree = None
     ) -> tuple[Tree, Tree]:
@@ -67,6 +103,7 @@ def with_state(
     return Optimizer(checked_init, checked_update)
 
 
+@names_kernels
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """Add updates to parameters, each in the dtype of its parameter.
 
