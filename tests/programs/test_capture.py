@@ -22,7 +22,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
-from paddle_chainrules.paddle_side import interception
+from paddle_chainrules.paddle_side import interception, listener
 from paddle_chainrules.paddle_side.patching import places
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.comparison import Numbers, other_numbers
@@ -199,7 +199,7 @@ def test_nothing_of_a_capture_stays(how):
             jit(fn)(X)
     assert standing() == before
     assert not places.taken
-    assert interception.listener() is None
+    assert listener.local.listener is None
     assert paddle.is_grad_enabled() == enabled
     assert gc.isenabled()
 

@@ -21,7 +21,7 @@ from paddle import nn
 from tqdm import tqdm
 
 from paddle_chainrules import grad, hessian, jit, stateless, value_and_grad
-from paddle_chainrules.paddle_side import interception
+from paddle_chainrules.paddle_side import listener
 from paddle_chainrules.paddle_side.patching import places
 from paddle_chainrules.transforms.as_programs import program_cache
 
@@ -111,7 +111,7 @@ def main(total: int) -> int:
     bar.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - (half or 0)
     assert not places.taken
-    assert interception.listener() is None
+    assert listener.local.listener is None
     seconds = time.perf_counter() - start
     print(f"{sum(counts.values())} calls in {seconds:.0f} s, {len(wrong)} wrong,")
     print(f"memory grew by {grown / 1000:.1f} MB in the second half; {dict(counts)}")
