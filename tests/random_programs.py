@@ -175,7 +175,7 @@ MATRICES = (
     *("paddle.kron({a}, {b})", "paddle.cdist({a}, {b} + 3.0)"),
 )
 CONTROL = (
-    "pc.cond({a}.sum() > 0, lambda t: t.sin(), lambda t: t * 2.0, {a})",
+    "pc.cond({a}.abs().sum() > 3.7, lambda t: t.sin(), lambda t: t * 2.0, {a})",
     "pc.scan(lambda c, t: (c * 0.5 + t.sin(), c * t), {a}[0] * 0.0, {a})[0]",
     "pc.scan(lambda c, t: (c * 0.5 + t, c + t), {a}[0], {a})[1]",
     "pc.fori_loop(0, 3, lambda i, c: c * 0.5 + 0.1, {a})",

@@ -210,6 +210,8 @@ def test_gradients_that_come_and_go():
 def test_gradients_that_are_no_numbers(name):
     """And are again: what they were none for stays none, as natively."""
     kind, options = KINDS[name]
+    never_nan = np.ones([2, 11], bool)
+    never_nan[0, 1:4] = False
 
     def script():
         params = params_of("float32", ([2, 11],))
@@ -225,6 +227,9 @@ def test_gradients_that_are_no_numbers(name):
 
     found, expected, mode = both_ways(script, taylor_mode)
     for a, b in zip(found, expected, strict=True):
+        if options.get("amsgrad") and np.shape(a) == (2, 11):
+            # If the largest moment stays NaN depends on the processor, in Paddle.
+            a, b = (np.where(never_nan, t, 0.0) for t in (a, b))
         np.testing.assert_allclose(a, b, rtol=1e-5, equal_nan=True)
     assert mode.steps.programs == 4
 

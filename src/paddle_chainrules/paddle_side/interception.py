@@ -143,6 +143,7 @@ def _begin(who: Listener) -> None:
             for space in places:
                 space.take()
             py_layer_calls.install()
+            py_layer_calls.watch_contexts()
 
 
 def ended(who: Listener, before: Listener | None) -> None:
@@ -159,6 +160,7 @@ def _give_back() -> None:
     if taken:
         for space in _spaces.values():
             space.give_back()
+        py_layer_calls.leave_contexts()
         taken.clear()
 
 

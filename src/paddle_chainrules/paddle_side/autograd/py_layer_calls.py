@@ -43,4 +43,17 @@ def _init(context: Any, *_: Any) -> None:
 def install() -> None:
     """Have calls of PyLayers come here, for good."""
     PyLayer.apply = _Apply()  # type: ignore[assignment]
+
+
+def watch_contexts() -> None:
+    """Have listeners learn of contexts that a stored ``apply`` makes.
+
+    Not for good, since C makes them, where an interrupt becomes another error.
+    """
     PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
+
+
+def leave_contexts() -> None:
+    """Have contexts made as Paddle does."""
+    if "__init__" in vars(PyLayerBackward):
+        del PyLayerBackward.__init__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -44,45 +43,59 @@ class Axis(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _taps(
-    name: str, size: int, axis: int, rank: int, how: tuple[Any, ...], dtype: str
+    name: str,
+    where: tuple[int, int],
+    size: int,
+    wanted: int,
+    scale: float | None,
+    how: tuple[Any, ...],
+    dtype: str,
 ) -> tuple[Tap, ...]:
-    """Return the taps along an axis of an image, as the operator itself shows them.
+    """Return the taps along an axis, as the operator on images itself shows them.
 
     Those of its gradient are asked for by the gradient's name. Paddle's kernels round
     their weights differently.
 
+    Args:
+        where: the number of the axis among those of space, and how many these are.
+        size: of the axis.
+        wanted: the size to be.
+        scale: the factor by which sizes are given, if they are.
+        how: the layout, the kind, whether corners are aligned, and where pixels lie.
+
     Raises:
-        NoRule: pixels are made of too many others, or the operator does not show them.
+        NoRule: pixels are made of too many others.
     """
-    layout, depth, height, width, scale, *kind = how
-    shape = [size if k == axis else _least(scale, k) for k in range(rank)]
-    rest = None, None, None
-    given = layout, depth, height, width, [*scale], *kind
+    axis, rank = where
+    # Beside axes that change, since Paddle copies an image that stays, whatever its
+    # weights are. The first place there is that of the one pixel.
+    sizes = [-1] * (3 - rank) + [wanted if k == axis else 2 for k in range(rank)]
+    factors = [scale if k == axis else 2.0 for k in range(rank)]
+    by = [*sizes, []] if scale is None else [-1, -1, -1, factors]
+    given = None, None, None, how[0], *by, *how[1:]
+
+    def images(count: int, rest: int) -> Tensor:
+        """Return images with one in one place, the first along the other axes."""
+        shape = [count, 1, *[count if k == axis else rest for k in range(rank)]]
+        found = np.zeros(shape, dtype)
+        for n in range(count):
+            place = (n, 0, *[n if k == axis else 0 for k in range(rank)])
+            found[place] = 1
+        return paddle.to_tensor(found)
+
+    def rows(found: Tensor) -> Any:
+        first = [slice(None) if k == axis else 0 for k in range(rank)]
+        return found.numpy()[(slice(None), 0, *first)]
+
     operator = getattr(RAW, name.removesuffix("_grad"))
     with not_listening(), grad_mode(False):
-
-        def each(count: int, space: Sequence[int]) -> Tensor:
-            """Return images with ones in one place along the axis, zero elsewhere."""
-            of_one = [count, *[1] * (axis + 1), count, *[1] * (rank - 1 - axis)]
-            image = paddle.eye(count).astype(getattr(paddle, dtype)).reshape(of_one)
-            return paddle.expand(image, [count, 1, *space])
-
-        image = each(size, shape)
-        found = operator(image, *rest, *given)
-        if found.shape == image.shape:  # which is copied then, whatever the weights
-            raise NoRule("a size that stays along some axes; use the operator")
+        found = operator(images(size, 1), *given)
+        weights = rows(found).T
         if name.endswith("_grad"):
-            around = found.shape[2:]
-            count = around[axis]
-            like = paddle.zeros([count, 1, *shape], found.dtype)
-            g = each(count, around)
-            found = getattr(RAW, name)(like, *rest, g, *given).numpy()
-            shares = math.prod(around) // count
-            weights = np.moveaxis(found, 2 + axis, 1).reshape(count, size, -1)
-            weights = weights.sum(2) / shares
-        else:  # they are the same everywhere along the other axes
-            rows = np.moveaxis(found.numpy(), 2 + axis, 1)
-            weights = rows.reshape(size, rows.shape[1], -1)[..., 0].T
+            count = found.shape[2 + axis]
+            like = paddle.zeros([count, 1, *_beside(size, where)], found.dtype)
+            g = images(count, 2)
+            weights = rows(getattr(RAW, name)(like, *given[:3], g, *given[3:]))
     count = int((weights != 0).sum(1).max())
     if count > MOST:
         raise NoRule("numbers that are made of many; resample them by the operator")
@@ -96,23 +109,10 @@ def _taps(
     return tuple(Tap(order[:, k], sorted_weights[:, k]) for k in range(count))
 
 
-def _least(scale: Sequence[float], axis: int) -> int:
-    """Return a small size that changes if it is resampled, if any does."""
-    if not scale:
-        return 1
-    factor = np.float32(scale[axis])
-    some = [n for n in range(1, LARGEST) if int(n * factor) >= 1]
-    return next((n for n in some if int(n * factor) != n), some[0])
-
-
-def _stays(space: Sequence[int], how: Sequence[Any]) -> bool:
-    """Tell whether the size is the same, so that Paddle copies the image."""
-    *_, depth, height, width, scale, _, _, _ = how
-    if scale:
-        wanted = [int(n * np.float32(s)) for n, s in zip(space, scale, strict=True)]
-    else:
-        wanted = [depth, height, width][3 - len(space) :]
-    return [*space] == wanted
+def _beside(size: int, where: tuple[int, int]) -> list[int]:
+    """Return the shape of an image that is one pixel wide along all other axes."""
+    axis, rank = where
+    return [size if k == axis else 1 for k in range(rank)]
 
 
 def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
@@ -123,17 +123,22 @@ def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
     """
     *sizes, layout, depth, height, width, scale, kind, corners, mode = how
     space = x.shape[2:]
+    rank = len(space)
     if any(isinstance(part, Tensor | list) for part in sizes):
         raise NoRule("a size that is in a tensor; give numbers")
     if not layout.startswith("NC") or max(space) > LARGEST:
         raise NoRule("channels that are last, or a large image; use the operator")
-    if _stays(space, how):
-        return []
-    key = layout, depth, height, width, tuple(scale or ()), kind, corners, mode
-    dtype = dtype_name(x.dtype)
+    wanted = [depth, height, width][3 - rank :]
+    scales: list[float | None] = [*scale] if scale else [None] * rank
+    if scale:
+        wanted = [int(n * np.float32(s)) for n, s in zip(space, scale, strict=True)]
+    if [*space] == wanted:
+        return []  # Paddle copies it
+    dtype, rest = dtype_name(x.dtype), (layout, kind, corners, mode)
+    rows = [*zip(space, wanted, scales, strict=True)]
     return [
-        Axis(2 + k, _taps(name, n, k, len(space), key, dtype))
-        for k, n in reversed([*enumerate(space)])
+        Axis(2 + k, _taps(name, (k, rank), *row, rest, dtype))
+        for k, row in reversed([*enumerate(rows)])
     ]
 
 
