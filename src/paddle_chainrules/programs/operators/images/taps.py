@@ -84,8 +84,11 @@ def _taps(
         return paddle.to_tensor(found)
 
     def rows(found: Tensor) -> Any:
-        first = [slice(None) if k == axis else 0 for k in range(rank)]
-        return found.numpy()[(slice(None), 0, *first)]
+        place: Any = (
+            *(slice(None), 0),
+            *(slice(None) if k == axis else 0 for k in range(rank)),
+        )
+        return found.numpy()[place]
 
     operator = getattr(RAW, name.removesuffix("_grad"))
     with not_listening(), grad_mode(False):
