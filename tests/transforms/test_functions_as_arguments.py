@@ -46,7 +46,20 @@ def of_method():
     return scaled.times, lambda value: setattr(scaled, "factor", value)
 
 
-KINDS = {"closed over": closed_over, "a global": of_global, "a method": of_method}
+def of_attribute():
+    def fn(x):
+        return x * fn.factor
+
+    fn.factor = 2.0
+    return fn, lambda value: setattr(fn, "factor", value)
+
+
+KINDS = {
+    "closed over": closed_over,
+    "a global": of_global,
+    "a method": of_method,
+    "its own attribute": of_attribute,
+}
 
 CALLS = {
     "itself": lambda fn: (jit(lambda f, x: f(x)), (fn, X)),

@@ -546,3 +546,96 @@ def test_writes_into_an_argument_of_the_layer_are_refused():
     with pytest.raises(ValueError, match="writes into what its forward has saved"):
         fn(X)
     np.testing.assert_array_equal(X.numpy(), before)
+
+
+class ByGrad(PyLayer):
+    """Its backward asks Paddle's engine, whose answer has no graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        with paddle.enable_grad():
+            y = ctx.x.detach()
+            y.stop_gradient = False
+            (y**3).backward(g)
+        return y.grad
+
+
+class Rounded(PyLayer):
+    """Its backward gives another dtype."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensor()
+        return (2.0 * x * g).astype("float32")
+
+
+class OfDict(PyLayer):
+    """A dict of tensors is an argument that has no gradient."""
+
+    @staticmethod
+    def forward(ctx, given, x):
+        ctx.given = given
+        return given["w"] * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.given["w"] * g
+
+
+def test_a_backward_by_the_engine_is_differentiated_once():
+    fn = lambda x: ByGrad.apply(1.0 * x).sum() + (x**2).sum()  # noqa: E731
+    slope = 3.0 * X**2 + 2.0 * X
+    assert_same(grad(fn)(X), slope, rtol=1e-12)
+    assert_same(jit(grad(fn))(X), slope, rtol=1e-12)
+    for second in (lambda: jvp(fn, (X,), (X,)), lambda: hessian(fn)(X)):
+        with pytest.raises(NotImplementedError, match="leaves Paddle"):
+            second()
+
+
+def test_a_gradient_of_another_dtype_keeps_its_derivative():
+    fn = lambda x: Rounded.apply(x).sum()  # noqa: E731
+    assert_same(jvp(fn, (X,), (X,))[1], (2.0 * X * X).sum(), rtol=1e-6)
+    assert_same(hessian(fn)(X), paddle.diag(paddle.full([3], 2.0, "float64")))
+
+
+def test_a_dict_among_the_arguments():
+    fn = lambda x: OfDict.apply({"w": W}, x).sum()  # noqa: E731
+    assert_same(grad(fn)(X), W)
+    assert_same(jit(grad(fn))(X), W)
+    assert_same(jvp(fn, (X,), (X,))[1], (W * X).sum(), rtol=1e-12)
+    assert_same(vmap(grad(fn))(ROWS), paddle.stack([W] * 5))
+
+
+def test_gradients_and_results_that_can_not_be_are_refused():
+    class Whole(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class InDict(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return {"b": x, "a": 2.0 * x}
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g + 2.0 * h
+
+    with pytest.raises(ValueError, match="gives a gradient of shape"):
+        grad(lambda x: Whole.apply(2.0 * x))(X)
+    with pytest.raises(ValueError, match="gives a dict"):
+        jvp(lambda x: InDict.apply(x)["b"].sum(), (X,), (X,))

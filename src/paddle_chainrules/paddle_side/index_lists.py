@@ -56,8 +56,13 @@ def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
     if not any(isinstance(part, Tensor | list) for part in parts):
         return get(x, item)
     steps = {part.step for part in parts if isinstance(part, slice)}
-    if steps <= {None, 1} or any(part is None for part in parts):
+    if steps <= {None, 1}:
         return get(x.contiguous(), item)
+    if any(part is None for part in parts):
+        raise NotImplementedError(
+            "an index with a new axis, a tensor and a slice with a step ends Paddle's "
+            "process; take the slice first, and use unsqueeze on what is found"
+        )
     slices: list[Any] = []
     for part in parts:
         is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool

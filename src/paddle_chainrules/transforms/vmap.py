@@ -325,14 +325,18 @@ def _of_none(
     chunk: int | None,
     randomness: str,
 ) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
-    """Run for a sample of zeros, and return as :func:`_in_chunks` what is of none."""
+    """Run for a sample of our own, and return as :func:`_in_chunks` what is of none."""
 
-    def zeros(leaf: Tensor) -> Tensor:
-        if is_differentiable(leaf):
-            return paddle.sum(leaf, axis=0, keepdim=True)  # on the graph of the leaf
-        return paddle.zeros([1, *leaf.shape[1:]], leaf.dtype)
+    def sample(leaf: Tensor) -> Tensor:
+        """Return ones, or a matrix that has an inverse; zeros as an index."""
+        if not is_differentiable(leaf):
+            return paddle.zeros([1, *leaf.shape[1:]], leaf.dtype)
+        values = paddle.ones([1, *leaf.shape[1:]], leaf.dtype)
+        if leaf.ndim > 2:
+            values = values * paddle.eye(*leaf.shape[-2:]).astype(leaf.dtype)
+        return values + paddle.sum(leaf, axis=0, keepdim=True)  # on the leaf's graph
 
-    given = [zeros(x) if flag else x for x, flag in zip(leaves, flags, strict=True)]
+    given = [sample(x) if flag else x for x, flag in zip(leaves, flags, strict=True)]
     outputs, structure, many = _in_chunks(fn, spec, given, flags, 1, chunk, randomness)
     pairs = zip(outputs, many, strict=True)
     return [y[:0] if is_many else y for y, is_many in pairs], structure, many

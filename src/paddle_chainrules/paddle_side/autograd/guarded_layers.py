@@ -7,14 +7,16 @@ gradient that others add to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import optree
 import paddle
 from paddle import Tensor
 
+from ..dtypes import dtype_name
 from ..shared_memory import share_memory
 from .kernel_errors import Overwritten
 
@@ -45,12 +47,12 @@ def _subclass_of(layer: Any) -> Any:
             result = _in_own_memory(ctx, result, given)
         state = [*(ctx.saved_tensor() or ()), *vars(ctx).values()]
         saved = [(x, x._inplace_version()) for x in tensors_in(state)]
-        arguments = [a for a in (*args, *kwargs.values()) if tensors_in(a)]
-        ctx._guard = saved, [*map(_needed_zeros, arguments)]
+        asked = [a for a in (*args, *kwargs.values()) if has_gradient(a)]
+        ctx._guard = saved, [*map(_asked_of, asked)]
         return result
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        saved, zeros = ctx._guard
+        saved, asked = ctx._guard
         if _are_written(saved):
             raise Overwritten(
                 f"the backward of the PyLayer {layer.__name__} needs a tensor that has "
@@ -64,8 +66,11 @@ def _subclass_of(layer: Any) -> Any:
                 "forward has saved, which others read; have it write into a copy"
             )
         if isinstance(found, Tensor) or found is None:
-            return _or_zeros([found], zeros)[0]
-        return type(found)(_or_zeros(found, zeros))
+            return _fitted(layer, [found], asked)[0]
+        if not isinstance(found, list | tuple):
+            return found  # which Paddle refuses
+        fitted = _fitted(layer, found, asked)
+        return fitted if isinstance(found, list) else tuple(fitted)
 
     methods = {
         "__module__": layer.__module__,
@@ -113,17 +118,65 @@ def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
     return found
 
 
-def _needed_zeros(argument: Any) -> tuple[Any, Any] | None:
-    """Return shape and dtype of a gradient that Paddle's engine can't do without."""
-    if not isinstance(argument, Tensor) or argument.stop_gradient or argument.is_leaf:
+def has_gradient(argument: Any) -> bool:
+    """Tell whether Paddle asks the backward of a layer for a gradient of an argument.
+
+    It does for a tensor, and for a list or tuple of tensors.
+    """
+    if isinstance(argument, list | tuple):
+        return any(isinstance(part, Tensor) for part in argument)
+    return isinstance(argument, Tensor)
+
+
+class _Asked(NamedTuple):
+    """What Paddle's engine asks a gradient to be; None for a list of them.
+
+    Attributes:
+        needed: whether it can't do without, as for an intermediate result.
+    """
+
+    shape: list[int]
+    dtype: paddle.dtype
+    needed: bool
+
+
+def _asked_of(argument: Any) -> _Asked | None:
+    if not isinstance(argument, Tensor):
         return None
-    return argument.shape, argument.dtype
+    needed = not (argument.stop_gradient or argument.is_leaf)
+    return _Asked(argument.shape, argument.dtype, needed)
 
 
-def _or_zeros(grads: Sequence[Any], zeros: Sequence[Any]) -> list[Any]:
-    """Return gradients, with zeros for those missing of intermediate results."""
-    pairs = zip(grads, [*zeros, *[None] * len(grads)], strict=False)
-    return [
-        paddle.zeros(*zero) if grad is None and zero is not None else grad
-        for grad, zero in pairs
-    ]
+def _fitted(
+    layer: Any, grads: Sequence[Any], asked: Sequence[_Asked | None]
+) -> list[Any]:
+    """Return gradients of the arguments' shapes and dtypes, with zeros where needed.
+
+    Paddle would cut what it casts off the graph.
+
+    Raises:
+        ValueError: one has another number of elements.
+    """
+    found: list[Any] = []
+    rest = [None] * max(0, len(grads) - len(asked))
+    for grad, like in zip(grads, [*asked, *rest], strict=False):
+        if like is None or not (grad is None or isinstance(grad, Tensor)):
+            found.append(grad)
+        elif grad is None:
+            found.append(paddle.zeros(like.shape, like.dtype) if like.needed else None)
+        else:
+            found.append(_fitted_one(layer, grad, like))
+    return found
+
+
+def _fitted_one(layer: Any, grad: Tensor, like: _Asked) -> Tensor:
+    if grad.size != math.prod(like.shape):
+        raise ValueError(
+            f"the backward of the PyLayer {layer.__name__} gives a gradient of shape "
+            f"{list(grad.shape)} for an argument of shape {list(like.shape)}; have it "
+            "give the argument's shape"
+        )
+    if grad.shape != like.shape:
+        grad = grad.reshape(like.shape)
+    both_real = grad.is_floating_point() and "complex" not in dtype_name(like.dtype)
+    return grad.astype(like.dtype) if both_real and grad.dtype != like.dtype else grad

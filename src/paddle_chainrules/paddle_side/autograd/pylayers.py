@@ -89,7 +89,7 @@ def _copied(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
 
 def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
     """Return gradients that are differentiable, or refuse to be."""
-    lost = [part if _is_lost(part) else None for part in parts]
+    lost = [part if _is_lost(part, cotangents) else None for part in parts]
     traced = [*filter(is_traced, cotangents)] if paddle.is_grad_enabled() else []
     if not traced or all(part is None for part in lost):
         return parts
@@ -102,8 +102,11 @@ def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
     return [part if refusal is None else refusal for part, refusal in pairs]
 
 
-def _is_lost(part: Any) -> bool:
-    """Tell whether it is a gradient without a graph."""
-    if not isinstance(part, Tensor) or not part.stop_gradient:
+def _is_lost(part: Any, cotangents: Any) -> bool:
+    """Tell whether it is a gradient without a graph, such as what ``x.grad`` holds."""
+    if not isinstance(part, Tensor):
+        return False
+    is_traced = not (part.stop_gradient or part.is_leaf)
+    if is_traced or (not part.stop_gradient and any(part is c for c in cotangents)):
         return False
     return bool(part.is_floating_point() or part.is_complex())

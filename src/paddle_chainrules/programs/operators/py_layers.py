@@ -20,6 +20,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.guarded_layers import (
     copy_of_cotangent,
     guarded,
+    has_gradient,
     tensors_in,
 )
 from ...paddle_side.autograd.py_layer_calls import native_apply
@@ -66,11 +67,11 @@ class LayerCall:
         self._leaves = [*map(_without_tensor, leaves)]
         self._flags = [x.stop_gradient for x in self.tensors]
         self._holding = [
-            (isinstance(argument, Tensor), len(own))
+            (_kind_of_argument(argument), len(own))
             for argument in given
             if (own := tensors_in(argument))
         ]
-        """Arguments that hold tensors: whether each is one, and how many it holds."""
+        """Arguments that hold tensors: the kind of each, and how many it holds."""
         self._number = next(_numbers)
         self._first: list[Tensor] | None = None
 
@@ -118,6 +119,11 @@ class LayerCall:
             raise ValueError(
                 f"the forward of the PyLayer {self.name} writes into an argument, "
                 "which others read; have it write into a copy"
+            )
+        if not isinstance(result, Tensor | list | tuple):
+            raise ValueError(
+                f"the forward of the PyLayer {self.name} gives a "
+                f"{type(result).__name__}; have it give a tensor, or a tuple of them"
             )
         leaves, self._nesting = _flatten(result)
         self._results = [*map(_without_tensor, leaves)]
@@ -171,20 +177,24 @@ class LayerCall:
         ]
         with grad_mode(False):
             found = self._layer.backward(context, *seeds)
-        is_one = len(self._holding) == 1 and not self._holding[0][0]
+        asked = [kind for kind, _ in self._holding if kind is not None]
+        is_one = asked == ["list"]
+        if not isinstance(found, Tensor | list | tuple | None):
+            found = (*found,)  # of a generator
         is_row = isinstance(found, tuple) or (isinstance(found, list) and not is_one)
         parts = [*found] if is_row else [found]
-        missing = len(self._holding) - len(parts)
+        missing = len(asked) - len(parts)
         if missing < 0:
             raise ValueError(
                 f"the backward of the PyLayer {self.name} gives {len(parts)} gradients "
-                f"for {len(self._holding)} arguments; have it give one, or None, for "
+                f"for {len(asked)} arguments; have it give one, or None, for "
                 "each"
             )
         grads: list[Tensor | None] = []
-        pairs = zip([*parts, *[None] * missing], self._holding, strict=True)
-        for part, (is_tensor, count) in pairs:
-            grads += [part] * count if part is None or is_tensor else part
+        rest = iter([*parts, *[None] * missing])
+        for kind, count in self._holding:
+            part = None if kind is None else next(rest)
+            grads += part if kind == "list" and part is not None else [part] * count
         return grads
 
 
@@ -284,6 +294,13 @@ class Gradient:
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
     return [*leaves], spec
+
+
+def _kind_of_argument(argument: Any) -> str | None:
+    """Return what a gradient of an argument is; None where Paddle asks for none."""
+    if not has_gradient(argument):
+        return None
+    return "tensor" if isinstance(argument, Tensor) else "list"
 
 
 def _without_tensor(leaf: Any) -> Any:

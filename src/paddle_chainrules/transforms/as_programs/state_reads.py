@@ -391,6 +391,10 @@ class _Reader:
         held = getattr(value, "__dict__", None)
         if type(held) is not dict or isinstance(value, NOT_STATE) or _is_ours(kind):
             return
+        if kind is types.FunctionType:
+            for name in sorted(self.named & held.keys()):
+                self._in_dict(f"{label}.{name}", held, name)
+            return
         names = {*(self.named - CALLED)} - {ANY_NAME}
         if ANY_NAME in self.named or isinstance(value, WHOLE):
             names |= held.keys()
@@ -434,7 +438,7 @@ OF_BUILDING = frozenset(
 )
 """Attributes of Paddle's layers that matter only while these are made."""
 
-NOT_STATE = (types.FunctionType, types.ModuleType, functools.partial, type)
+NOT_STATE = (types.ModuleType, functools.partial, type)
 """Kinds whose attributes do not count as state."""
 
 
