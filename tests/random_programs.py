@@ -397,7 +397,9 @@ def _facts(x):
     """Flags and whole numbers of a tensor, and numbers of Python's."""
     found = [x > 0.1, (x > 0).any(), (x < 5.0).astype("int64").sum(), x.ndim, 0.5]
     if x.size:
-        found += [x.argmax(), paddle.argmin(x, keepdim=True), paddle.isnan(x).all()]
+        whole = found[0].astype("int64")  # of x itself, ties depend on rounding
+        found += [whole.argmax(), paddle.argmin(whole, keepdim=True)]
+        found += [paddle.isnan(x).all(), whole.sum(-1) if x.ndim else whole]
     return found
 
 
