@@ -231,12 +231,12 @@ def _static(value: Any) -> Any:
     return (type(value), value) if may_change(value) else exactly(value)
 
 
-def holders_of_state(values: Sequence[Any]) -> list[Any]:
+def holders_of_state(values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the arguments that may hold state: functions, and objects like these.
 
     Those that are compared by their values tell themselves if they change.
     """
-    return [v for v in values if type(v) not in ATOMS and _is_by_identity(v)]
+    return tuple([v for v in values if type(v) not in ATOMS and _is_by_identity(v)])
 
 
 def _is_by_identity(value: Any) -> bool:

@@ -63,7 +63,7 @@ class OuterState:
         self._instance_changes = 0
         self._refusal = ""
 
-    def number(self, fn: Callable[..., Any], given: Iterable[Any] = ()) -> int:
+    def number(self, fn: Callable[..., Any], given: tuple[Any, ...] = ()) -> int:
         """Return the number of a function's state, the same for equal states.
 
         Args:
@@ -75,7 +75,7 @@ class OuterState:
         if self._refusal:
             raise CaptureError(self._refusal)
         try:
-            return self._number(fn, (*given,))
+            return self._number(fn, given)
         except RecursionError:
             raise CaptureError(
                 "it reads objects that are nested too deep to be compared at each "
@@ -95,7 +95,8 @@ class OuterState:
         return self.number(fn, self._given)
 
     def _number(self, fn: Callable[..., Any], given: tuple[Any, ...]) -> int:
-        if not (_are_same(given, self._given) and self._unchanged()):
+        are_same = given is self._given or _are_same(given, self._given)
+        if not (are_same and self._unchanged()):
             self._unchanged, self._given = (lambda: False), given
             self._reads = reads_of(fn, self._own, given)
             key = tuple([(read.label, read.key) for read in self._reads])
