@@ -183,28 +183,26 @@ CONTROL = (
 )
 
 
-def _kinds():
-    """Kinds of lines by how often they are drawn."""
-    return {
-        "elementwise": 5,
-        "same": 3,
-        "binary": 4,
-        "reduction": 2,
-        "index": 4,
-        "shape": 3,
-        "along": 4,
-        "write": 4,
-        "view": 2,
-        "matrix": 3,
-        "control": 1,
-        "detach": 0.3,
-    }
+KINDS = {
+    "elementwise": 5,
+    "same": 3,
+    "binary": 4,
+    "reduction": 2,
+    "index": 4,
+    "shape": 3,
+    "along": 4,
+    "write": 4,
+    "view": 2,
+    "matrix": 3,
+    "control": 1,
+    "detach": 0.3,
+}
+"""Kinds of lines by how often they are drawn."""
 
 
 def _lines(rng, names, tensors, new):
     """The source of one line, or of several, that set a new variable."""
-    kinds = _kinds()
-    kind = rng.choices([*kinds], [*kinds.values()])[0]
+    kind = rng.choices([*KINDS], [*KINDS.values()])[0]
     a, b = rng.choice(names), rng.choice(names)
     shape, n = tuple(tensors[a].shape), _number(rng)
     whole = tensors[a].is_contiguous() and 0 not in shape
@@ -560,7 +558,6 @@ def reduced(program, is_wrong):
             continue
         if is_wrong(fewer):
             program = fewer
-            k = min(k, len(program.lines))
         k -= 1
     return program
 

@@ -61,16 +61,16 @@ def names_kernels(step: Callable[..., Any]) -> Callable[..., Any]:
             found = re.search(MISSING_KERNEL, str(error))
             if found is None:
                 raise
-        device, dtype, kernel = found.groups()
-        remedy = (
-            "keep the parameters in float32, and cast them within the loss"
-            if "float" in dtype
-            else "make their real and imaginary parts the parameters"
-        )
-        raise NotImplementedError(
-            f"Paddle has no kernel {kernel} for {dtype} on {device}, which a step of "
-            f"this optimizer needs for such parameters; {remedy}"
-        )
+            device, dtype, kernel = found.groups()
+            remedy = (
+                "keep the parameters in float32, and cast them within the loss"
+                if "float" in dtype
+                else "make their real and imaginary parts the parameters"
+            )
+            raise NotImplementedError(
+                f"Paddle has no kernel {kernel} for {dtype} on {device}, which a step "
+                f"of this optimizer needs for such parameters; {remedy}"
+            ) from error
 
     return call
 

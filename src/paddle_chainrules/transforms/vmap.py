@@ -100,9 +100,11 @@ def vmap(
                 for leaf, axis in zip(leaves, axes, strict=True)
             ]
             flags = [axis is not None for axis in axes]
-            rest = spec, front, flags, size, chunk_size, randomness
-            found = _in_chunks(fn, *rest) if size else _of_none(fn, *rest)
-            return _placed(*found, out_axes, size)
+            if not size:
+                pairs = zip(front, flags, strict=True)
+                front = [_sample_for_none(x) if flag else x for x, flag in pairs]
+            given = spec, front, flags, size or 1, chunk_size, randomness
+            return _placed(*_in_chunks(fn, *given), out_axes, size)
 
         if listener() is not None:
             return placed(*leaves)
@@ -316,30 +318,18 @@ def _in_chunks(
     return outputs, structure, is_many
 
 
-def _of_none(
-    fn: Callable[..., Any],
-    spec: optree.PyTreeSpec,
-    leaves: Sequence[Any],
-    flags: Sequence[bool],
-    size: int,
-    chunk: int | None,
-    randomness: str,
-) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
-    """Run for a sample of our own, and return as :func:`_in_chunks` what is of none."""
+def _sample_for_none(x: Tensor) -> Tensor:
+    """Return a batch of one sample, since there is none to learn the results from.
 
-    def sample(leaf: Tensor) -> Tensor:
-        """Return ones, or a matrix that has an inverse; zeros as an index."""
-        if not is_differentiable(leaf):
-            return paddle.zeros([1, *leaf.shape[1:]], leaf.dtype)
-        values = paddle.ones([1, *leaf.shape[1:]], leaf.dtype)
-        if leaf.ndim > 2:
-            values = values * paddle.eye(*leaf.shape[-2:]).astype(leaf.dtype)
-        return values + paddle.sum(leaf, axis=0, keepdim=True)  # on the leaf's graph
-
-    given = [sample(x) if flag else x for x, flag in zip(leaves, flags, strict=True)]
-    outputs, structure, many = _in_chunks(fn, spec, given, flags, 1, chunk, randomness)
-    pairs = zip(outputs, many, strict=True)
-    return [y[:0] if is_many else y for y, is_many in pairs], structure, many
+    It is of ones, or a matrix that has an inverse, on the graph of x. Integers are
+    zeros, which may be an index.
+    """
+    if not is_differentiable(x):
+        return paddle.zeros([1, *x.shape[1:]], x.dtype)
+    values = paddle.ones([1, *x.shape[1:]], x.dtype)
+    if x.ndim > 2:
+        values = values * paddle.eye(*x.shape[-2:]).astype(x.dtype)
+    return values + paddle.sum(x, axis=0, keepdim=True)
 
 
 def _with_draws_apart(program: Program) -> Program:
@@ -384,7 +374,8 @@ def _placed(
                 )
             found.append(y)
         else:
-            whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])[:size]
+            whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])
+            whole = whole if size else whole[:0]
             found.append(_moved(whole, 0, _checked(axis, whole, "out_axes") or 0))
     return structure.unflatten(found)
 

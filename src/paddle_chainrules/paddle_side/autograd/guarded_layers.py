@@ -27,8 +27,9 @@ def guarded(layer: Any) -> Any:
     """Return the layer's subclass that makes up for Paddle; our own layers need none.
 
     Its results have memory of their own, unless the forward writes into an argument.
-    Its backward gets copies of the gradients, and raises :class:`.Overwritten` if what
-    the forward has saved was written into.
+    Its backward gets copies of the gradients, and gives some of the arguments' shapes
+    and dtypes. It raises :class:`.Overwritten` if what the forward has saved was
+    written into.
     """
     if layer.__module__.partition(".")[0] == "paddle_chainrules":
         return layer

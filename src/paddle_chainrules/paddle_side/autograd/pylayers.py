@@ -106,7 +106,7 @@ def _is_lost(part: Any, cotangents: Any) -> bool:
     """Tell whether it is a gradient without a graph, such as what ``x.grad`` holds."""
     if not isinstance(part, Tensor):
         return False
-    is_traced = not (part.stop_gradient or part.is_leaf)
-    if is_traced or (not part.stop_gradient and any(part is c for c in cotangents)):
+    is_on_graph = not part.is_leaf or any(part is given for given in cotangents)
+    if is_on_graph and not part.stop_gradient:
         return False
     return bool(part.is_floating_point() or part.is_complex())

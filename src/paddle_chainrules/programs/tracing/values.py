@@ -61,8 +61,9 @@ class Values:
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
-        above_all = None if outer is None else outer._around
-        self._around: within | None = around() or above_all
+        self._around: within | None = around()
+        if self._around is None and outer is not None:
+            self._around = outer._around
         above = outer is not None and outer._is_unlikely
         self._is_unlikely: bool = is_unlikely or above
         self.ops: list[Operation] = []

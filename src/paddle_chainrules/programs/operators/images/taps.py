@@ -67,38 +67,37 @@ def _taps(
         NoRule: pixels are made of too many others.
     """
     axis, rank = where
+
+    def along(own: Any, other: Any) -> list[Any]:
+        """Return one thing for this axis, and another for each of the others."""
+        return [own if k == axis else other for k in range(rank)]
+
     # Beside axes that change, since Paddle copies an image that stays, whatever its
     # weights are. The first place there is that of the one pixel.
-    sizes = [-1] * (3 - rank) + [wanted if k == axis else 2 for k in range(rank)]
-    factors = [scale if k == axis else 2.0 for k in range(rank)]
-    by = [*sizes, []] if scale is None else [-1, -1, -1, factors]
+    by = [*[-1] * (3 - rank), *along(wanted, 2), []]
+    if scale is not None:
+        by = [-1, -1, -1, along(scale, 2.0)]
     given = None, None, None, how[0], *by, *how[1:]
 
-    def images(count: int, rest: int) -> Tensor:
+    def images(count: int, other: int) -> Tensor:
         """Return images with one in one place, the first along the other axes."""
-        shape = [count, 1, *[count if k == axis else rest for k in range(rank)]]
-        found = np.zeros(shape, dtype)
+        found = np.zeros([count, 1, *along(count, other)], dtype)
         for n in range(count):
-            place = (n, 0, *[n if k == axis else 0 for k in range(rank)])
+            place = n, 0, *along(n, 0)
             found[place] = 1
         return paddle.to_tensor(found)
 
-    def rows(found: Tensor) -> Any:
-        place: Any = (
-            *(slice(None), 0),
-            *(slice(None) if k == axis else 0 for k in range(rank)),
-        )
-        return found.numpy()[place]
-
+    first: Any = slice(None), 0, *along(slice(None), 0)
     operator = getattr(RAW, name.removesuffix("_grad"))
     with not_listening(), grad_mode(False):
         found = operator(images(size, 1), *given)
-        weights = rows(found).T
+        weights = found.numpy()[first].T
         if name.endswith("_grad"):
             count = found.shape[2 + axis]
-            like = paddle.zeros([count, 1, *_beside(size, where)], found.dtype)
+            like = paddle.zeros([count, 1, *along(size, 1)], found.dtype)
             g = images(count, 2)
-            weights = rows(getattr(RAW, name)(like, *given[:3], g, *given[3:]))
+            found = getattr(RAW, name)(like, *given[:3], g, *given[3:])
+            weights = found.numpy()[first]
     count = int((weights != 0).sum(1).max())
     if count > MOST:
         raise NoRule("numbers that are made of many; resample them by the operator")
@@ -110,12 +109,6 @@ def _taps(
     if count == 1 and (sorted_weights == 1).all():
         return (Tap(order[:, 0], None),)
     return tuple(Tap(order[:, k], sorted_weights[:, k]) for k in range(count))
-
-
-def _beside(size: int, where: tuple[int, int]) -> list[int]:
-    """Return the shape of an image that is one pixel wide along all other axes."""
-    axis, rank = where
-    return [size if k == axis else 1 for k in range(rank)]
 
 
 def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
