@@ -41,6 +41,19 @@ function in_one(net::PaddleNet, grads::Tuple, n...)
     return reduce(vcat, filled)
 end
 
+"""
+    nested_gradients(net, x, ps, found, n...) -> x̄, p̄s
+
+Nest gradients in a row, those of the parameters first, as `x` and `ps`. Those of `n` samples have
+one dimension more for the parameters.
+"""
+function nested_gradients(net::PaddleNet, x, ps, found::Tuple, n...)
+    count = length(net.names)
+    by_params, by_inputs = found[1:count], found[count+1:end]
+    x̄ = nested_as((_, x̄) -> x̄, x, Iterators.Stateful(by_inputs))
+    return x̄, is_flat(ps) ? in_one(net, by_params, n...) : nest_params(by_params, ps, net.names)
+end
+
 function gradients_of_duals(
     ::Type{D}, reverse::Reverse, cotangents::Vector, asked::NeedsGrad,
 ) where {D}

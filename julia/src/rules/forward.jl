@@ -163,14 +163,10 @@ function ChainRulesCore.frule(
     turns = map(t -> t === nothing ? nothing : with_last(t), collect_cotangents!(Any[], ȳ̇, shape))
     args, directions = (nothing, row..., ȳs...), (nothing, moves..., still..., turns...)
     found, slopes = pushed_once(of, args, ps, directions, param_tangents(net, ps, ṗs))
-    function nested(found)
-        count = length(found) - length(row)
-        p̄s = is_flat(ps) ? in_one(net, found[1:count]) : nest_params(found[1:count], ps, net.names)
-        return nested_as((_, x̄) -> x̄, x, Iterators.Stateful(found[count+1:end])), p̄s
-    end
-    y = nested(found)
+    y = nested_gradients(net, x, ps, found)
     slopes === nothing && return y, ZeroTangent()
-    return y, plain_tangent(y, nested(map(s -> s === nothing ? s : without_last(s), slopes)))
+    ẏ = nested_gradients(net, x, ps, map(s -> s === nothing ? s : without_last(s), slopes))
+    return y, plain_tangent(y, ẏ)
 end
 
 "The tangent of what is nested so; zero where there is none."
