@@ -23,13 +23,56 @@ def test_gradients_of_each_sample():
     of = handle.per_sample("vjp", (True,))
     for _ in range(2):
         _, _, (structure, *found) = of.bind_and("forward", False, *params, x, cotangent)
-    assert len(structure) == len(found) == 6
+    assert len(structure) == len(found) == 7
     for i in range(6):
         part = slice(i, i + 1)
-        expected, _ = handle.net.vjp(named, x[part], cotangent[part])
-        assert_same([g[i] for g in found], [*expected.values()], rtol=1e-11, atol=1e-13)
+        by_params, by_x = handle.net.vjp(named, x[part], cotangent[part])
+        expected = [*by_params.values(), by_x[0]]
+        assert_same([g[i] for g in found], expected, rtol=1e-11, atol=1e-13)
     _, _, (_, *none) = of.bind_and("forward", False, *params, x, None)
-    assert none == [None] * 6
+    assert none == [None] * 7
+
+
+def test_integers_have_no_gradients():
+    handle, params, _ = made(nn.Embedding(7, 4))
+    ids = paddle.to_tensor([3, 0, 3, 5, 1, 2])
+    cotangent = randn([6, 4], "float64")
+    _, _, (_, *found) = handle.per_sample("vjp", (True,)).bind_and(
+        "forward", False, *params, ids, cotangent
+    )
+    expected = paddle.nn.functional.one_hot(ids, 7).unsqueeze(2) * cotangent[:, None]
+    assert_same(found[0], expected, rtol=1e-12, atol=0)
+    assert found[1:] == [None]
+
+
+def test_what_all_samples_share_has_no_gradient():
+    paddle.seed(1)
+    handle, params = bridge.layer(nn.Bilinear(3, 2, 4))
+    named = dict(zip(handle.names, params, strict=True))
+    x, shared = randn([6, 3], "float64"), randn([1, 2], "float64", 1)
+    cotangent = randn([6, 4], "float64", 2)
+    _, _, (_, *found) = handle.per_sample("vjp", (True, False)).bind_and(
+        "forward", False, *params, x, shared, cotangent
+    )
+    for i in range(6):
+        part = slice(i, i + 1)
+        _, pullback = handle.net.pullback(named, x[part], shared)
+        by_params, (by_x, _) = pullback(cotangent[part])
+        expected = [*by_params.values(), by_x[0]]
+        assert_same([g[i] for g in found[:-1]], expected, rtol=1e-11, atol=1e-13)
+    assert found[-1] is None
+
+
+def test_a_cotangent_for_each_result():
+    handle, params = bridge.layer(nn.LSTM(3, 4))
+    with pytest.raises(ValueError, match=r"as \(\*,\), the output as \(\*, \*, \*\)"):
+        handle.per_sample("vjp", (True,)).bind_and(
+            "forward",
+            False,
+            *params,
+            randn([6, 5, 3], "float64"),
+            randn([6, 5, 4], "float64"),
+        )
 
 
 @pytest.mark.parametrize("outputs", [2, 20])

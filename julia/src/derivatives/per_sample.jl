@@ -1,12 +1,12 @@
 # Gradients and Jacobians of each sample of a batch, all of them in one crossing.
 
 """
-    PaddleChainRules.batched_vjp(net, x, ps, ȳ; kwargs...)
-    PaddleChainRules.batched_vjp(wrapper, x, ȳ; kwargs...)
+    PaddleChainRules.batched_vjp(net, x, ps, ȳ; kwargs...) -> x̄, p̄s
+    PaddleChainRules.batched_vjp(wrapper, x, ȳ; kwargs...) -> p̄s, x̄
 
-Compute the gradient of the parameters for each sample separately.
+Compute the gradients that [`vjp`](@ref) gives, for each sample separately.
 
-For sample `i` it is the gradient of `sum(ȳᵢ .* yᵢ)`.
+For sample `i` they are those of `sum(ȳᵢ .* yᵢ)`.
 
 # Arguments
 
@@ -16,8 +16,8 @@ For sample `i` it is the gradient of `sum(ȳᵢ .* yᵢ)`.
 
 # Returns
 
-Nested as the parameters, with one dimension more, the last; `nothing` if there is no
-gradient.
+`x̄`, nested as `x` and of the same sizes, and `p̄s`, nested as the parameters, with one
+dimension more for the samples, the last; `nothing` where there is no gradient.
 
 # Throws
 
@@ -31,22 +31,24 @@ julia> wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0);
 
 julia> x, ȳ = rand(Float32, 3, 8), ones(Float32, 2, 8);
 
-julia> map(size, PaddleChainRules.batched_vjp(wrapper, x, ȳ))
-((16, 3, 8), (16, 8), (2, 16, 8), (2, 8))
+julia> x̄, p̄s = PaddleChainRules.batched_vjp(PaddleNet(wrapper), x, wrapper.params, ȳ);
+
+julia> size(x̄), map(size, p̄s)
+((3, 8), ((16, 3, 8), (16, 8), (2, 16, 8), (2, 8)))
 ```
 """
 function batched_vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
     flat, row, of = per_sample(net, "vjp", x, values(kwargs))
-    shape = ȳ isa AbstractArray ? Leaf(something(in_precision(net, ps).eltype, eltype(ȳ)), size(ȳ)) :
-            outline(forward(flat, row, ps))
-    ȳs = Tuple(collect_cotangents!(Any[], ȳ, shape))
-    check_samples(net, (leaves(x)..., ȳs...))
+    T = in_precision(net, ps).eltype
+    is_known = ȳ isa AbstractArray{<:Real} && T !== nothing # Python checks the size
+    shape = is_known ? Leaf(T, size(ȳ)) : outline(forward(flat, row, ps))
+    ȳs = Tuple(collect_cotangents!(Any[], ȳ, shape, row))
+    n = count_samples(net, (leaves(x)..., ȳs...))
     found = forward(of, (row..., ȳs...), ps)
-    is_flat(ps) || return nest_params(found, ps, net.names)
-    n = size(first(leaves(x)), ndims(first(leaves(x))))
-    return in_one(net, map(g -> g === nothing ? g : reshape(g, :, n), found), n)
+    return nested_gradients(net, x, is_flat(ps) ? ps : in_filled_arrays(ps), found, n)
 end
-batched_vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = batched_vjp(w.net, x, w.params, ȳ; kwargs...)
+batched_vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) =
+    reverse(batched_vjp(w.net, x, params_of(w), ȳ; kwargs...))
 
 """
     PaddleChainRules.batched_jacobian(net, x, ps; kwargs...)
@@ -95,7 +97,7 @@ function per_sample(net::PaddleNet, what::String, x, kw::NamedTuple)
     flat, row = in_a_row(net, x, kw)
     check_features(flat, row)
     what == "jacobian" && check_by_one_array(x)
-    check_samples(net, leaves(x))
+    count_samples(net, leaves(x))
     many = (map(leaf -> leaf isa AbstractArray, leaves(x))..., map(Returns(false), leaves(kw))...)
     of = derived(flat, (:per_sample, what, many)) do handle
         handle.per_sample(what, pytuple(many))
@@ -107,15 +109,16 @@ check_by_one_array(x) = x isa AbstractArray && has_derivative(x) || throw(
     ArgumentError("a Jacobian is by one array of floating numbers, got $(kind_of(x)); give such a one"),
 )
 
-"Refuse arrays that have not one number of samples, 1 or more."
-function check_samples(net::PaddleNet, given::Tuple)
+"Return the number of samples. Refuse arrays that have different ones, or none."
+function count_samples(net::PaddleNet, given::Tuple)
     sizes = [size(x) for x in given if x isa AbstractArray]
     least = net.features > 0 ? 2 : 1
-    all(size -> length(size) >= least && last(size) > 0, sizes) && allequal(map(last, sizes)) || throw(
+    has_samples(size) = length(size) >= least && last(size) > 0
+    !isempty(sizes) && all(has_samples, sizes) && allequal(map(last, sizes)) || throw(
         DimensionMismatch(
             "samples are along the last dimension of every array, as many in each and 1 or more, got the " *
             "sizes $(listed(sizes)); give one sample as reshape(x, size(x)..., 1)",
         ),
     )
-    return nothing
+    return last(first(sizes))
 end

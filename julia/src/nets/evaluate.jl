@@ -108,7 +108,7 @@ dense_parameter(p) = dense(p)
 dense_parameter(p::Number) = fill(p)
 
 "Parameters as arrays, where some are numbers."
-in_filled_arrays(ps::Tuple) =
+in_filled_arrays(ps::Union{Tuple,NamedTuple}) =
     ps isa Tuple{Vararg{AbstractArray}} ? ps : map(p -> p isa Number ? fill(p) : p, ps)
 
 "Parameters in the order of the net, many in a vector."

@@ -163,26 +163,117 @@ end
     @test all(name -> isapprox(getproperty(ẏ, name), (ahead[name] .- behind[name]) ./ 2h; rtol = 1e-6), keys(wanted))
 end
 
-@testset "of each sample" begin
-    w = PaddleModuleWrapper(perceptron())
-    net, ps, x, c = w.net, w.params, randn(Xoshiro(1), 3, 4), randn(Xoshiro(2), 2, 4)
-    found = batched_vjp(w, x, c)
-    J = batched_jacobian(w, x)
-    @test map(size, found) == ((5, 3, 4), (5, 4), (2, 5, 4), (2, 4)) && size(J) == (2, 3, 4)
-    for i in 1:4
-        expected = vjp(net, x[:, i:i], ps, c[:, i:i])[2]
-        @test all(map((a, b) -> isapprox(selectdim(a, ndims(a), i), b; rtol = 1e-12), found, expected))
-        for o in 1:2
-            row = vjp(net, x[:, i:i], ps, reshape(Float64.(1:2 .== o), 2, 1))[1]
-            @test isapprox(J[o, :, i], vec(row); rtol = 1e-12)
-        end
+each_leaf(f, x::Union{AbstractArray,Number}) = f(x)
+each_leaf(f, ::Nothing) = nothing
+each_leaf(f, xs) = map(x -> each_leaf(f, x), xs)
+
+"The i-th samples of nested arrays, as batches of one."
+batch(xs, i) = each_leaf(x -> collect(selectdim(x, ndims(x), i:i)), xs)
+
+matches(a::AbstractArray, b::AbstractArray, tolerance) = same(a, b; rtol = tolerance, atol = tolerance)
+matches(::Nothing, ::Nothing, _) = true
+matches(as::T, bs, tolerance) where {T<:Union{Tuple,NamedTuple}} =
+    keys(as) == keys(bs) && all(key -> matches(as[key], bs[key], tolerance), keys(as))
+matches(_, _, _) = false
+
+"Whether gradients of each sample are those of `vjp` at that sample alone."
+function separate(net, x, ps, ȳ; tolerance = 1e-11, kw...)
+    x̄, p̄s = batched_vjp(net, x, ps, ȳ; kw...)
+    return all(1:N) do i
+        alone, by_params = vjp(net, batch(x, i), ps, batch(ȳ, i); kw...)
+        grown = each_leaf(g -> reshape(vcat(g), size(g)..., 1), by_params)
+        matches(batch(x̄, i), alone, tolerance) && matches(batch(p̄s, i), grown, tolerance)
     end
-    theta = reduce(vcat, vec.(ps))
-    flat = batched_vjp(net, x, theta, c)
-    @test size(flat) == (length(theta), 4) && flat ≈ reduce(vcat, map(g -> reshape(g, :, 4), found))
-    named = batched_vjp(net, x, NamedTuple{Tuple(net.names)}(ps), c)
-    @test keys(named) == Tuple(net.names) && values(named) == found
+end
+
+"Parameters as a tuple, with names in two orders, flat, and with numbers for arrays without dimensions."
+function forms(net, ps)
+    named = NamedTuple{Tuple(net.names)}(ps)
+    return ps, named, named[reverse(keys(named))], reduce(vcat, vec.(ps)), map(p -> ndims(p) == 0 ? only(p) : p, named)
+end
+
+function gated()
+    scope = pydict()
+    pyexec("""
+    import paddle
+    class Gated(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table, self.last = paddle.nn.Embedding(7, 3), paddle.nn.Linear(5, 2)
+            self.shift = self.create_parameter([], default_initializer=paddle.nn.initializer.Constant(0.3))
+            self.idle = self.create_parameter([4])
+        def forward(self, image, ids, gain):
+            hidden = paddle.concat([self.table(ids), image], -1)
+            return paddle.tanh(self.last(hidden) + self.shift) * gain
+    """, scope)
+    return scope["Gated"]()
+end
+
+"Random arrays of nested sizes."
+drawn(size::Dims) = randn(Xoshiro(prod(size)), size)
+drawn(x::Union{AbstractArray,Nothing}) = x
+drawn(xs) = map(drawn, xs)
+
+const N = 6
+paddle.seed(1)
+
+@testset "gradients of each sample of $name" for (name, layer, x, ȳ, kw) in (
+    ("an array", perceptron(), (3, N), (2, N), (;)),
+    ("images", paddle.nn.Conv2D(2, 3, 2), (5, 4, 2, N), (4, 3, 3, N), (;)),
+    ("a tuple", paddle.nn.Bilinear(3, 2, 4), ((3, N), (2, N)), (4, N), (;)),
+    ("integers", paddle.nn.Embedding(7, 4), rand(Xoshiro(3), 0:6, 3, N), (4, 3, N), (;)),
+    ("a tuple with integers", gated(), ((2, N), rand(Xoshiro(3), 0:6, N)), (2, N), (; gain = [0.5, -2.0])),
+    ("names and integers", gated(), (; ids = rand(Xoshiro(3), 0:6, N), image = (2, N)), (2, N), (; gain = [0.5, -2.0])),
+    ("several results", python_module("layers").Several(), (3, N),
+        (; score = (2, N), unused = nothing, hidden = ((4, N), nothing), word = nothing), (;)),
+    ("statistics that are held", paddle.nn.BatchNorm1D(3).eval(), (3, N), (3, N), (;)),
+    ("no parameters", paddle.nn.Tanh(), (3, N), (3, N), (;)),
+)
+    w = PaddleModuleWrapper(layer.to(dtype = "float64"))
+    net = w.net
+    x, ȳ = drawn(x), drawn(ȳ)
+    for ps in (isempty(w.params) ? (w.params,) : forms(net, w.params))
+        @test separate(net, x, ps, ȳ; kw...)
+        @test separate(net, x, ps, nothing; kw...)
+    end
+    @test batched_vjp(w, x, ȳ; kw...) == reverse(batched_vjp(net, x, w.params, ȳ; kw...))
+end
+
+@testset "gradients of each sample in other precisions" begin
+    w = PaddleFCNet(3, 2, 3, 5; activation = "tanh", dtype = "float64", seed = 1)
+    net, x, c = PaddleNet(w), drawn((3, N)), drawn((2, N))
+    tanh = PaddleModuleWrapper(paddle.nn.Tanh()).net
+    for ps in forms(net, w.params)
+        @test separate(net, x, ps, c)
+        @test separate(net, x, ps, Float32.(c)) && separate(net, x, ps, round.(Int, c))
+        single = each_leaf(p -> Float32.(p), ps)
+        @test separate(net, Float32.(x), single, Float32.(c); tolerance = 1e-5)
+        @test batched_vjp(net, Float32.(x), single, Float64.(Float32.(c))) == batched_vjp(net, Float32.(x), single, Float32.(c))
+    end
+    @test separate(tanh, Float32.(x), (), x; tolerance = 1e-5)
+end
+
+@testset "gradients of each sample, and Jacobians" begin
+    w = PaddleModuleWrapper(perceptron())
+    net, ps, x, c = w.net, w.params, drawn((3, N)), drawn((2, N))
+    x̄, p̄s = batched_vjp(net, x, ps, c)
+    J = batched_jacobian(w, x)
+    @test size(x̄) == (3, N) && map(size, p̄s) == ((5, 3, N), (5, N), (2, 5, N), (2, N)) && size(J) == (2, 3, N)
+    @test all(i -> isapprox(x̄[:, i], J[:, :, i]' * c[:, i]; rtol = 1e-12), 1:N)
+    for i in 1:N, o in 1:2
+        row = vjp(net, x[:, i:i], ps, reshape(Float64.(1:2 .== o), 2, 1))[1]
+        @test isapprox(J[o, :, i], vec(row); rtol = 1e-12)
+    end
     @test right((x, ps) -> sum(sin, batched_jacobian(net, x, ps)), x, ps)
+end
+
+@testset "what has no gradients of each sample" begin
+    x = Float32.(drawn((3, N)))
     dropping = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Dropout(0.5)))
-    @test_throws PyException batched_jacobian(dropping, Float32.(x))
+    @test_throws PyException batched_jacobian(dropping, x)
+    reader = PaddleModuleWrapper(paddle.nn.LSTM(3, 4))
+    err = @test_throws PyException batched_vjp(reader, reshape(x, 3, 2, :), ones(Float32, 4, 2, 3))
+    @test occursin("the output as (*, *, *)", sprint(showerror, err.value))
+    err = @test_throws DimensionMismatch batched_vjp(reader, (), nothing)
+    @test occursin("got the sizes none", sprint(showerror, err.value))
 end

@@ -46,32 +46,33 @@ class PerSample(InARow):
 
 
 class SampleVJP(PerSample):
-    """``forward(params, *leaves, *cotangents)``: gradients of parameters by sample.
+    """``forward(params, *leaves, *cotangents)``: gradients of each sample, in a row.
 
-    A tuple in the order of the parameters, with one axis more, the first; None where
-    there is none. Cotangents have samples too, None for zero.
+    Those of the parameters in order, with one axis more, the first, then of the leaves,
+    in their shapes; None where there is none, as for leaves that all samples share.
+    Cotangents have samples too, and are one for each leaf of the output, None for zero.
     """
 
     def _of_row(
         self, params: dict[str, Tensor], row: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
         leaves, cotangents = row[: self._count], row[self._count :]
-        samples = self._samples(leaves)
-        at = [i for i, c in enumerate(cotangents) if c is not None]
+        samples, count = self._samples(leaves), len(params)
+
+        def output(*primals: Tensor) -> tuple[Any, ...]:
+            values = self.spec.named([*primals[:count]])
+            return tuple(self._at(values, leaves, primals[count:]))
 
         def gradients(*given: Tensor) -> list[Any]:
             sample, own = given[: len(samples)], iter(given[len(samples) :])
-
-            def output(*values: Tensor) -> tuple[Any, ...]:
-                return tuple(self._at(self.spec.named([*values]), leaves, sample))
-
-            y, pullback = vjp(output, *params.values())
-            cotangent = [
-                next(own).unsqueeze(0) if i in at else None for i in range(len(y))
-            ]
+            _, pullback = vjp(output, *[*params.values(), *sample])
+            cotangent = (c if c is None else next(own).unsqueeze(0) for c in cotangents)
             return [*pullback.or_none(tuple(cotangent))]
 
-        return tuple(vmap(gradients)(*samples, *(cotangents[i] for i in at))), []
+        found = vmap(gradients)(*samples, *(c for c in cotangents if c is not None))
+        rest = iter(found[count:])
+        by_leaves = [next(rest) if flag else None for flag in self._many]
+        return (*found[:count], *by_leaves), []
 
 
 class SampleJacobian(PerSample):
