@@ -273,6 +273,32 @@ def test_divergence_form(jit):
 
 
 @JIT
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda x, y: 1 / (1 + x[:, 0:1] ** 2),
+        lambda x, y: paddle.sqrt(1 + x[:, 0:1] ** 2 + y[:, 1:] ** 2),
+        lambda x, y: (1.5 + x[:, 0:1] ** 2 + y[:, 1:] ** 2) ** -1.5,
+    ],
+    ids=["reciprocal", "root", "power"],
+)
+def test_a_factor_within_a_divergence(jit, factor):
+    """Their kernels of second derivatives give all gradients, or end the process."""
+
+    def residual(x, y):
+        flux = factor(x, y) * jacobian(y, x, i=0, j=0)
+        return jacobian(flux, x, i=0, j=0) - jacobian(y, x, i=1, j=1)
+
+    found, expected, mode = both_ways(
+        trained(lambda: burgers(lambda: fnn([2, 9, 8, 2]), residual), 20),
+        taylor_mode,
+        jit=jit,
+    )
+    assert_equal(found, expected)
+    assert served(mode) >= 19
+
+
+@JIT
 def test_gradients_of_the_residual(jit):
     """Gradient-enhanced losses, as in DeepXDE's gPINN."""
 

@@ -13,8 +13,9 @@ from paddle import nn
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from differences import slope_along, slopes_of
-from paddle_chainrules import hvp, stateless, value_and_grad, vjp
+from paddle_chainrules import grad, hvp, jit, stateless, value_and_grad, vjp
 from paddle_chainrules.nets.derivatives.along import VJP
+from paddle_chainrules.paddle_side.autograd.partial_gradients import ends_the_process
 from paddle_chainrules.testing import check_vjp
 
 LAYERS = {
@@ -329,3 +330,51 @@ def test_second_derivatives_of_half_frozen_norms(make, frozen):
             lambda p, name=name: inner({**params, name: p}, x), params[name], v
         )
         assert_same((grad * v).sum(), slope, rtol=1e-5)
+
+
+EYE = 3.0 * paddle.eye(3, dtype="float64")
+INNER = {
+    "cross": (paddle.cross, (4, 3), (4, 3)),
+    "solve, left": (lambda x, c: paddle.linalg.solve(x + EYE, c), (3, 3), (3, 2)),
+    "solve, right": (lambda x, c: paddle.linalg.solve(c + EYE, x), (3, 2), (3, 3)),
+    "cholesky_solve": (
+        lambda x, c: paddle.linalg.cholesky_solve(x, c + EYE),
+        (3, 2),
+        (3, 3),
+    ),
+    "grid_sample": (
+        lambda x, c: F.grid_sample(x, 0.5 * c - 0.2),
+        (1, 2, 4, 5),
+        (1, 3, 3, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_gradients_within_ask_for_what_kernels_need(name):
+    """Paddle's own ``paddle.grad`` ends the process, since ``c`` is constant."""
+    operator, *shapes = INNER[name]
+    x, c = (paddle.rand(shape, dtype="float64") for shape in shapes)
+
+    def fn(x):
+        z = x * x
+        weights = paddle.linspace(1.0, 2.0, z.size, dtype="float64").reshape(z.shape)
+        inner = paddle.grad(operator(z, c).sum(), z)[0]
+        return (inner * x * weights).sum()
+
+    found = grad(fn)(x)
+    assert_same(found, jit(grad(fn))(x), rtol=1e-9, atol=1e-12)
+    z = (x * x).detach()
+    by_rules = grad(lambda z: operator(z, c).sum())(z)
+    weights = paddle.linspace(1.0, 2.0, z.size, dtype="float64").reshape(z.shape)
+    assert_same(found, by_rules * weights, rtol=1e-9, atol=1e-12)
+
+
+def test_graphs_that_end_the_process_are_known():
+    x = paddle.to_tensor([0.5, 2.0, 3.0], "float64", stop_gradient=False)
+    v = paddle.ones_like(x)
+    v.stop_gradient = False
+    slope = paddle.grad([1 / (x + 1)], [x], [v], create_graph=True)
+    assert ends_the_process(slope, [v])
+    assert not ends_the_process(slope, [x, v])
+    assert not ends_the_process([(x * v).sum()], [v])

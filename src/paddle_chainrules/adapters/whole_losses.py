@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.partial_gradients import ends_the_process
 from ..paddle_side.dtypes import dtype_name
 from ..programs.switch import programs_are_on
 from ..transforms.as_programs.jit import jit
@@ -156,7 +158,8 @@ class WholeLosses:
             self._refuse(kind, error)
             return kind.fn(*args)
         drawn = _drawn()
-        usual, prints = call_watched(lambda: kind.fn(*args))
+        with _differentiated() as inputs:
+            usual, prints = call_watched(lambda: kind.fn(*args))
         after, states = _drawn(), paddle.get_rng_state()
         is_same = state.is_same()
         try:
@@ -189,7 +192,7 @@ class WholeLosses:
             return usual
         try:
             wanted = params()
-            _compare(_slopes(usual, wanted), _slopes(ours, wanted))
+            _compare(_slopes(usual, wanted, inputs), _slopes(ours, wanted))
             found = self._by_program(kind, args)  # whose graph is whole
         except FAULTS as error:
             self._refuse(kind, error)
@@ -272,13 +275,49 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [x for x in flatten_tree(tree)[0] if isinstance(x, Tensor)]
 
 
-def _slopes(tree: Any, params: Sequence[Tensor]) -> list[Tensor | None]:
-    """Return the gradients of the sum of a tree's tensors."""
+@contextmanager
+def _differentiated() -> Iterator[list[Tensor]]:
+    """Collect the tensors by which ``paddle.grad`` differentiates inside."""
+    inputs: list[Tensor] = []
+    native = paddle.grad
+
+    @wraps(native)
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        inputs.extend(_tensors([args[1:2], kwargs.get("inputs")]))
+        return native(*args, **kwargs)
+
+    paddle.grad = grad
+    try:
+        yield inputs
+    finally:
+        paddle.grad = native
+
+
+def _slopes(
+    tree: Any, params: Sequence[Tensor], inputs: Sequence[Tensor] = ()
+) -> list[Tensor | None]:
+    """Return the gradients of the sum of a tree's tensors by the parameters.
+
+    Where derivatives by some inputs are part of it, gradients by these are computed
+    too, as ``backward`` does: kernels of second derivatives end the process if part of
+    their gradients is not asked for.
+
+    Raises:
+        NoProgram: Paddle's gradients would end the process.
+    """
     total = [x.sum() for x in _tensors(tree) if not x.stop_gradient]
     if not total:
         return []
-    found: list[Tensor | None] = paddle.grad(total, [*params], allow_unused=True)
-    return found
+    every = {id(x): x for x in (*params, *inputs)}
+    leaves = [x for x in every.values() if x.is_leaf]
+    if ends_the_process(total, leaves):
+        raise NoProgram(
+            "Paddle's gradients of them end the process where a tensor requires "
+            "gradients that the optimizer does not train; set stop_gradient = True, or "
+            "make it a trainable variable"
+        )
+    found: list[Tensor | None] = paddle.grad(total, leaves, allow_unused=True)
+    return found[: len(params)]
 
 
 def _compare(usual: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:

@@ -36,6 +36,16 @@ DIVISIBLE = {PROGRAM} | frozenset(
 """Operations of several inputs of which any part may be differentiated. All others are
 differentiated whole."""
 
+FATAL = {"DivideDoubleGradNode"} | frozenset(
+    f"{name}GradNode"
+    for name in (
+        *("BroadcastTensors", "CholeskySolve", "Cross", "DeformableConv", "GridSample"),
+        *("HsigmoidLoss", "LuUnpack", "Meshgrid", "MultiDot", "Qr", "Rnn", "SendUeRecv"),
+        *("SendUv", "Solve", "Unstack"),
+    )
+)
+"""Operations that end the process if part of their gradients is not computed."""
+
 
 class Graph(NamedTuple):
     """Facts about the graph between some outputs and the leaves they depend on."""
@@ -79,6 +89,34 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
             leaves.add(address)
         stack += edges
     return leaves
+
+
+def ends_the_process(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> bool:
+    """Tell whether gradients by these leaves alone end the process.
+
+    Paddle leaves out what leads to none of them, and some of its kernels write it
+    nevertheless.
+    """
+    every = [*nodes(node_of(output) for output in outputs)]
+    fatal = [node for node in every if node.name() in FATAL]
+    if not fatal:
+        return False
+    uses: dict[int, list[int]] = {}
+    for node in every:
+        for edge in _edges(node):
+            uses.setdefault(edge, []).append(node.node_ptr())
+    leading: set[int] = set()
+    pending = [node_of(leaf).node_ptr() for leaf in leaves]
+    while pending:
+        address = pending.pop()
+        if address not in leading:
+            leading.add(address)
+            pending += uses.get(address, ())
+    return any(not leading.issuperset(_edges(node)) for node in fatal)
+
+
+def _edges(node: Any) -> list[int]:
+    return [edge.node_ptr() for edge in node.next_functions if edge is not None]
 
 
 def nodes(

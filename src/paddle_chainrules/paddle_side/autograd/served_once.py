@@ -4,6 +4,9 @@ Paddle frees what a node of Python needs after a ``backward``, with
 ``retain_graph=True`` too. A second ``backward``, or a ``paddle.grad``, then ends the
 process. Here hooks of the node's outputs, which run before it, raise an error instead,
 and ``paddle.grad`` looks for such nodes first.
+
+While a recording is under way, ``paddle.grad`` also differentiates by what the kernels
+of operators in it need (:meth:`.Context.ask`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import paddle
 from paddle import Tensor
 
 from ..patching.places import Places, by_itself
+from ..watch import recordings
 from .by_node import ByNode
 from .partial_gradients import node_of, nodes
 
@@ -68,7 +72,7 @@ _nodes: ByNode[Once] = ByNode()
 
 def watch(outputs: Sequence[Tensor], once: Once) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
-    _guard()
+    guard()
     once.several = len(outputs) > 1
     for output in outputs:
         _register(output, once)
@@ -121,15 +125,28 @@ def _passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
     return found
 
 
+def _needed_with(outputs: Any) -> list[Tensor]:
+    """Return tensors of a graph that recordings ask for, for the sake of others."""
+    asked = [t for watch in recordings() for t in watch.asked.values()]
+    if not asked:
+        return []
+    given = outputs if isinstance(outputs, list | tuple) else [outputs]
+    roots = [node_of(t) for t in given if isinstance(t, Tensor)]
+    behind = {node.node_ptr() for node in nodes(roots)}
+    found = {id(t): t for t in asked if node_of(t).node_ptr() in behind}
+    return [*found.values()]
+
+
 @cache
-def _guard() -> None:
-    """Have ``paddle.grad`` look at programs in the graph first, from now on."""
+def guard() -> None:
+    """Have ``paddle.grad`` look at the graph first, from now on."""
     native = by_itself(paddle.grad)
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check(outputs)
         given = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
-        if not any(map(_one_of_several, given)):
+        needed = _needed_with(outputs)
+        if not needed and not any(map(_one_of_several, given)):
             return native(outputs, inputs, *args, **kwargs)
         call = _signature.bind(outputs, inputs, *args, **kwargs)
         if call.arguments.get("retain_graph") is None:
@@ -138,7 +155,8 @@ def _guard() -> None:
         for part in _passes(given):
             # Paddle fails at a node of several results if nothing behind it is asked.
             asked = {id(x) for x in part.values()}
-            more = {id(t): t for t in map(_behind, part.values()) if id(t) not in asked}
+            behind = *map(_behind, part.values()), *needed
+            more = {id(t): t for t in behind if id(t) not in asked}
             call.arguments["inputs"] = [*part.values(), *more.values()]
             for i, g in zip(part, native(*call.args, **call.kwargs), strict=False):
                 found[i] = g

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from ..autograd import py_layer_calls
+from ..autograd import py_layer_calls, served_once
 from ..listener import is_plain, listener
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
@@ -150,6 +150,7 @@ def place(looked: Looked | None = None) -> None:
             for name, pair in _methods().items():
                 stand(paddle.Tensor, name, pair[1])
             py_layer_calls.install()
+            served_once.guard()
             _placed[0] = True
 
 
