@@ -22,12 +22,21 @@ class PerSample(InARow):
     Args:
         many: which of the leaves have samples along their first axis; all share the
             others.
+
+    Raises:
+        ValueError: batch normalization in training, which takes samples together.
     """
 
     def __init__(
         self, net: Net, count: int, nesting: Nesting | None, many: Sequence[bool]
     ) -> None:
         super().__init__(net, count, nesting)
+        if names := getattr(net, "moved_buffers", ()):
+            raise ValueError(
+                "batch normalization in training makes samples depend on each other "
+                f"(it moves {', '.join(map(repr, names))}), and derivatives of each "
+                "sample alone need them apart; call layer.eval() first"
+            )
         self._many = many
 
     def _samples(self, leaves: Sequence[Any]) -> list[Tensor]:

@@ -226,6 +226,11 @@ class StatelessLayer(Net):
         return bool(self._layer.training)
 
     @property
+    def moved_buffers(self) -> tuple[str, ...]:
+        """The statistics that batch normalization moves with each call in training."""
+        return moved_buffers(self._layer)
+
+    @property
     def needs_several(self) -> bool:
         """True if one argument is not enough for the layer's ``forward``."""
         return required_arguments(self._layer.forward) > 1

@@ -40,7 +40,15 @@ FATAL = {"DivideDoubleGradNode"} | frozenset(
     f"{name}GradNode"
     for name in (
         *("BroadcastTensors", "CholeskySolve", "Cross", "DeformableConv", "GridSample"),
-        *("HsigmoidLoss", "LuUnpack", "Meshgrid", "MultiDot", "Qr", "Rnn", "SendUeRecv"),
+        *(
+            "HsigmoidLoss",
+            "LuUnpack",
+            "Meshgrid",
+            "MultiDot",
+            "Qr",
+            "Rnn",
+            "SendUeRecv",
+        ),
         *("SendUv", "Solve", "Unstack"),
     )
 )
