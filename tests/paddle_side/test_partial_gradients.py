@@ -11,9 +11,9 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
+import paddle_chainrules as pc
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from differences import slope_along, slopes_of
-import paddle_chainrules as pc
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
 from paddle_chainrules.nets.derivatives.along import VJP
 from paddle_chainrules.paddle_side.autograd.partial_gradients import ends_the_process
