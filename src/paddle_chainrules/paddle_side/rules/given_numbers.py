@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 from paddle.base import core
 
+from ..listener import listener
 from ..watch import Context, is_traced
 
 _KINDS = core.eager.ops.get_core_ops_args_type_info()
@@ -34,12 +35,14 @@ def _is_traced(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """Run ``full`` and ``full_like`` with a traced value."""
-    if not _is_traced(args, kwargs):
+    """Run ``full`` and ``full_like`` with a traced value, or one that is recorded."""
+    if not any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
         return operator(*args, **kwargs)
     given = inspect.signature(operator).bind(*args, **kwargs).arguments
     value: Any = given.get("fill_value")
-    if not is_traced(value) or given.get("out") is not None:
+    if not isinstance(value, Tensor) or given.get("out") is not None:
+        return operator(*args, **kwargs)
+    if not is_traced(value) and listener() is None:
         return operator(*args, **kwargs)
     given["fill_value"] = 0.0
     made = operator(**given)

@@ -6,7 +6,9 @@ operators run on the real tensors, and the record notes their operators too.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import paddle
@@ -109,6 +111,12 @@ class Record(Values):
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Handle an operator that is not in the table."""
+        if name == "arange":
+            self.fail(
+                "arange is given tensors, whose values decide how long it is; give it "
+                "numbers, such as x.shape[0], and shift and stretch the result: start "
+                "+ step * paddle.arange(n)"
+            )
         self.fail(
             f"the operator {name} is not in the table of programs; write it in others, "
             "or leave it outside of jit"
@@ -132,6 +140,8 @@ class Record(Values):
             if all(id(t) in self._fresh for t in tensors_in(args)):
                 return call(*args, **kwargs)
             attribute = name.removeprefix("Tensor.")
+            if attribute == "__bool__" and _is_checked_by_paddle(sys._getframe(2)):
+                return self._is_unlikely or call(*args, **kwargs)
             if attribute == "_copy_to" and args[0].place._equals(args[1]):
                 with grad_mode(False):  # off the graph, as Paddle's copy is
                     return self.every(TABLE["assign"], [args[0]])
@@ -286,6 +296,20 @@ class Record(Values):
         """Call ``paddle.grad`` with its own arguments."""
         self.takes_gradients = True
         return grad(self, *args, **kwargs)
+
+
+def _is_checked_by_paddle(frame: FrameType | None) -> bool:
+    """Tell whether ``paddle.distribution`` checks its arguments in this call.
+
+    It raises for those out of range, when a program is made; a program does not.
+    """
+    passing = "paddle.base", "paddle.tensor"
+    while frame is not None and frame.f_globals["__name__"].startswith(passing):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "__init__":
+        return False
+    module: str = frame.f_globals["__name__"]
+    return module.startswith("paddle.distribution")
 
 
 def _other_than(given: Sequence[Any], results: Sequence[Any]) -> list[Any]:

@@ -139,7 +139,7 @@ def both_reasons(
     first: Exception | None, second: NotImplementedError
 ) -> NotImplementedError:
     """Return one error for what the tape has refused, and the record too."""
-    if first is None:
+    if first is None or str(first) == str(second):  # the function's own, perhaps
         return second
     return NotImplementedError(f"{first}. Nor is there a rule for it: {second}")
 
