@@ -1,5 +1,6 @@
 """State of functions among the arguments: what they close over and name."""
 
+import dataclasses
 import functools
 
 import paddle
@@ -54,7 +55,62 @@ def of_attribute():
     return fn, lambda value: setattr(fn, "factor", value)
 
 
+def of_defaults():
+    def fn(x, k=2.0):
+        return x * k
+
+    return fn, lambda value: setattr(fn, "__defaults__", (value,))
+
+
+def of_code():
+    def fn(x):
+        return x * 2.0
+
+    def other(x):
+        return x * factor
+
+    def put(value):
+        globals()["factor"] = value
+        fn.__code__ = other.__code__
+
+    return fn, put
+
+
+def of_keywords():
+    fn = functools.partial(lambda x, k: x * k, k=2.0)
+    return fn, lambda value: fn.keywords.update(k=value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    fn: object
+
+    def __call__(self, x):
+        return self.fn(x)
+
+
+class Members(frozenset):
+    def __call__(self, x):
+        (fn,) = self
+        return fn(x)
+
+
+def within_frozen():
+    fn, put = closed_over()
+    return Frozen(fn), put
+
+
+def within_a_set():
+    fn, put = closed_over()
+    return Members([fn]), put
+
+
 KINDS = {
+    "its defaults": of_defaults,
+    "its code": of_code,
+    "keywords of a partial": of_keywords,
+    "in a frozen dataclass": within_frozen,
+    "in a frozenset": within_a_set,
     "closed over": closed_over,
     "a global": of_global,
     "a method": of_method,
@@ -66,7 +122,10 @@ CALLS = {
     "static": lambda fn: (jit(lambda f, x: f(x), static_argnums=0), (fn, X)),
     "in a dict": lambda fn: (jit(lambda d, x: d["f"](x)), ({"f": fn}, X)),
     "in a list": lambda fn: (jit(lambda d, x: d[0](x)), ([fn], X)),
-    "partial": lambda fn: (jit(lambda f, x: f(x)), (functools.partial(fn), X)),
+    "partial": lambda fn: (
+        jit(lambda f, x: f(x)),
+        (functools.partial(lambda g, x: g(x), fn), X),
+    ),
     "default": lambda fn: (jit(lambda f, x: f(x)), (lambda x, g=fn: g(x), X)),
     "within": lambda fn: (jit(lambda f, x: f(x)), (lambda x: fn(x), X)),
     "vmap": lambda fn: (jit(lambda f, x: vmap(f)(x)), (fn, X)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -13,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar, overload
 
+import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
@@ -39,6 +41,9 @@ from .unpacking import key_orders, unpacking
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MAX_DEPTH = 8
+"""How deep an argument that is compared by its value is searched for functions."""
 
 
 @overload
@@ -234,15 +239,25 @@ def _static(value: Any) -> Any:
 def holders_of_state(values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the arguments that may hold state: functions, and objects like these.
 
-    Those that are compared by their values tell themselves if they change.
+    Those that are compared by their values tell themselves if they change, but for
+    such objects in them.
     """
-    return tuple([v for v in values if type(v) not in ATOMS and _is_by_identity(v)])
+    return tuple([v for v in values if type(v) not in ATOMS and _holds_state(v)])
 
 
-def _is_by_identity(value: Any) -> bool:
-    is_method = isinstance(value, types.MethodType)
+def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
     kind: Any = type(value)
-    return is_method or kind.__eq__ is object.__eq__
+    if kind.__eq__ is object.__eq__ or kind is types.MethodType:
+        return True
+    if kind in ATOMS or isinstance(value, Tensor | np.ndarray) or not depth:
+        return False
+    if isinstance(value, tuple | frozenset):
+        parts: Iterable[Any] = value
+    elif dataclasses.is_dataclass(value):
+        parts = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
+    else:
+        parts = getattr(value, "__dict__", {}).values()
+    return any(_holds_state(part, depth - 1) for part in parts)
 
 
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:

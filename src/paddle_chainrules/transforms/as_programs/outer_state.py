@@ -16,7 +16,7 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from .seen import ATOMS
-from .state_reads import MISSING, NOTHING, Read, is_told_elsewhere, reads_of
+from .state_reads import MISSING, NOTHING, Read, facts_of, is_told_elsewhere, reads_of
 
 MAX_STATES = 64
 """States that are kept, those that were met last."""
@@ -27,21 +27,25 @@ def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
     at: list[Any] = [read.at for read in reads if read.at]
     dicts, keys, values = zip(*at, strict=True) if at else ((), (), ())
     missing = (MISSING,) * len(at)
+    coded = [read.function for read in reads if read.function]
+    functions, facts = zip(*coded, strict=True) if coded else ((), ())
 
     def same_entries() -> bool:
+        if tuple(map(facts_of, functions)) != facts:
+            return False
         return all(map(is_, map(dict.get, dicts, keys, missing), values))
 
     sized = [read.sized for read in reads if read.sized]
-    rest = [read.is_same for read in reads if not (read.at or read.sized)]
-    rest = [is_same for is_same in rest if is_same is not is_told_elsewhere]
-    if not (sized or rest):
+    rest = [read for read in reads if not (read.at or read.sized or read.function)]
+    tests = [r.is_same for r in rest if r.is_same is not is_told_elsewhere]
+    if not (sized or tests):
         return same_entries
     containers, sizes = zip(*sized, strict=True) if sized else ((), ())
 
     def all_same() -> bool:
         if not same_entries() or tuple(map(len, containers)) != sizes:
             return False
-        return all(is_same() for is_same in rest)
+        return all(is_same() for is_same in tests)
 
     return all_same
 

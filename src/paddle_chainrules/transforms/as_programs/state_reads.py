@@ -10,7 +10,7 @@ from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,11 @@ class Same:
         return f"{name} at {id(self.value):#x}"
 
 
+Facts = tuple[types.CodeType, tuple[Any, ...] | None]
+facts_of: Callable[[types.FunctionType], Facts] = attrgetter("__code__", "__defaults__")
+"""Returns a function's code and defaults, which an editor may replace."""
+
+
 class Read(NamedTuple):
     """A variable or the contents of a container, as they were read.
 
@@ -89,6 +94,7 @@ class Read(NamedTuple):
         at: the dict, key and value of what stands in a dict.
         sized: the container and its size, where only that is compared.
         undo: makes it again what it was.
+        function: the function and its facts, where these are compared.
     """
 
     label: str
@@ -97,6 +103,7 @@ class Read(NamedTuple):
     at: tuple[dict[Any, Any], Any, Any] | None = None
     sized: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
+    function: tuple[types.FunctionType, Facts] | None = None
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -225,8 +232,9 @@ class _Reader:
             self.contents(label, value.__func__)
             self.contents(label or "self", value.__self__)
         elif kind is functools.partial:
-            for part in (value.func, *value.args, *value.keywords.values()):
+            for part in (value.func, *value.args):
                 self.contents(label, part)
+            self._entries(f"{label}.keywords", value.keywords)
         elif isinstance(value, types.ModuleType):
             if not _is_constant(value.__name__):
                 self._attributes(label, vars(value))
@@ -334,6 +342,8 @@ class _Reader:
         changes = isinstance(held, set)
         is_same = lambda: held == members  # noqa: E731
         self._add(label, members, is_same, None, None, undo if changes else None)
+        for member in held:
+            self.contents(f"a member of {label}", member)
 
     def _entries(self, label: str, held: dict[Any, Any], form: str = "[{!r}]") -> None:
         """Read the entries of a dict."""
@@ -367,6 +377,10 @@ class _Reader:
                 self.contents(name, _in_cell(cell))
             return
         of = f"of {fn.__name__}"
+        now = facts_of(fn)
+        key = Same(now[0]), *map(_key_of, now[1] or ())
+        is_same = lambda: facts_of(fn) == now  # noqa: E731
+        self._add(f"code {of}", key, is_same, None, None, None, (fn, now))
         for name, cell in cells:
             undo = functools.partial(_fill, cell)
             self.variable(f"{name} {of}", _in_cell, cell, undo=undo)
