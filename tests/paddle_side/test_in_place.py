@@ -11,7 +11,7 @@ from paddle.autograd import PyLayer
 
 from conftest import assert_same, programs_on, randn
 from differences import slopes_of
-from paddle_chainrules import grad, jit, stateless, value_and_grad, vjp
+from paddle_chainrules import grad, jit, stateless, value_and_grad, vjp, vmap
 from paddle_chainrules.paddle_side.listener import plain
 
 
@@ -526,3 +526,41 @@ def test_a_new_axis_in_what_is_written(index):
     for _ in range(5):
         _, (_, slope) = value_and_grad(loss, (0, 1))(x, v)
         np.testing.assert_allclose(slope.numpy().ravel(), ends, atol=1e-9)
+
+
+WRITTEN = {
+    "last": lambda i: np.s_[::-1, 1:, i],
+    "middle": lambda i: np.s_[::2, i, ::-1],
+    "first": lambda i: np.s_[i, ::-2],
+    "twice": lambda i: np.s_[i, i, 3:0:-2],
+    "dots": lambda i: np.s_[::-1, ..., i],
+}
+
+
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("is_list", [False, True])
+def test_writes_beside_slices_with_steps(kind, is_list):
+    """Paddle writes beyond the tensor, and ends the process."""
+    x = randn([3, 4, 5], "float64")
+    numbers = [2, 0]
+    where = WRITTEN[kind](numbers)
+    shape = x.numpy()[where].shape
+    value = randn(shape, "float64", 1)
+    item = where if is_list else WRITTEN[kind](paddle.to_tensor(numbers))
+
+    def fn(x, value):
+        y = x * 1.0
+        y[item] = value
+        return y
+
+    expected = x.numpy().copy()
+    expected[where] = value.numpy()
+    for call in (jit(fn), lambda *a: vmap(fn)(*(t[None] for t in a))[0]):
+        assert np.array_equal(call(x, value).numpy(), expected)
+    weights = randn([3, 4, 5], "float64", 2)
+    of_x, of_value = grad(lambda *a: (fn(*a) * weights).sum(), (0, 1))(x, value)
+    of_rest = weights.numpy().copy()
+    of_rest[where] = 0.0
+    assert np.array_equal(of_x.numpy(), of_rest)
+    assert np.array_equal(of_value.numpy(), weights.numpy()[where])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,43 @@ def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
     parts = (*item,) if isinstance(item, tuple | list) else (item,)
     if not any(isinstance(part, Tensor | list) for part in parts):
         return get(x, item)
-    steps = {part.step for part in parts if isinstance(part, slice)}
-    if steps <= {None, 1}:
+    apart = slices_apart(parts)
+    if apart is None:
         return get(x.contiguous(), item)
+    slices, rest = apart
+    return get(get(x, slices).contiguous(), rest)
+
+
+def put_item(
+    put: Callable[[Tensor, Any, Any], Any], x: Tensor, item: Any, value: Any
+) -> Any:
+    """Do ``x[item] = value`` by Paddle's function for it, where that is right.
+
+    With a tensor in the index, it writes beyond x for slices with negative steps.
+    """
+    apart = slices_apart(item if isinstance(item, tuple) else (item,))
+    if apart is None:
+        return put(x, item, value)
+    slices, rest = apart
+    part = x[slices].clone()
+    part[rest] = value
+    x[slices] = part
+    return x
+
+
+def slices_apart(parts: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Split an index with tensors into its slices, and what is taken of these.
+
+    Returns:
+        None where it has no tensors and lists, or its slices have no steps.
+
+    Raises:
+        NotImplementedError: it has new axes too.
+    """
+    if not any(isinstance(part, Tensor | list) for part in parts):
+        return None
+    if {part.step for part in parts if isinstance(part, slice)} <= {None, 1}:
+        return None
     if any(part is None for part in parts):
         raise NotImplementedError(
             "an index with a new axis, a tensor and a slice with a step ends Paddle's "
@@ -71,7 +105,7 @@ def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
         else:
             slices += [slice(None)] * (part.ndim if is_mask else 1)
     rest = (slice(None) if isinstance(part, slice) else part for part in parts)
-    return get(get(x, tuple(slices)).contiguous(), tuple(rest))
+    return tuple(slices), tuple(rest)
 
 
 def without_ones(x: Tensor, item: Any, value: Any) -> Any:

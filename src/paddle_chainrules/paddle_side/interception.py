@@ -19,7 +19,7 @@ from paddle.base import core
 
 from .autograd import py_layer_calls
 from .flags import Noted, flags_of
-from .index_lists import with_tensors
+from .index_lists import put_item, with_tensors
 from .listener import Listener, local
 from .locks import in_child_of_fork
 from .patching.places import (
@@ -286,6 +286,8 @@ def _bracket_in(owner: Any, name: str) -> StandIn:
         if getattr(local, "listener", None) is not None:
             alone = not isinstance(item, tuple)
             item = with_tensors(tensor.shape, item, bools=alone or not value)
+            if value:
+                return put_item(passing[0], tensor, item, *value)
         return passing[0](tensor, item, *value)
 
     return StandIn(owner, name, call, passing)

@@ -21,10 +21,12 @@ from weakref import ref
 import paddle
 from paddle import Tensor
 
+from ..listener import listener
 from ..patching.places import Places, by_itself
 from ..watch import recordings
 from .by_node import ByNode
 from .partial_gradients import node_of, nodes
+from .running import refuse_within
 
 _tensor: Any = paddle.Tensor
 _register = _tensor._register_grad_hook
@@ -143,6 +145,8 @@ def guard() -> None:
     native = by_itself(paddle.grad)
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if listener() is None:
+            refuse_within()
         check(outputs)
         given = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
         needed = _needed_with(outputs)

@@ -17,7 +17,7 @@ from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
-from ..index_lists import item_of, without_ones
+from ..index_lists import item_of, put_item, without_ones
 from ..shared_memory import share_memory
 from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
@@ -205,6 +205,8 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
 
     def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         found = rule(operator, context, *args, **kwargs)
+        if not context.records:
+            return found
         context.note_overwritten()  # also of a constant that a gradient needs
         if is_traced(args[at]):
             _renew(context, args[at])
@@ -222,6 +224,11 @@ def _renew(context: Context, x: Tensor) -> None:
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
+    put = partial(_set_item, operator, context) if context.records else operator
+    return put_item(put, x, item, value)
+
+
+def _set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     value = without_ones(x, item, value)
     if is_whole(x) and isinstance(value, Tensor):
         value = value.detach()

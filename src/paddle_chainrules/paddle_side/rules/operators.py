@@ -21,7 +21,7 @@ from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
 
-ALWAYS = {"__getitem__"}
+ALWAYS = {"__getitem__", "__setitem__"}
 """Rules that give other values than Paddle, which is wrong there."""
 
 WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
@@ -59,10 +59,10 @@ def _through(
     def call(*args: Any, **kwargs: Any) -> Any:
         stack = recordings()
         if not _is_on_graph(stack, name, args):
-            if always and is_plain():
-                return rule(operator, Context(stack), *args, **kwargs)
             if writes and not stack:
                 note_written()
+            if always and is_plain():
+                return rule(operator, Context(stack), *args, **kwargs)
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
 

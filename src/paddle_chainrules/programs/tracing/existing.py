@@ -13,7 +13,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import gradients, is_running
+from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.running import is_running
 from ...paddle_side.listener import local, not_listening
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.arguments import checked_function
-from ...paddle_side.autograd.engine import is_running
+from ...paddle_side.autograd.running import is_running
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError

@@ -12,8 +12,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.running import is_running
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
 from ...paddle_side.traced_numbers import Formula

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol, cast
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import asked_behind, gradients, is_running
+from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.running import asked_behind, is_running
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.watch import ask_for

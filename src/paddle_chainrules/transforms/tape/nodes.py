@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import asked_for
 from ...paddle_side.autograd.hooked_layers import HookedLayer
+from ...paddle_side.autograd.running import asked_for
 from ...paddle_side.autograd.served_once import Once, watch
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings

@@ -13,7 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import EngineBusy, gradients
+from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.kernel_errors import Overwritten
 from ...paddle_side.autograd.partial_gradients import (
@@ -280,7 +280,7 @@ class Recording(KeptGraph):
         found: Sequence[Any]
         try:
             found = self._divided(outputs, seeds, wanted)
-        except (NotImplementedError, EngineBusy) as refusal:
+        except NotImplementedError as refusal:
             if self.again is None or not self._explains(refusal):
                 raise
             self._instead = self._once_more(refusal)
