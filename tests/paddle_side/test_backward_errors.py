@@ -17,6 +17,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
     vjp,
+    vmap,
 )
 
 
@@ -183,3 +184,31 @@ def test_an_error_that_was_caught_is_not_brought_up():
 
     found = OUTER["vjp"](slope_by(instead), x, v)
     assert_same(found, 3 * x * x * v, rtol=1e-6)
+
+
+class Nested(PyLayer):
+    """The gradient of the cube, by ``paddle.grad`` in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x**3).detach()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (x,) = ctx.saved_tensor()
+        with paddle.enable_grad():
+            z = x.detach()
+            z.stop_gradient = False
+            return paddle.grad((z**3).sum(), z)[0] * cotangent
+
+
+def test_paddles_gradient_within_a_backward_pass():
+    """Paddle's engine would end the process; rules call the backward on their own."""
+    x = randn([4], "float64")
+    loss = lambda x: (Nested.apply(x) * x).sum()  # noqa: E731
+    batched = lambda x: vmap(grad(loss))(x[None])[0]  # noqa: E731
+    for gradient in (grad(loss), jit(grad(loss)), batched):
+        assert_same(gradient(x), 4.0 * x**3, rtol=1e-12)
+    with pytest.raises(NotImplementedError, match="write the backward in tensor"):
+        hvp(loss, x, x)

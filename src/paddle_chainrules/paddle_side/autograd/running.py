@@ -30,7 +30,7 @@ def refuse_within() -> None:
     Raises:
         EngineBusy: it runs on this thread, and would crash.
     """
-    if is_running():
+    if _is_running(sys._getframe(2)):
         error = EngineBusy(
             "a gradient was asked for while paddle.grad computes another: inside a "
             "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
@@ -44,7 +44,11 @@ def refuse_within() -> None:
 
 def is_running() -> bool:
     """Tell whether ``paddle.grad`` is among the callers."""
-    return any(frame.f_code in _ENTRIES for frame in _callers(sys._getframe(2)))
+    return _is_running(sys._getframe(1))
+
+
+def _is_running(frame: FrameType | None) -> bool:
+    return any(each.f_code in _ENTRIES for each in _callers(frame))
 
 
 def asked_for() -> Callable[[Tensor], bool]:
