@@ -270,6 +270,32 @@ def test_points_that_are_drawn_anew_are_inputs_of_the_program(name):
     assert mode.losses.programs == 12 - LEARNING
 
 
+def test_conditions_that_share_a_function_are_programs():
+    def made():
+        found = on_plane([in_batches])
+        first, second, _ = found.data.bcs
+        second.boundary_normal = first.boundary_normal
+        return found
+
+    def script():
+        return trained(made, 12, Resampling(True))()
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_points_of_another_number_are_a_kind_of_their_own():
+    def between(made, step):
+        if step == 5:
+            made.data.add_anchors(np.random.default_rng(4).random((3, 2)))
+
+    script = trained(on_plane, 14, between)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 14 - 2 * LEARNING
+
+
 def by_numpy(plane):
     return dde.icbc.RobinBC(
         plane, lambda x, u: paddle.to_tensor(np.sin(x[:, :1])) - u, lambda x, on: on

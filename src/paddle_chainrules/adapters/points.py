@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from paddle import Tensor
 
 from .state import MAX_STATE_BYTES
 
-CACHE = "cache"
-"""The variable of a condition's function that holds values at points seen before."""
+KEEPS, CACHE = "wrapper_cache", "cache"
+"""The library's function that keeps values of a condition, and where it keeps them."""
 
 
 class Points:
@@ -28,12 +28,18 @@ class Points:
     """
 
     def __init__(self) -> None:
+        from deepxde.data.sampler import BatchSampler
+
         self.are_tensors = True
-        self._arrays: dict[Any, tuple[Tensor, Any]] = {}
-        self._values: dict[Any, _Values] = {}
-        self._lists: dict[Any, list[Any]] = {}
+        self._known: dict[Any, tuple[Any, Any]] = {}  # by places
         self._data: Any = None
-        self._replaced: list[tuple[dict[str, Any] | _Cell, str, Any]] = []
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._instead: dict[type, Callable[[Any, Any], Any]] = {
+            np.ndarray: self._tensor,
+            list: self._equal_list,
+            FunctionType: self._function,
+            BatchSampler: lambda place, sampler: None,  # from which no loss draws
+        }
 
     @contextmanager
     def as_tensors(self, data: Any) -> Iterator[None]:
@@ -62,49 +68,72 @@ class Points:
     def _put(self) -> None:
         if not self.are_tensors:
             return
-        points = getattr(self._data, "train_x", None)
-        owners = [self._data, *getattr(self._data, "bcs", ())]
-        for held in [vars(owner) for owner in owners if hasattr(owner, "__dict__")]:
+        conditions = getattr(self._data, "bcs", ())
+        owners = [self._data]
+        owners += conditions if isinstance(conditions, list | tuple) else ()
+        self._at = getattr(self._data, "train_x", None)
+        for owner in owners:
+            held = getattr(owner, "__dict__", {})
             for name, value in [*held.items()]:
-                cell = _cache_of(value)
-                if cell is not None and isinstance(points, np.ndarray):
-                    known = self._values.setdefault(id(cell.cell), _Values(value))
-                    known.refresh(cell[CACHE], points)
-                    self._replace(cell, CACHE, known)
-                elif isinstance(value, np.ndarray) and _is_small(value):
-                    self._replace(held, name, self._tensor((id(held), name), value))
-                elif type(value) is list and all(isinstance(x, int) for x in value):
-                    known_list = self._lists.get((id(held), name))
-                    if known_list != value:
-                        known_list = self._lists[id(held), name] = value
-                    self._replace(held, name, known_list)
-                elif type(value).__module__ == "deepxde.data.sampler":
-                    self._replace(held, name, None)  # which no loss draws from
+                instead = self._instead.get(type(value))
+                if instead is not None:
+                    place = id(held), name, type(value)
+                    self._replace(held, name, instead(place, value))
 
     def _replace(self, held: Any, name: str, value: Any) -> None:
-        self._replaced.append((held, name, held[name]))
-        held[name] = value
+        before = held[name]
+        if value is not before:
+            self._replaced.append((held, name, before))
+            held[name] = value
 
-    def _tensor(self, place: Any, value: np.ndarray[Any, Any]) -> Tensor:
+    def _tensor(self, place: Any, value: np.ndarray[Any, Any]) -> Any:
+        if value.dtype.kind not in "fi" or value.nbytes > MAX_STATE_BYTES:
+            return value
         content = value.shape, value.dtype, value.tobytes()
-        tensor, before = self._arrays.get(place, (None, None))
-        if tensor is None or content != before:
+        tensor, before = self._known.get(place, (None, None))
+        if content != before:
             tensor = _written(tensor, paddle.to_tensor(value))
-            self._arrays[place] = tensor, content
+            self._known[place] = tensor, content
         return tensor
+
+    def _equal_list(self, place: Any, value: list[Any]) -> list[Any]:
+        """Return the list that was there before if it has the same integers."""
+        if not all(type(x) is int for x in value):
+            return value
+        before, content = self._known.get(place, (value, None))
+        if content != value:
+            before = value
+        self._known[place] = before, [*value]
+        return before
+
+    def _function(self, place: Any, function: Any) -> Any:
+        """Have a condition give tensors that are the same at each call."""
+        code, points = function.__code__, self._at
+        if code.co_name != KEEPS or not isinstance(points, np.ndarray):
+            return function
+        cell = _Cell(function.__closure__[code.co_freevars.index(CACHE)])
+        if isinstance(cell[CACHE], _Values):  # two conditions share the function
+            return function
+        values, of = self._known.get(place, (None, None))
+        if of is not function:
+            values = _Values(function)
+            self._known[place] = values, function
+        values.refresh(cell[CACHE], points)
+        self._replace(cell, CACHE, values)
+        return function
 
 
 class _Cell:
     """A closed-over variable, as a container."""
 
     def __init__(self, cell: CellType) -> None:
-        self.cell = cell
+        self._cell = cell
 
     def __getitem__(self, name: str) -> Any:
-        return self.cell.cell_contents
+        return self._cell.cell_contents
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.cell.cell_contents = value
+        self._cell.cell_contents = value
 
 
 class _Values(dict[tuple[int, int], Tensor]):
@@ -132,7 +161,8 @@ class _Values(dict[tuple[int, int], Tensor]):
         if self._at is not None and self._at[0] is points and self._at[1] == len(known):
             return
         ranges = {key[1:] for key in known if key[0] == id(points)}
-        for start, stop in {*ranges, *self}:
+        ranges.update(each for each in self if each[1] <= len(points))
+        for start, stop in ranges:
             value = self._function(points, start, stop, None)
             before = self.get((start, stop))
             super().__setitem__((start, stop), _written(before, value))
@@ -145,13 +175,3 @@ def _written(tensor: Tensor | None, value: Tensor) -> Tensor:
         return value.clone()
     tensor.set_value(value)
     return tensor
-
-
-def _is_small(value: np.ndarray[Any, Any]) -> bool:
-    """Tell whether it holds numbers that are compared at each call."""
-    return value.dtype.kind in "fi" and value.nbytes <= MAX_STATE_BYTES
-
-
-def _cache_of(function: Any) -> _Cell | None:
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    return _Cell(function.__closure__[names.index(CACHE)]) if CACHE in names else None
