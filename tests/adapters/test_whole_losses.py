@@ -173,14 +173,247 @@ def test_losses_that_do_more_run_as_usual(name, capsys):
     assert printed == (12 * 5 * 2 if name == "prints" else 0)  # each time as without
 
 
-def test_variables_of_points_run_as_usual():
-    def residual(x, u, aux):
-        return of(x, u) * paddle.to_tensor(aux)
+def test_variables_of_points_are_inputs_of_the_program():
+    """They change with the points. Scripts read them by to_tensor or as they are."""
 
-    script = trained(lambda: model(residual, aux=lambda x: x**2))
+    def residual(x, u, aux):
+        return of(x, u) * paddle.to_tensor(aux) - aux
+
+    def between(made, step):
+        made.data.train_distribution = "pseudo"
+        made.data.resample_train_points(bc_points=False)
+
+    script = trained(lambda: model(residual, aux=lambda x: x**2), 12, between)
     found, expected, mode = both_ways(script, taylor_mode, jit=True)
     assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_variables_of_points_are_arrays_again_after_a_step():
+    made = model(lambda x, u, aux: of(x, u) - aux, aux=lambda x: x**2)
+    made.compile("adam", lr=1e-2, verbose=0)
+    with taylor_mode(jit=True) as mode:
+        made.train(iterations=6, display_every=100, verbose=0)
+        made._train_step(*made.data.train_next_batch())
+        assert made.net.auxiliary_vars is made.data.train_aux_vars
+    assert mode.losses.programs == 7 - LEARNING
+
+
+def test_variables_of_points_that_numpy_reads_run_as_usual():
+    def residual(x, u, aux):
+        return of(x, u) * paddle.to_tensor(np.sin(aux), u.dtype)
+
+    script = trained(lambda: model(residual, aux=lambda x: x**2))
+    warns = ["'Tensor' does not support ufuncs"]
+    found, expected, mode = both_ways(script, taylor_mode, warns, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == 0
+
+
+def on_plane(conditions=(), data=dde.data.PDE):
+    """A problem on a square, whose points are drawn at random."""
+    dde.config.set_random_seed(3)
+    plane = dde.geometry.Rectangle([0, 0], [1, 2])
+    value = dde.icbc.DirichletBC(plane, lambda x: x[:, :1], lambda x, on: on)
+    slope = dde.icbc.NeumannBC(plane, lambda x: x[:, 1:], lambda x, on: on)
+    conditions = [value, slope, *(make(plane) for make in conditions)]
+    of_plane = lambda x, u: hessian(u, x) + jacobian(u, x, i=0, j=1) * u  # noqa: E731
+    made = data(plane, of_plane, conditions, 23, 11, train_distribution="pseudo")
+    return dde.Model(made, dde.nn.FNN([2, 7, 5, 1], "tanh", "Glorot normal"))
+
+
+class Resampling:
+    """Draws points anew after each step but some.
+
+    It keeps the points of before: DeepXDE looks values up by the identity of an array.
+    """
+
+    def __init__(self, bc_points):
+        self.bc_points, self.kept = bc_points, []
+
+    def __call__(self, made, step):
+        if step % 3:
+            self.kept.append(made.data.train_x)
+            made.data.resample_train_points(bc_points=self.bc_points)
+
+
+def in_batches(plane):
+    """A condition at five of 31 measured points."""
+    x = np.random.default_rng(1).random((31, 2))
+    return dde.icbc.PointSetBC(x, np.sin(x[:, :1]), batch_size=5)
+
+
+def by_operator(plane):
+    return dde.icbc.OperatorBC(
+        plane, lambda x, u, points: u * points[:, 1:] - 1, lambda x, on: on
+    )
+
+
+RESAMPLED = {
+    "points of the equation": ([], False),
+    "all points": ([], True),
+    "a condition of batches": ([in_batches], True),
+    "an operator that reads points": ([by_operator], True),
+}
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_points_that_are_drawn_anew_are_inputs_of_the_program(name):
+    conditions, bc_points = RESAMPLED[name]
+
+    def script():
+        between = Resampling(bc_points)
+        return trained(lambda: on_plane(conditions), 12, between)()
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_conditions_that_share_a_function_are_programs():
+    def made():
+        found = on_plane([in_batches])
+        first, second, _ = found.data.bcs
+        second.boundary_normal = first.boundary_normal
+        return found
+
+    def script():
+        return trained(made, 12, Resampling(True))()
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_points_of_another_number_are_a_kind_of_their_own():
+    def between(made, step):
+        if step == 5:
+            made.data.add_anchors(np.random.default_rng(4).random((3, 2)))
+
+    script = trained(on_plane, 14, between)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 14 - 2 * LEARNING
+
+
+def by_numpy(plane):
+    return dde.icbc.RobinBC(
+        plane, lambda x, u: paddle.to_tensor(np.sin(x[:, :1])) - u, lambda x, on: on
+    )
+
+
+class ByNumpy(dde.data.PDE):
+    """A problem whose losses depend on the points that it keeps."""
+
+    def losses(self, targets, outputs, loss_fn, inputs, model, aux=None):
+        first, *rest = super().losses(targets, outputs, loss_fn, inputs, model, aux)
+        return [first * float(np.square(self.train_x_all).mean()), *rest]
+
+
+@pytest.mark.parametrize(
+    "options", [{"conditions": [by_numpy]}, {"data": ByNumpy}], ids=["robin", "data"]
+)
+def test_points_that_numpy_reads_are_part_of_the_program(options):
+    """The first attempt, with tensors in their place, costs one more call."""
+    between = Resampling(bc_points=True)
+
+    def at_times(made, step):
+        if step == 8:
+            between(made, step)
+
+    script = trained(lambda: on_plane(**options), 14, at_times)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 14 - LEARNING - 1
+
+
+def test_points_are_arrays_again_after_a_step():
+    made = on_plane([in_batches])
+    made.compile("adam", lr=1e-2, verbose=0)
+    before = {**vars(made.data)}, {**vars(made.data.bcs[2])}
+    with taylor_mode(jit=True) as mode:
+        made.train(iterations=6, display_every=100, verbose=0)
+    assert mode.losses.programs == 6 - LEARNING
+    for owner, held in zip((made.data, made.data.bcs[2]), before, strict=True):
+        assert all(vars(owner)[name] is value for name, value in held.items())
+
+
+def test_points_that_are_changed_in_place_are_noticed():
+    """An operator reads them. Values of conditions stay as the library knows them."""
+
+    def between(made, step):
+        made.data.train_x *= 0.9 + step % 2
+
+    script = trained(lambda: on_plane([by_operator]), 12, between)
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_batches_of_data_are_inputs_of_the_program():
+    """A last batch that is smaller does not occur."""
+
+    def made():
+        dde.config.set_random_seed(3)
+        draw = np.random.default_rng(0).random
+        x = draw((13, 4), "float32"), draw((9, 1), "float32")
+        data = dde.data.TripleCartesianProd(
+            x, draw((13, 9), "float32"), x, draw((13, 9), "float32")
+        )
+        net = dde.nn.DeepONetCartesianProd(
+            [4, 7, 5], [1, 6, 5], "tanh", "Glorot normal"
+        )
+        return dde.Model(data, net)
+
+    def script():
+        model = made()
+        model.compile("adam", lr=1e-2, verbose=0)
+        found = []
+        for _ in range(12):
+            model.train(iterations=1, batch_size=5, display_every=1, verbose=0)
+            found.append(values(model.net))
+        return [found, model.losshistory.loss_train]
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING
+
+
+def test_an_integral_equation_is_a_program():
+    def equation(x, u, weights):
+        weights = paddle.to_tensor(weights, u.dtype)
+        integral = paddle.mm(weights, u)
+        return (jacobian(u, x) + u)[: paddle.numel(integral)] - integral
+
+    def made():
+        dde.config.set_random_seed(3)
+        line = dde.geometry.TimeDomain(0, 2)
+        start = dde.icbc.IC(line, lambda x: np.cos(x), lambda x, on: on)
+        data = dde.data.IDE(line, equation, start, 4, lambda x, t: x - t, 9, 2)
+        return dde.Model(data, dde.nn.FNN([1, 7, 5, 1], "tanh", "Glorot normal"))
+
+    found, expected, mode = both_ways(trained(made), taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 12 - LEARNING - 1
+
+
+def test_models_that_train_in_turn_are_programs():
+    """They share their data, and are compiled anew for each turn."""
+
+    def script():
+        first = model()
+        second = dde.Model(first.data, dde.nn.FNN([1, 6, 1], "tanh", "Glorot normal"))
+        found = []
+        for turn in range(4):
+            for each in (first, second):
+                each.compile("adam", lr=1e-2 / (1 + turn), verbose=0)
+                each.train(iterations=3, display_every=1, verbose=0)
+                found.append(values(each.net))
+        return found
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == 2 * (12 - LEARNING)
 
 
 class Problem:
@@ -385,3 +618,7 @@ def test_a_model_compiled_anew_leaves_nothing_behind():
             made.compile("adam", lr=1e-2, verbose=0)
             made.train(iterations=6, display_every=100, verbose=0)
         assert len(mode.losses._kinds) == 1
+        made.compile("adam", lr=1e-2, loss="MAE", verbose=0)
+        made.train(iterations=6, display_every=100, verbose=0)
+        assert len(mode.losses._kinds) == 1
+    assert mode.losses.programs == 18 - LEARNING + 6 - LEARNING

@@ -14,6 +14,7 @@ with warnings.catch_warnings():
 from ppsci.utils import logger
 
 from paddle_chainrules.adapters.paddlescience import taylor_mode
+from paddle_chainrules.adapters.whole_losses import LEARNING
 
 SEEN = []
 
@@ -121,3 +122,42 @@ def test_inputs_that_are_no_tensors_run_as_usual():
     found, expected, mode = both_ways(script, taylor_mode, jit=True)
     assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == 0
+
+
+def test_random_batches_are_inputs_of_the_program():
+    """Two batches of eight points, and the rest, of four, in another order each time.
+
+    Weights and labels come with the points.
+    """
+
+    def script():
+        solver = solver_of(squares)
+        draw = np.random.default_rng(5).random
+        points = {name: draw((20, 1), "float32") for name in ("x", "y")}
+        data = {"input": points, "label": {"p": draw((20, 1), "float32")}}
+        measured = ppsci.constraint.SupervisedConstraint(
+            {
+                "dataset": {
+                    "name": "NamedArrayDataset",
+                    **data,
+                    "weight": {"p": points["x"]},
+                },
+                "batch_size": 8,
+                "sampler": {"name": "BatchSampler", "shuffle": True},
+            },
+            ppsci.loss.MSELoss("mean"),
+            ppsci.equation.Poisson(2).equations | {"p": lambda out: out["p"]},
+            name="measured",
+        )
+        optimizer = ppsci.optimizer.Adam(1e-2)(solver.model)
+        options = {"output_dir": None, "epochs": 6, "iters_per_epoch": 3}
+        parts = {"measured": measured}
+        trained = ppsci.solver.Solver(
+            solver.model, parts, optimizer=optimizer, **options
+        )
+        trained.train()
+        return values(solver.model)
+
+    found, expected, mode = both_ways(script, taylor_mode, jit=True)
+    assert_equal(found, expected, rtol=1e-4)
+    assert mode.losses.programs == (12 - LEARNING) + (6 - LEARNING)

@@ -203,6 +203,7 @@ class Nested(PyLayer):
             return paddle.grad((z**3).sum(), z)[0] * cotangent
 
 
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
 def test_paddles_gradient_within_a_backward_pass():
     """Paddle's engine would end the process; rules call the backward on their own."""
     x = randn([4], "float64")

@@ -287,3 +287,24 @@ def test_bools_beside_a_slice_are_not_written_through():
 
     with pytest.raises(CaptureError):
         jit(fn, strict=True)(paddle.ones([3, 2]))
+
+
+def test_a_slice_to_a_number_of_elements_is_a_program():
+    """As in DeepXDE's integral equations, for any number of elements."""
+
+    def loss(x, y):
+        return (x[: paddle.numel(y)] ** 3 * y).sum()
+
+    step = jit(grad(loss, argnums=(0, 1)), strict=True)
+    for size in (3, 5, 7):
+        x, y = tensor(np.arange(1.0, 8.0)), tensor(np.arange(2.0, 2.0 + size))
+        by_x, by_y = step(x, y)
+        rows, weights = x.numpy()[:size], y.numpy()
+        expected = [*(3 * rows**2 * weights), *[0.0] * (7 - size)]
+        np.testing.assert_allclose(by_x.numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(by_y.numpy(), rows**3, rtol=1e-12)
+
+
+def test_a_slice_to_a_value_is_no_program():
+    with pytest.raises(CaptureError, match="shapes depend on values"):
+        make_program(lambda x, n: x[:n])(tensor([1.0, 2.0]), tensor(1, "int64"))

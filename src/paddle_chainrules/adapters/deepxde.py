@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import paddle
@@ -12,9 +13,10 @@ from paddle import Tensor
 from paddle.nn import Layer
 
 from .constant import is_constant
+from .points import Points
 from .state import State
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import MAX_KINDS, WholeLosses, modes_of
+from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
 
 LOSSES = "outputs_losses_train"
 """The function of losses that a model's steps close over."""
@@ -114,36 +116,30 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
 def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
     """Wrap a model's training step, to compile its losses."""
-    functions: dict[int, tuple[Any, Callable[..., Any]]] = {}  # by models
+    functions: dict[int, _Losses] = {}  # by models
 
     def step(model: Any, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
         cell = _cell_of(model.train_step, LOSSES)
-        if cell is None or auxiliary_vars is not None:
+        if cell is None:
             return native(model, inputs, targets, auxiliary_vars)
         library: Any = cell.cell_contents
-        known, loss = functions.get(id(model), (None, library))
-        if known is not library:  # compiled anew
-            losses.forget(loss)
-            loss = _of_tensors(library)
-            functions[id(model)] = library, loss
+        known = functions.get(id(model))
+        if known is None or not known.are_of(library):
+            if known is not None:
+                losses.forget(known.loss)
+            known = functions[id(model)] = _Losses(library, model)
             while len(functions) > MAX_KINDS:
-                losses.forget(functions.pop(next(iter(functions)))[1])
-        if losses.is_refused(loss):
+                losses.forget(functions.pop(next(iter(functions))).loss)
+        own = known
+        if losses.is_refused(own.loss):
             return native(model, inputs, targets, auxiliary_vars)
 
-        def called(inputs: Any, targets: Any, _: Any) -> Any:
-            given = [_in_tensors(inputs), _in_tensors(targets)]
-            return losses.called(loss, given, state, lambda: model.opt._parameter_list)
-
-        def state() -> State:
-            """Return the state of the objects that the losses read."""
-            inner = _cell_of(library, "outputs_losses").cell_contents
-            losses_of = _cell_of(inner, "loss_fn").cell_contents
-            own = not is_constant(type(model.data).__module__)
-            reads = {"model": _Attributes(model, READ), "losses": losses_of}
-            settings = {(id(vars(model.net)), name) for name in SETTINGS}
-            apart = modes_of(model.net) | settings
-            return State(reads, apart, [model] if own else [])
+        def called(*given: Any) -> Any:
+            with own.points.as_tensors(model.data):
+                args = [*map(_in_tensors, given)]
+                found = losses.called(own.loss, args, partial(own.usual, *given))
+            model.net.auxiliary_vars = auxiliary_vars
+            return found
 
         cell.cell_contents = called
         try:
@@ -152,6 +148,57 @@ def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
             cell.cell_contents = library
 
     return step
+
+
+class _Losses:
+    """A model's function of losses, which it keeps however often it is compiled.
+
+    Attributes:
+        points: the points that it reads of the model's data.
+        loss: the same function of tensors, to be compiled.
+    """
+
+    def __init__(self, library: Any, model: Any) -> None:
+        self._library, self._model, self.points = library, model, Points()
+        steps = self._of_tensors, self._state, self._params, self._simplify
+        self.loss = Loss(*steps)
+
+    def are_of(self, library: Any) -> bool:
+        """Tell whether the library computes the same."""
+        return bool(_terms_of(library) == _terms_of(self._library))
+
+    def usual(self, *given: Any) -> Any:
+        """Do as the library does."""
+        with self.points.as_arrays():
+            return self._library(*given)
+
+    def _of_tensors(self, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
+        net = self._model.net
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "To copy construct from a tensor")
+                return self._library(inputs, targets, auxiliary_vars)
+        finally:
+            del net.auxiliary_vars  # which a tensor has made a buffer
+            net.auxiliary_vars = None
+
+    def _params(self) -> Sequence[Tensor]:
+        found: Sequence[Tensor] = self._model.opt._parameter_list
+        return found
+
+    def _simplify(self) -> bool:
+        """Have code compute with arrays if it can't with tensors."""
+        before, self.points.are_tensors = self.points.are_tensors, False
+        return before
+
+    def _state(self) -> State:
+        """Return the state of the objects that the losses read."""
+        model = self._model
+        own = not is_constant(type(model.data).__module__)
+        read, terms = _Attributes(model, READ), _terms_of(self._library)
+        reads = {"model": read, "losses": terms}
+        settings = {(id(vars(model.net)), name) for name in SETTINGS}
+        return State(reads, modes_of(model.net) | settings, [model] if own else [])
 
 
 class _Attributes(Mapping[str, Any]):
@@ -170,15 +217,10 @@ class _Attributes(Mapping[str, Any]):
         return len(self._names)
 
 
-def _of_tensors(library: Any) -> Callable[..., Any]:
-    """Return a model's function of losses, of tensors in place of arrays."""
-
-    def loss(inputs: Any, targets: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "To copy construct from a tensor")
-            return library(inputs, targets, None)
-
-    return loss
+def _terms_of(library: Any) -> Any:
+    """Return the function of each loss, such as the mean of squares."""
+    inner = _cell_of(library, "outputs_losses").cell_contents
+    return _cell_of(inner, "loss_fn").cell_contents
 
 
 def _cell_of(function: Any, name: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from paddle.nn import Layer
 
 from .state import State
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import MAX_KINDS, WholeLosses, modes_of
+from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
 
 LOGS = "ppsci.utils.expression"
 """The module in which the library logs losses."""
@@ -130,7 +131,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
 
 def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
     """Wrap the function of all losses of a training step, to compile it."""
-    functions: dict[Any, tuple[Any, Callable[..., Any]]] = {}
+    functions: dict[Any, tuple[Any, Loss]] = {}
 
     def forward(
         self: Any,
@@ -144,31 +145,30 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         terms = {name: c.loss for name, c in constraint.items()}
         parts = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
 
-        def loss(inputs: Any, labels: Any, weights: Any) -> Any:
+        def fn(inputs: Any, labels: Any, weights: Any) -> Any:
             given = [{k: _on_graph(x) for k, x in each.items()} for each in inputs]
             rest = expr_dicts, given, model, parts, labels, weights
             with _item_kept():
                 return native.__get__(self, type(self))(*rest)
 
-        held = self, model, *terms.values(), *expr_dicts
-        modes = [layer.training for layer in model.sublayers(include_self=True)]
-        key = *map(id, held), *modes
-        _, fn = functions.setdefault(key, (held, loss))
-        while len(functions) > MAX_KINDS:
-            losses.forget(functions.pop(next(iter(functions)))[1])
-        tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())
-        if losses.is_refused(fn) or not tensors:
-            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
-            return native.__get__(self, type(self))(*rest)
-        inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
-
         def state() -> State:
             reads = {"model": model, "losses": terms, "equations": expr_dicts}
             return State(reads, modes_of(model))
 
-        every, named = losses.called(
-            fn, (inputs, label_dicts, weight_dicts), state, model.parameters
-        )
+        held = self, model, *terms.values(), *expr_dicts
+        modes = [layer.training for layer in model.sublayers(include_self=True)]
+        key = *map(id, held), *modes
+        found = held, Loss(fn, state, model.parameters)
+        _, loss = functions.setdefault(key, found)
+        while len(functions) > MAX_KINDS:
+            losses.forget(functions.pop(next(iter(functions)))[1])
+        tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())
+        if losses.is_refused(loss) or not tensors:
+            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
+            return native.__get__(self, type(self))(*rest)
+        inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
+        given = inputs, label_dicts, weight_dicts
+        every, named = losses.called(loss, given, partial(loss.fn, *given))
         return every, {name: float(value) for name, value in named.items()}
 
     return forward

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -44,7 +45,24 @@ COMPARE = "write the loss in tensor operations, or use float64 if it is ill-cond
 FAULTS = Exception
 """Errors of tracing or of a program. The script's own run may raise none."""
 
-Loss = Callable[..., Any]
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """A library's function of losses.
+
+    Attributes:
+        fn: the function, from trees of tensors to such a tree. It runs only while it is
+            compiled.
+        state: returns the state of the objects that it also reads.
+        params: returns the tensors that losses are differentiated with respect to.
+        simplify: called if the function can't be traced. Returns whether it has changed
+            the function, so that the next call is to try again.
+    """
+
+    fn: Callable[..., Any]
+    state: Callable[[], State]
+    params: Callable[[], Sequence[Tensor]]
+    simplify: Callable[[], bool] = lambda: False
 
 
 class WholeLosses:
@@ -73,39 +91,31 @@ class WholeLosses:
         self._kinds: dict[Any, _Kind] = {}
         self._refused: set[Loss] = set()
 
-    def is_refused(self, fn: Loss) -> bool:
+    def is_refused(self, loss: Loss) -> bool:
         """Tell whether a function runs uncompiled from now on."""
-        return fn in self._refused
+        return loss in self._refused
 
-    def called(
-        self,
-        fn: Loss,
-        args: Sequence[Any],
-        state: Callable[[], State],
-        params: Callable[[], Sequence[Tensor]],
-    ) -> Any:
+    def called(self, loss: Loss, args: Sequence[Any], usual: Callable[[], Any]) -> Any:
         """Call a function, compiled if possible.
 
         Args:
-            fn: a function from trees of tensors to such a tree; the same object at each
-                call.
+            loss: the same object at each call.
             args: its arguments.
-            state: returns the state of the objects that the function also reads.
-            params: returns the tensors that losses are differentiated with respect to.
+            usual: computes the same as the library does.
         """
         if not (self._serves() and programs_are_on()):
-            return fn(*args)
-        kind = self._kind(fn, args)
+            return usual()
+        kind = self._kind(loss, args)
         kind.calls += 1
         if kind.why or kind.calls <= LEARNING:
-            return fn(*args)
+            return usual()
         if kind.state is None or not kind.state.is_same():
-            return self._first(kind, args, state, params)
+            return self._first(kind, args, usual)
         try:
             found = self._by_program(kind, args)
         except FAULTS as error:
             self._refuse(kind, error)
-            return fn(*args)
+            return usual()
         self.programs += 1
         return found
 
@@ -114,18 +124,18 @@ class WholeLosses:
         self._kinds.clear()
         self._refused.clear()
 
-    def forget(self, fn: Loss) -> None:
+    def forget(self, loss: Loss) -> None:
         """Forget one function."""
-        self._refused.discard(fn)
-        for key in [key for key, kind in self._kinds.items() if kind.fn is fn]:
+        self._refused.discard(loss)
+        for key in [key for key, kind in self._kinds.items() if kind.loss is loss]:
             del self._kinds[key]
 
-    def _kind(self, fn: Loss, args: Sequence[Any]) -> _Kind:
+    def _kind(self, loss: Loss, args: Sequence[Any]) -> _Kind:
         leaves, spec = flatten_tree(tuple(args))
-        where = fn, spec, kinds_of_leaves(leaves)
+        where = loss, spec, kinds_of_leaves(leaves)
         found = self._kinds.get(where)
         if found is None:
-            found = self._kinds[where] = _Kind(fn)
+            found = self._kinds[where] = _Kind(loss)
             while len(self._kinds) > MAX_KINDS:
                 self._kinds.pop(next(iter(self._kinds)))
         return found
@@ -136,30 +146,24 @@ class WholeLosses:
 
     def _refuse(self, kind: _Kind, error: Exception) -> None:
         kind.why = str(error) or type(error).__name__
-        if not any(k.state for k in self._kinds.values() if k.fn is kind.fn):
-            self._refused.add(kind.fn)
+        if not any(k.state for k in self._kinds.values() if k.loss is kind.loss):
+            self._refused.add(kind.loss)
         self._tell(f"losses run uncompiled: {kind.why}")
 
-    def _first(
-        self,
-        kind: _Kind,
-        args: Sequence[Any],
-        read: Callable[[], State],
-        params: Callable[[], Sequence[Tensor]],
-    ) -> Any:
+    def _first(self, kind: _Kind, args: Sequence[Any], run: Callable[[], Any]) -> Any:
         """Compile the function, and compare the program with it.
 
         The function runs once uncompiled. Generators of random numbers end up where
         that run left them. A call that changes what it reads runs only then.
         """
         try:
-            state = read()
+            state = kind.loss.state()
         except FAULTS as error:
             self._refuse(kind, error)
-            return kind.fn(*args)
+            return run()
         drawn = _drawn()
         with _differentiated() as inputs:
-            usual, prints = call_watched(lambda: kind.fn(*args))
+            usual, prints = call_watched(run)
         after, states = _drawn(), paddle.get_rng_state()
         is_same = state.is_same()
         try:
@@ -179,7 +183,12 @@ class WholeLosses:
                     "callback"
                 )
             _check_same(state)
-            ours = self._by_program(kind, args)
+            try:
+                ours = self._by_program(kind, args)
+            except FAULTS:
+                if kind.loss.simplify():
+                    return usual
+                raise
             if kind.program.program(*args).draws:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
@@ -191,12 +200,12 @@ class WholeLosses:
             self._refuse(kind, error)
             return usual
         try:
-            wanted = params()
+            wanted = kind.loss.params()
             _compare(_slopes(usual, wanted, inputs), _slopes(ours, wanted))
             found = self._by_program(kind, args)  # whose graph is whole
         except FAULTS as error:
             self._refuse(kind, error)
-            return kind.fn(*args)
+            return run()
         kind.state = state
         self.programs += 1
         return found
@@ -206,7 +215,7 @@ class _Kind:
     """Calls of one function with tensors of the same shapes.
 
     Attributes:
-        fn: the function.
+        loss: the function.
         calls: how many there have been.
         tries: how many of the last calls have changed what they read.
         why: the reason why they run uncompiled, if they do.
@@ -214,8 +223,8 @@ class _Kind:
         state: what the compiled function has read; None before it is checked.
     """
 
-    def __init__(self, fn: Loss) -> None:
-        self.fn, self.calls, self.why, self.tries = fn, 0, "", 0
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.calls, self.why, self.tries = loss, 0, "", 0
         self.program: Any = None
         self.state: State | None = None
         self._count = 0
@@ -233,13 +242,13 @@ class _Kind:
                 f"they read values that change from step to step{changed}; use a "
                 "tensor for a value that changes"
             )
-        self.program = jit(_Recorded(self.fn), strict=True)
+        self.program = jit(_Recorded(self.loss.fn), strict=True)
 
 
 class _Recorded:
     """A function whose state :class:`.State` compares, and not :func:`.jit`."""
 
-    def __init__(self, fn: Loss) -> None:
+    def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
 
     def __call__(self, *args: Any) -> Any:

@@ -17,6 +17,9 @@ class Noting(Protocol):
     def value_of(self, tensor: Tensor) -> Value:
         """Return the value that a tensor stands for."""
 
+    def is_fixed(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor has the same elements at each call."""
+
     def fail(self, reason: str) -> Any:
         """Give up."""
 
@@ -31,11 +34,14 @@ def in_values(record: Noting, arg: Any) -> Any:
         return record.value_of(arg)
     if type(arg) in (list, tuple):
         return type(arg)(in_values(record, each) for each in arg)
-    if isinstance(arg, slice) and tensors_in([arg]):
-        record.fail(
-            "a slice goes from or to a tensor, so that shapes depend on values; "
-            "give Python's ints"
-        )
+    if isinstance(arg, slice) and (bounds := tensors_in([arg])):
+        if not all(map(record.is_fixed, bounds)):
+            record.fail(
+                "a slice goes from or to a tensor, so that shapes depend on values; "
+                "give Python's ints"
+            )
+        given = arg.start, arg.stop, arg.step
+        return slice(*(int(x) if isinstance(x, Tensor) else x for x in given))
     if type(arg) is TracedNumber:
         arg.refuse()
     if isinstance(arg, np.generic):

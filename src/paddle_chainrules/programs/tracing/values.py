@@ -228,6 +228,10 @@ class Values:
         made = v not in self.constants or id(self.constants[v]) in self._fresh
         return made and v not in self.inputs
 
+    def is_fixed(self, tensor: Tensor) -> bool:
+        """Tell whether it was made here from no value, as a number of elements is."""
+        return id(tensor) in self._fresh
+
     def may_write(self, value: Value) -> bool:
         """Tell whether an operator in place may change the tensor for this value."""
         return self.is_own(value)
