@@ -302,7 +302,7 @@ def _of_one(function: Function, programs: _Programs) -> Function | None:
 
 def _in_regions(program: Program) -> Program:
     with one_thread():
-        return program.in_regions(has_products=True)
+        return program._in_regions(has_products=True)
 
 
 class _Programs:

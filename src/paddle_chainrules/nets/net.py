@@ -293,12 +293,12 @@ class Net(abc.ABC):
         if (again := self._last_pullback(params, args, kwargs)) is not None:
             return again
         self._check(params, args)
-        return self.recorded(params, args, kwargs)
+        return self._unchecked_pullback(params, args, kwargs)
 
-    def recorded(
+    def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """Do as :meth:`pullback`, on a recorded graph; arguments are not checked."""
+        """Do as :meth:`pullback`, on a recorded graph, without checks of arguments."""
         return self._recorded(params, args, kwargs, {})
 
     def _recorded(
@@ -309,7 +309,7 @@ class Net(abc.ABC):
         constants: dict[str, Any],
         has_aux: bool = False,
     ) -> tuple[Any, ...]:
-        """Do as :meth:`recorded`; ``constants`` are for :meth:`_apply` alone.
+        """Do as :meth:`_unchecked_pullback`; ``constants`` are for :meth:`_apply` alone.
 
         With ``has_aux`` the third result is what the formula gives beside the output.
         """

@@ -280,7 +280,7 @@ class StatelessLayer(Net):
             return again[0]
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
-            constants, kwargs = self.split_keywords(kwargs)
+            constants, kwargs = self._split_keywords(kwargs)
         return self._forward(params, args, kwargs, constants)
 
     def _forward(
@@ -324,14 +324,14 @@ class StatelessLayer(Net):
             self._warn_of_moving(kwargs)
         if (again := self._last_pullback(params, args, kwargs)) is not None:
             return again
-        return self.recorded(params, args, kwargs)
+        return self._unchecked_pullback(params, args, kwargs)
 
-    def recorded(
+    def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         constants: dict[str, Any] = {}
         if kwargs:
-            constants, kwargs = self.split_keywords(kwargs)
+            constants, kwargs = self._split_keywords(kwargs)
         given = constants.get("_buffers")
         try:
             return self._recorded(
@@ -359,7 +359,7 @@ class StatelessLayer(Net):
             stacklevel=3,
         )
 
-    def split_keywords(
+    def _split_keywords(
         self, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return buffers and seed, checked for :meth:`_apply`, and other keywords."""

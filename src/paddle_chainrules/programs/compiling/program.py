@@ -221,10 +221,10 @@ class Program:
         if len(made.ops) == 1 and made.regions:
             return made
         has_products = has_products_among(self.ops) and library() is not None
-        found = self.in_regions(has_products)
+        found = self._in_regions(has_products)
         return _with_code(found, machine_code([r.text for r in found.regions]))
 
-    def in_regions(self, has_products: bool) -> Program:
+    def _in_regions(self, has_products: bool) -> Program:
         """Return the same as one region where possible, which has no code yet.
 
         Args:

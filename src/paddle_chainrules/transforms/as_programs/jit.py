@@ -422,7 +422,7 @@ class Jitted:
         found: OfValue = self._served(found_value, args, kwargs)[0]
         return found.captured.program
 
-    def found(self, *args: Any) -> OfValue:
+    def _found(self, *args: Any) -> OfValue:
         """Return the program of one call, for its number of samples alone.
 
         Raises:
