@@ -291,7 +291,7 @@ class Jitted:
             up. Otherwise fn is compared with its programs on other values.
     """
 
-    def depends_on(self) -> list[Any]:
+    def _depends_on(self) -> list[Any]:
         """Return what its results depend on, for :mod:`.seen`."""
         return [self._fn]
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, cast, overload
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import refuse_hand_made
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
@@ -185,6 +186,8 @@ class Pushforward(KeptGraph, Generic[Y_co]):
     """
 
     def __init__(self, recording: Recording, in_spec: Any, out_spec: Any) -> None:
+        if not isinstance(recording, Recording):
+            refuse_hand_made(Pushforward, "linearize(fn, *primals)")
         self._recording = recording
         self._in_spec, self._out_spec = in_spec, out_spec
         recording.hold(self._transpose)
