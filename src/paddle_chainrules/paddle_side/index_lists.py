@@ -74,6 +74,8 @@ def put_item(
         return put(x, item, value)
     slices, rest = apart
     part = x[slices].clone()
+    if 0 in part.shape:
+        return x
     part[rest] = value
     x[slices] = part
     return x

@@ -94,16 +94,22 @@ def _taken(g: Tensor, index: Any) -> Tensor:
     asked = _tensors(index)
     if any(part.dtype == paddle.bool for part in asked):
         raise NoRule("an assigned tensor where the index is a mask; use paddle.where")
-    found = g[index]
+    found = _items(g, index)
     if not asked:
         return found
     zeros = paddle.zeros(g.shape, "int64")
     last = last_written(
         found.shape,
         lambda numbers: _ITEM.every([zeros, index, numbers])[0],
-        lambda owner: owner[index],
+        lambda owner: _items(owner, index),
     )
     return masked(found, last)
+
+
+def _items(x: Tensor, index: Any) -> Tensor:
+    """Return ``x[index]``, also of an x with gaps, where Paddle alone is wrong."""
+    found: Tensor = TABLE["Tensor._getitem_dygraph"].every([x, index])[0]
+    return found
 
 
 define("fill_diagonal", differentiable=(0,))
