@@ -137,7 +137,11 @@ BINARY = (
 REDUCTIONS = ("sum", "mean", "max", "min", "logsumexp", "prod", "std", "norm", "amax")
 ALONG = (
     *("F.softmax({a}, axis={k})", "paddle.cumsum({a}, axis={k})", "{a}.flip([{k}])"),
-    *("paddle.sort({a}, axis={k})", "F.log_softmax({a}, axis={k})", "{a}.roll(2, {k})"),
+    *(
+        "paddle.sort({a}, axis={k})",
+        "F.log_softmax({a}.tanh(), axis={k})",
+        "{a}.roll(2, {k})",
+    ),
     *("paddle.cumprod({a}, dim={k})", "paddle.logcumsumexp({a}, axis={k})"),
     *("F.normalize({a} + 2.0, axis={k})", "paddle.topk({a}, 1, axis={k})[0]"),
     *(
@@ -542,8 +546,11 @@ def judged(program):
                 np.stack([t.numpy() for t in gs]) for gs in zip(*each, strict=True)
             ]
             compiled = pc.jit(pc.vmap(gradient))
+            is_singular = not all(np.isfinite(part).all() for part in looped)
             for _ in range(3):
-                _check("jit(vmap(grad))", compiled(*batch), looped, tolerance)
+                found = compiled(*batch)
+                if not is_singular:
+                    _check("jit(vmap(grad))", found, looped, tolerance)
     _check("inputs", before, _numbers((x, y)), 0.0)
     return verdicts
 
