@@ -225,8 +225,9 @@ def _lines(rng, names, tensors, new):
         # Of nothing, Paddle's kernels give what was in memory.
         names = REDUCTIONS if math.prod(shape) else REDUCTIONS[:2]
         name, keepdim = rng.choice(names), rng.random() < 0.4
-        if name == "norm" and not bool(tensors[a].all()):
-            name = "sum"  # at zero, a norm has no second derivative
+        if name in ("norm", "std"):  # which have no derivatives at zero
+            found = getattr(paddle, name)(tensors[a], axis=axis)
+            name = name if bool((found > 1e-3).all()) else "sum"
         return [f"{new} = paddle.{name}({a}, axis={axis}, keepdim={keepdim})"]
     if kind == "index":
         return [f"{new} = {a}[{_index(rng, shape, whole)}]"]
