@@ -11,7 +11,7 @@ from paddle.autograd import PyLayer
 
 from conftest import assert_same, programs_on, randn
 from differences import slopes_of
-from paddle_chainrules import grad, jit, stateless, value_and_grad, vjp, vmap
+from paddle_chainrules import grad, hvp, jit, stateless, value_and_grad, vjp, vmap
 from paddle_chainrules.paddle_side.listener import plain
 
 
@@ -564,3 +564,48 @@ def test_writes_beside_slices_with_steps(kind, is_list):
     of_rest[where] = 0.0
     assert np.array_equal(of_x.numpy(), of_rest)
     assert np.array_equal(of_value.numpy(), weights.numpy()[where])
+
+
+def test_second_derivatives_of_writes_beside_slices_with_steps():
+    index = paddle.to_tensor([1, 0])
+    weights = randn([3, 2], "float64")
+
+    def fn(v):
+        z = paddle.zeros([3, 2], "float64")
+        z[::2, index] = v
+        return (z**3 * weights).sum()
+
+    v, along = randn([2, 2], "float64", 1), randn([2, 2], "float64", 2)
+    expected = 6.0 * v * weights.numpy()[::2, ::-1].copy() * along
+    again = grad(lambda v: (grad(fn)(v) * along).sum())
+    for found in (*(again(v) for _ in range(4)), jit(again)(v), hvp(fn, v, along)):
+        assert_same(found, expected, rtol=1e-12)
+
+
+VIEWS = {
+    "transposed": (lambda z: z.T, lambda i: np.s_[::-1, i]),
+    "turned": (lambda z: z.T, lambda i: np.s_[i]),
+    "rows": (lambda z: z[1:], lambda i: np.s_[i, ::2]),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_writes_into_views_beside_slices_with_steps(kind):
+    view, where = VIEWS[kind]
+    item = where(paddle.to_tensor([2, 0]))
+    places = np.arange(20).reshape([4, 5])
+    places = (places.T if view is not VIEWS["rows"][0] else places[1:])[where([2, 0])]
+    value, weights = randn(places.shape, "float64"), randn([4, 5], "float64", 1)
+
+    def fn(value):
+        z = paddle.zeros([4, 5], "float64")
+        view(z)[item] = value
+        return z
+
+    expected = np.zeros(20)
+    expected[places] = value.numpy()
+    assert np.array_equal(jit(fn)(value).numpy().ravel(), expected)
+    assert np.array_equal(vjp(fn, value)[0].numpy().ravel(), expected)
+    loss = lambda value: (fn(value) * weights).sum()  # noqa: E731
+    for gradient in (grad(loss), jit(grad(loss))):
+        assert np.array_equal(gradient(value).numpy(), weights.numpy().ravel()[places])

@@ -379,3 +379,20 @@ def test_graphs_that_end_the_process_are_known():
     assert ends_the_process(slope, [v])
     assert not ends_the_process(slope, [x, v])
     assert not ends_the_process([(x * v).sum()], [v])
+
+
+def test_gradients_within_of_kernels_that_have_none():
+    """Rules take over where Paddle can't differentiate its own gradient."""
+
+    def fn(x):
+        x = x * 1.0
+        (slope,) = paddle.grad((F.layer_norm(x, [4]) ** 3).sum(), x, create_graph=True)
+        return (slope**2).sum()
+
+    x = randn([2, 4], "float64")
+    found = pc.grad(fn)(x)
+    assert_same(found, pc.jit(pc.grad(fn))(x), rtol=1e-9, atol=1e-12)
+    along = randn([2, 4], "float64", 1)
+    inner = lambda x: (F.layer_norm(x, [4]) ** 3).sum()  # noqa: E731
+    expected = 2.0 * hvp(inner, x, pc.grad(inner)(x))
+    assert_same((found * along).sum(), (expected * along).sum(), rtol=1e-8)

@@ -62,6 +62,50 @@ def of_defaults():
     return fn, lambda value: setattr(fn, "__defaults__", (value,))
 
 
+def of_defaults_by_name():
+    def fn(x, *, k=2.0):
+        return x * k
+
+    return fn, lambda value: setattr(fn, "__kwdefaults__", {"k": value})
+
+
+class Base:
+    factor = 2.0
+
+
+class Derived(Base):
+    pass
+
+
+def of_a_base():
+    """Where the class may come to have an attribute of its own."""
+    kind = type("Kind", (Derived,), {})
+    instance = kind()
+
+    def put(value):
+        if value != 2.0:
+            kind.factor = value
+        elif "factor" in vars(kind):
+            del kind.factor
+
+    return (lambda x: x * instance.factor), put
+
+
+def of_a_name_to_come():
+    def fn(x):
+        try:
+            return x * to_come
+        except NameError:
+            return x * 2.0
+
+    def put(value):
+        globals().pop("to_come", None)
+        if value != 2.0:
+            globals()["to_come"] = value
+
+    return fn, put
+
+
 def of_code():
     def fn(x):
         return x * 2.0
@@ -107,6 +151,9 @@ def within_a_set():
 
 KINDS = {
     "its defaults": of_defaults,
+    "its defaults by name": of_defaults_by_name,
+    "an attribute of a base": of_a_base,
+    "a name to come": of_a_name_to_come,
     "its code": of_code,
     "keywords of a partial": of_keywords,
     "in a frozen dataclass": within_frozen,

@@ -63,17 +63,27 @@ def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
 
 
 def put_item(
-    put: Callable[[Tensor, Any, Any], Any], x: Tensor, item: Any, value: Any
+    put: Callable[[Tensor, Any, Any], Any],
+    x: Tensor,
+    item: Any,
+    value: Any,
+    has_gaps: bool = False,
 ) -> Any:
     """Do ``x[item] = value`` by Paddle's function for it, where that is right.
 
     With a tensor in the index, it writes beyond x for slices with negative steps.
+
+    Args:
+        has_gaps: whether x may have gaps or another order, where it writes elsewhere.
     """
-    apart = slices_apart(item if isinstance(item, tuple) else (item,))
+    parts = item if isinstance(item, tuple) else (item,)
+    apart = slices_apart(parts)
+    if apart is None and has_gaps and any(isinstance(p, Tensor | list) for p in parts):
+        apart = None if x.is_contiguous() else (..., item)
     if apart is None:
         return put(x, item, value)
     slices, rest = apart
-    part = x[slices].clone()
+    part = x[slices].clone().contiguous()
     if 0 in part.shape:
         return x
     part[rest] = value

@@ -25,6 +25,7 @@ from ..listener import listener
 from ..patching.places import Places, by_itself
 from ..watch import recordings
 from .by_node import ByNode
+from .kernel_errors import kernels_named
 from .partial_gradients import node_of, nodes
 from .running import refuse_within
 
@@ -148,6 +149,12 @@ def guard() -> None:
         if listener() is None:
             refuse_within()
         check(outputs)
+        if recordings():  # which rules take over where Paddle has no kernel
+            with kernels_named():
+                return checked(outputs, inputs, *args, **kwargs)
+        return checked(outputs, inputs, *args, **kwargs)
+
+    def checked(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         given = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
         needed = _needed_with(outputs)
         if not needed and not any(map(_one_of_several, given)):

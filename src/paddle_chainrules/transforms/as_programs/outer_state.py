@@ -16,7 +16,14 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from .seen import ATOMS
-from .state_reads import MISSING, NOTHING, Read, facts_of, is_told_elsewhere, reads_of
+from .state_reads import (
+    FUNCTION_ATTRIBUTES,
+    MISSING,
+    NOTHING,
+    Read,
+    is_told_elsewhere,
+    reads_of,
+)
 
 MAX_STATES = 64
 """States that are kept, those that were met last."""
@@ -27,12 +34,17 @@ def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
     at: list[Any] = [read.at for read in reads if read.at]
     dicts, keys, values = zip(*at, strict=True) if at else ((), (), ())
     missing = (MISSING,) * len(at)
-    coded = [read.function for read in reads if read.function]
-    functions, facts = zip(*coded, strict=True) if coded else ((), ())
+    of_functions = []  # functions and values of an attribute
+    for get in FUNCTION_ATTRIBUTES.values():
+        own = [r.function for r in reads if r.function and r.function.get is get]
+        if own:
+            _, functions, parts = zip(*own, strict=True)
+            of_functions.append((get, functions, parts))
 
     def same_entries() -> bool:
-        if tuple(map(facts_of, functions)) != facts:
-            return False
+        for get, functions, parts in of_functions:
+            if not all(map(is_, map(get, functions), parts)):
+                return False
         return all(map(is_, map(dict.get, dicts, keys, missing), values))
 
     sized = [read.sized for read in reads if read.sized]

@@ -79,9 +79,19 @@ class Same:
         return f"{name} at {id(self.value):#x}"
 
 
-Facts = tuple[types.CodeType, tuple[Any, ...] | None]
-facts_of: Callable[[types.FunctionType], Facts] = attrgetter("__code__", "__defaults__")
-"""Returns a function's code and defaults, which an editor may replace."""
+class FunctionAttribute(NamedTuple):
+    """An attribute of a function, which an editor may replace."""
+
+    get: Callable[[Any], Any]
+    function: types.FunctionType
+    value: Any
+
+
+FUNCTION_ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+    "code": attrgetter("__code__"),
+    "defaults": attrgetter("__defaults__"),
+    "defaults by name": attrgetter("__kwdefaults__"),
+}
 
 
 class Read(NamedTuple):
@@ -94,7 +104,7 @@ class Read(NamedTuple):
         at: the dict, key and value of what stands in a dict.
         sized: the container and its size, where only that is compared.
         undo: makes it again what it was.
-        function: the function and its facts, where these are compared.
+        function: the function's attribute, where that is compared.
     """
 
     label: str
@@ -103,7 +113,7 @@ class Read(NamedTuple):
     at: tuple[dict[Any, Any], Any, Any] | None = None
     sized: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
-    function: tuple[types.FunctionType, Facts] | None = None
+    function: FunctionAttribute | None = None
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -377,21 +387,24 @@ class _Reader:
                 self.contents(name, _in_cell(cell))
             return
         of = f"of {fn.__name__}"
-        now = facts_of(fn)
-        key = Same(now[0]), *map(_key_of, now[1] or ())
-        is_same = lambda: facts_of(fn) == now  # noqa: E731
-        self._add(f"code {of}", key, is_same, None, None, None, (fn, now))
+        for name, get in FUNCTION_ATTRIBUTES.items():
+            value = get(fn)
+            if value is not None:
+                self._attribute(f"{name} {of}", FunctionAttribute(get, fn, value))
         for name, cell in cells:
             undo = functools.partial(_fill, cell)
             self.variable(f"{name} {of}", _in_cell, cell, undo=undo)
-        if fn.__defaults__:
-            self.contents(f"defaults {of}", fn.__defaults__)
-        if fn.__kwdefaults__:
-            self.contents(f"defaults by name {of}", fn.__kwdefaults__)
         names, attributes = names_read(fn.__code__)
         self.names |= attributes
-        for name in sorted(names & fn.__globals__.keys()):
+        for name in sorted(names):  # also those to come
             self._in_dict(name, fn.__globals__, name)
+
+    def _attribute(self, label: str, of: FunctionAttribute) -> None:
+        """Read an attribute of a function, and what it holds."""
+        is_same = lambda: of.get(of.function) is of.value  # noqa: E731
+        self._add(label, _key_of(of.value), is_same, None, None, None, of)
+        if not isinstance(of.value, types.CodeType):
+            self.contents(label, of.value)
 
     def _object(self, label: str, value: Any) -> None:
         """Read the attributes of an object that code names, and code of its class."""
@@ -432,10 +445,14 @@ class _Reader:
             for base in kind.__mro__
             if not _is_constant(getattr(base, "__module__", "builtins"))
         ]
-        for base in users:
-            for name in sorted(vars(base)):
-                if name in self.named or _is_special(name, vars(base)[name]):
-                    self.variable(f"{label}.{name}", vars(base).get, name, MISSING)
+        behind: set[str] = set()  # which the base may come to shadow
+        for base in reversed(users):
+            held = vars(base)
+            own = {n for n in held if n in self.named or _is_special(n, held[n])}
+            for name in sorted(own | behind):
+                at = f"{base.__name__}.{name}" if name in behind else name
+                self.variable(f"{label}.{at}", held.get, name, MISSING)
+            behind |= own
         return users
 
     def _attributes(self, label: str, held: dict[str, Any]) -> None:
