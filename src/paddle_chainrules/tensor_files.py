@@ -22,6 +22,7 @@ import paddle
 from paddle import Tensor
 
 from .paddle_side.dtypes import dtype_name
+from .paddle_side.shared_memory import without_gaps
 
 DTYPES = {
     "float16": ("F16", 2),
@@ -263,7 +264,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Tensor:
 
 def memory(tensor: Tensor) -> memoryview:
     """Return the bytes of a tensor: its own memory if it is dense and on the CPU."""
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = without_gaps(tensor.detach().cpu())
     size = math.prod(tensor.shape) * _itemsize(dtype_name(tensor.dtype))
     if not size:
         return memoryview(b"")

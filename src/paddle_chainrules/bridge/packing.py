@@ -7,6 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..paddle_side.shared_memory import without_gaps
 from ..transforms.containers.tree import flatten_tree
 
 Packed = Any
@@ -37,4 +38,4 @@ def plain(tensor: Tensor | None) -> Tensor | None:
         return None
     if not tensor.stop_gradient:
         tensor = tensor.detach()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    return without_gaps(tensor)

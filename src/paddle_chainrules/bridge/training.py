@@ -14,6 +14,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
+from ..paddle_side.shared_memory import without_gaps
 from ..programs.switch import loops_are_on, programs_are_on
 from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
@@ -88,7 +89,7 @@ class Training:
         """Return parameters, state, and the losses of the steps since ``before``."""
         (params, state), _ = self._loop.reported()
         return (*_contiguous(params), *_contiguous(state)), (
-            self._loop.given(before, done).contiguous(),
+            without_gaps(self._loop.given(before, done)),
         )
 
 
@@ -128,7 +129,7 @@ class Gradients:
     def __call__(self, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         """Return the loss, and the gradient for each parameter."""
         value, grads = self._run(*self._in_parts(tensors))
-        return value, *(None if g is None else g.contiguous() for g in grads)
+        return value, *(None if g is None else without_gaps(g) for g in grads)
 
     def _in_parts(
         self, tensors: tuple[Tensor, ...]
@@ -148,4 +149,4 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def _contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [tensor.contiguous() for tensor in tensors]
+    return [*map(without_gaps, tensors)]

@@ -10,6 +10,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.shared_memory import without_gaps
 from .processes import size
 from .rounds import add_up
 
@@ -95,4 +96,4 @@ def from_bytes(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape([-1]).clone().view(paddle.uint8)
+    return without_gaps(tensor.detach()).reshape([-1]).clone().view(paddle.uint8)

@@ -9,6 +9,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from .shared_memory import without_gaps
+
 _NESTED = (list, tuple, range)
 
 
@@ -57,9 +59,9 @@ def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
         return get(x, item)
     apart = slices_apart(parts)
     if apart is None:
-        return get(x.contiguous(), item)
+        return get(without_gaps(x), item)
     slices, rest = apart
-    return get(get(x, slices).contiguous(), rest)
+    return get(without_gaps(get(x, slices)), rest)
 
 
 def put_item(
@@ -83,7 +85,7 @@ def put_item(
     if apart is None:
         return put(x, item, value)
     slices, rest = apart
-    part = x[slices].clone().contiguous()
+    part = x[slices].clone()
     if 0 in part.shape:
         return x
     part[rest] = value

@@ -19,6 +19,7 @@ from paddle import Tensor
 
 from .autograd.hooked_layers import HookedLayer
 from .interception import RAW
+from .shared_memory import without_gaps
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
 """Function of both arguments, ``crows``, ``cols`` and the matrix's number of
@@ -94,7 +95,7 @@ def _matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
 
 def _array(x: Tensor) -> Any:
     """Return the same memory as an array, which is only read."""
-    return np.from_dlpack(x.detach().contiguous())
+    return np.from_dlpack(without_gaps(x.detach()))
 
 
 def _tensor(array: Any) -> Tensor:

@@ -13,6 +13,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.interception import RAW
+from ...paddle_side.shared_memory import without_gaps
 from ..loops.fused_kernels.region import FIRST, NEVER, Region
 from ..loops.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
@@ -91,12 +92,12 @@ class RepeatedStep:
         self._region: Region = region
         self._program, self._plain = made, program
         # Of their own, since what is read may be given other memory meanwhile.
-        self._xs = [x.contiguous().detach() for x in xs]
-        self._held = [x.contiguous().detach() for x in held]
+        self._xs = [without_gaps(x).detach() for x in xs]
+        self._held = [without_gaps(x).detach() for x in held]
         self._count, self._backwards = len(carry), backwards
         constants = made.constants.items()
-        self._constants = {v: t.contiguous().detach() for v, t in constants}
-        self._start = [leaf.contiguous() for leaf in carry]
+        self._constants = {v: without_gaps(t).detach() for v, t in constants}
+        self._start = [without_gaps(leaf) for leaf in carry]
         values = made.inputs[: self._count]
         self._sets = [memory_of(values), memory_of(values)]
         self._now = self._start

@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import dtype_name
 from ....paddle_side.interception import RAW
+from ....paddle_side.shared_memory import without_gaps
 from ...operators.entry import Operator
 from ...sizes.samples import Samples
 from ...tracing.operations import Value
@@ -290,7 +291,7 @@ class Region(Operator):
             has_none = named(WITHOUT_GAPS, "has_no_gaps")
             yield f"given = [{names}]"
             yield f"if not all(map({has_none}, given)):"
-            yield f"    [{names}] = {named(without_gaps, 'without_gaps')}(given)"
+            yield f"    [{names}] = {named(all_without_gaps, 'without_gaps')}(given)"
         for out in self._outputs:
             dtype = named(getattr(paddle, out.dtype), out.dtype)
             yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
@@ -372,12 +373,12 @@ def fitted(
                 "it was captured; leave shapes and dtypes of parameters, constants and "
                 "what a pullback needs as they are, or make new tensors"
             )
-    return without_gaps(given)
+    return all_without_gaps(given)
 
 
-def without_gaps(given: list[Tensor]) -> list[Tensor]:
+def all_without_gaps(given: list[Tensor]) -> list[Tensor]:
     """Return the tensors, or copies of those that have gaps between elements."""
-    return [x if x.is_contiguous() else x.contiguous() for x in given]
+    return [*map(without_gaps, given)]
 
 
 def without_memory() -> ValueError:
