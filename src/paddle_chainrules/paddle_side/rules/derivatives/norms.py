@@ -231,6 +231,8 @@ def batch_norm(
             centred = x - stored_mean.reshape(layout.shape)
             spread = stored_variance.reshape(layout.shape) + single(epsilon)
             y = centred * paddle.pow(spread, -0.5)
+        elif x.size == layout.channels:  # of one value each, which Paddle leaves
+            return (x.clone(), *found[1:])
         else:
             y = _normalized(x, layout.others, single(epsilon))
         return (layout.scaled(y, scale, bias), *found[1:])

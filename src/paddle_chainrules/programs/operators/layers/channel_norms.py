@@ -136,6 +136,8 @@ def _batch_norm_formula(
     if use_global or (is_test and not train):
         by = _by_stored(x, mean, variance, layout, epsilon)
         return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
+    if x.size == layout.channels:  # of one value each, which Paddle leaves as it is
+        return (ops.assign(x), mean, variance, *(None for _ in range(3)))
     by = standard(x, layout.others, single(epsilon))
     own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
     old = single(momentum)
@@ -156,6 +158,9 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
     if use_global or (is_test and not train):
         by = _by_stored(x, mean, variance, layout, epsilon)
         by_x = scaled * by.scale
+    elif x.size == layout.channels:
+        zeros = [None if p is None else paddle.zeros_like(p) for p in (scale, bias)]
+        return (ops.assign(g), *zeros)
     else:
         by = standard(x, layout.others, single(epsilon))
         by_x = standard_back(scaled, by, layout.others)
