@@ -609,3 +609,76 @@ def test_writes_into_views_beside_slices_with_steps(kind):
     loss = lambda value: (fn(value) * weights).sum()  # noqa: E731
     for gradient in (grad(loss), jit(grad(loss))):
         assert np.array_equal(gradient(value).numpy(), weights.numpy().ravel()[places])
+
+
+NEW_AXES = {
+    "apart": (np.s_[:, None, :, None, 1], (3, 1, 2, 1)),
+    "fewer axes": (np.s_[:, None, :, None, 1], (2, 1)),
+    "dots": (np.s_[None, ..., None, 1], (1, 3, 2, 1)),
+    "backward": (np.s_[None, ::-1, None, 1], (3, 1, 4)),
+}
+"""Of a tensor of shape [3, 2, 4]."""
+
+
+@pytest.mark.parametrize("kind", NEW_AXES)
+def test_writes_through_several_new_axes(kind):
+    """Paddle takes the value's axes for others."""
+    item, shape = NEW_AXES[kind]
+    x, value = randn([3, 2, 4], "float64"), randn(shape, "float64", 1)
+    weights = randn([3, 2, 4], "float64", 2)
+    expected = x.numpy().copy()
+    expected[item] = value.numpy()
+
+    def fn(x, value):
+        y = x * 1.0
+        y[item] = value
+        return y
+
+    for found in (jit(fn)(x, value), vjp(fn, x, value)[0]):
+        assert np.array_equal(found.numpy(), expected)
+    loss = lambda value: (fn(x, value) * weights).sum()  # noqa: E731
+    (slope,) = slopes_of(loss, value)
+    for gradient in (grad(loss), jit(grad(loss))):
+        np.testing.assert_allclose(gradient(value), slope, rtol=1e-6, atol=1e-8)
+
+
+def test_reads_by_tensors_leave_views_with_their_base():
+    """Paddle's ``contiguous`` gives a view other memory."""
+    index = paddle.to_tensor([1])
+
+    def fn(x):
+        y = x * 1.0
+        z = y[:, 1:]
+        read = z[index].sum()
+        z[0] = 0.0
+        return (y**2).sum() + read
+
+    x = paddle.to_tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float64")
+    expected = paddle.to_tensor([[2.0, 0.0, 0.0], [8.0, 11.0, 13.0]], "float64")
+    assert float(jit(fn)(x)) == float(value_and_grad(fn)(x)[0]) == 89.0
+    for gradient in (grad(fn), jit(grad(fn))):
+        assert_same(gradient(x), expected)
+
+    whole = paddle.arange(6, dtype="float64").reshape([2, 3])
+    turned = whole.T
+    loss = lambda x: (turned[index] * x).sum()  # noqa: E731
+    ones = paddle.ones([1, 2], "float64")
+    for gradient in (grad(loss), jit(grad(loss))):
+        assert gradient(ones).tolist() == turned.tolist()[1:2]
+        whole.add_(paddle.to_tensor(100.0, "float64"))
+        assert turned.tolist() == whole.numpy().T.tolist()
+        assert gradient(ones).tolist() == turned.tolist()[1:2]
+
+
+def test_writes_before_a_read_by_a_tensor_are_seen():
+    index = paddle.to_tensor([1])
+
+    def fn(v, x):
+        z = (x * 1.0).transpose([1, 0])
+        w = z * v
+        z[:] = 0.0
+        return w.sum() + z[index].sum()
+
+    x, v = randn([2, 3], "float64"), paddle.ones([3, 2], "float64")
+    for gradient in (grad(fn), jit(grad(fn))):
+        assert_same(gradient(v, x), x.T.clone())

@@ -78,6 +78,7 @@ def put_item(
     Args:
         has_gaps: whether x may have gaps or another order, where it writes elsewhere.
     """
+    item, value = without_new_axes(x, item, value)
     parts = item if isinstance(item, tuple) else (item,)
     apart = slices_apart(parts)
     if apart is None and has_gaps and any(isinstance(p, Tensor | list) for p in parts):
@@ -91,6 +92,35 @@ def put_item(
     part[rest] = value
     x[slices] = part
     return x
+
+
+def _is_basic(parts: Sequence[Any]) -> bool:
+    """Tell whether an index has no tensors, lists or arrays."""
+    basic = int, np.integer, slice, type(None), type(Ellipsis)
+    return all(isinstance(p, basic) and not isinstance(p, bool) for p in parts)
+
+
+def without_new_axes(x: Tensor, item: Any, value: Any) -> tuple[Any, Any]:
+    """Return the index and value of the same write, without several new axes.
+
+    With several of them, Paddle takes the value's axes for others.
+    """
+    parts = item if isinstance(item, tuple) else (item,)
+    if sum(part is None for part in parts) < 2 or not _is_basic(parts):
+        return item, value
+    rest = tuple(part for part in parts if part is not None)
+    if not isinstance(value, Tensor):
+        return rest, value
+    known = sum(part is not Ellipsis for part in rest)
+    is_new: list[bool] = []  # for each axis of x[parts]
+    for part in (*parts, *([] if Ellipsis in rest else [Ellipsis])):
+        if part is Ellipsis:
+            is_new += [False] * (x.ndim - known)
+        elif part is None or isinstance(part, slice):
+            is_new.append(part is None)
+    first = value.ndim - len(is_new)  # of the axes of x[parts] in the value
+    gone = [first + k for k, new in enumerate(is_new) if new and first + k >= 0]
+    return rest, value.squeeze(gone) if gone else value
 
 
 def slices_apart(parts: Sequence[Any]) -> tuple[Any, Any] | None:

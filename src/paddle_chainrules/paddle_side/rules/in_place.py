@@ -17,7 +17,13 @@ from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
-from ..index_lists import item_of, put_item, slices_apart, without_ones
+from ..index_lists import (
+    item_of,
+    put_item,
+    slices_apart,
+    without_new_axes,
+    without_ones,
+)
 from ..shared_memory import share_memory
 from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
@@ -224,6 +230,7 @@ def _renew(context: Context, x: Tensor) -> None:
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
+    item, value = without_new_axes(x, item, value)
     if not context.records:
         return put_item(operator, x, item, value, has_gaps=True)
     if slices_apart(item if isinstance(item, tuple) else (item,)) is not None:
