@@ -369,7 +369,8 @@ def test_what_a_tensor_says_of_shapes_and_constants_is_read_at_every_call(fn):
             step(x, given), value_and_grad(fn)(x, given), strict=True
         ):
             np.testing.assert_allclose(found.numpy(), like.numpy(), rtol=1e-12)
-    assert "program of" not in explain(fn, x, paddle.to_tensor([3, 4]))
+    compiles = fn is filled_with_a_number_of_a_tensor  # which is an input of it
+    assert ("program of" in explain(fn, x, paddle.to_tensor([3, 4]))) is compiles
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,10 @@ class _Values(dict[tuple[int, int], Tensor]):
         return super().__getitem__(key[-2:])
 
     def __setitem__(self, key: Any, value: Tensor) -> None:
-        raise KeyError(f"a condition is asked for at points {key[-2:]} for once")
+        raise KeyError(
+            f"a condition is asked for at points {key[-2:]} for once; ask for it at the "
+            "same ones in each step"
+        )
 
     def refresh(self, known: dict[Any, Tensor], points: np.ndarray[Any, Any]) -> None:
         """Take the values at these points, which the library may know already."""
