@@ -155,8 +155,8 @@ class _Values(dict[tuple[int, int], Tensor]):
 
     def __setitem__(self, key: Any, value: Tensor) -> None:
         raise KeyError(
-            f"a condition is asked for at points {key[-2:]} for once; ask for it at the "
-            "same ones in each step"
+            f"a condition is asked for at points {key[-2:]} for once; ask for it at "
+            "the same ones in each step"
         )
 
     def refresh(self, known: dict[Any, Tensor], points: np.ndarray[Any, Any]) -> None:
