@@ -230,9 +230,9 @@ def _renew(context: Context, x: Tensor) -> None:
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
-    item, value = without_new_axes(x, item, value)
     if not context.records:
         return put_item(operator, x, item, value, has_gaps=True)
+    item, value = without_new_axes(x, item, value)
     if slices_apart(item if isinstance(item, tuple) else (item,)) is not None:
         raise NotImplementedError(
             "x[::2, index] = y, a tensor as an index beside a slice with a step, ends "

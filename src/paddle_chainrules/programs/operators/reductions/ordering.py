@@ -106,9 +106,8 @@ def _median_reverse(call: Call) -> list[Any]:
     row = rows.of(x)
     index = call.outputs[1]
     index = rows.reduced(index, index.size // max(math.prod(rows.lead), 1))
-    index = ops.clip(
-        index, 0, max(rows.count - 1, 0)
-    )  # anything where there is no number
+    last = max(rows.count - 1, 0)
+    index = ops.clip(index, 0, last)  # anything where there is no number
     places = paddle.full(index.shape, 1.0 / max(index.shape[-1], 1), x.dtype)
     zeros = paddle.zeros_like(row)
     part = ops.put_along_axis(zeros, index, places, row.ndim - 1, "add", True)
