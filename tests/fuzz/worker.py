@@ -23,6 +23,8 @@ PACKAGE = os.sep + "paddle_chainrules" + os.sep
 OURS = "src" + PACKAGE
 OPERATORS = PACKAGE + "paddle_side", os.sep.join(("programs", "tracing"))
 """Where operators pass that a user's function calls."""
+RUN = os.sep.join(("programs", "operators"))
+"""Where some of them run; what Paddle refuses there it refuses in the function alone."""
 TYPED = (TypeError, ValueError, RuntimeError, OSError, MemoryError, ImportError)
 INTERNAL = (NotImplementedError, RecursionError, UnicodeError)
 """Of those typed, what is raised from inside by mistake."""
@@ -119,7 +121,8 @@ def verdict(error):
     where = f"{last.filename.rpartition(PACKAGE)[2]}:{last.lineno}"
     users = [k for k, f in enumerate(mine) if f.filename == values.__file__]
     after = [f.filename for f in mine[users[-1] + 1 :]] if users else []
-    if users and all(any(part in name for part in OPERATORS) for name in after):
+    passed = (*OPERATORS, RUN) if str(error).startswith("(OutOfRange)") else OPERATORS
+    if users and all(any(part in name for part in passed) for name in after):
         return "of the user", where  # or of an operator that the user's function calls
     kind = type(error)
     is_ours = kind.__module__.startswith("paddle_chainrules")
