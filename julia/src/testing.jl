@@ -238,8 +238,8 @@ function native(side::Side, ȳ)
     named = PythonCall.pydict(side.layer.named_parameters())
     params = Py[named[string(name)] for name in side.net.names]
     cotangents = PythonCall.pylist([x === nothing ? nothing : tensor_of(x) for (_, x) in labelled(ȳ, "")])
-    testing = pyimport("paddle_chainrules.testing")
-    ys, grads = testing.native(side.layer, args, kwargs, PythonCall.pylist([params; floating]), cotangents)
+    sides = pyimport("paddle_chainrules.testing.sides")
+    ys, grads = sides.native(side.layer, args, kwargs, PythonCall.pylist([params; floating]), cotangents)
     return Any[
         (array_of(y) for y in ys if PythonCall.pyisinstance(y, TENSOR))...,
         (PythonCall.pyis(g, NONE) ? zero(x) : array_of(g) for ((_, x), g) in zip(primals(side), grads))...,

@@ -5,7 +5,9 @@ from inspect import signature
 import paddle
 
 import paddle_chainrules as pc
-from paddle_chainrules import distributed, optimizers, testing
+from fuzz.ready import READY
+from fuzz.signatures import kinds_by_signature
+from paddle_chainrules import distributed, libraries, optimizers, testing
 
 
 def while_loop(condition, body, init):
@@ -140,43 +142,25 @@ CALLS |= {
     and not name.startswith("_")
     and not isinstance(made, type)
 }
-METHODS = {
-    "forward": (["params", "points"], {"seed": "count", "buffers": "tree"}),
-    "pullback": (["params", "points"], {"wrt": "anything", "seed": "count"}),
-    "vjp": (["params", "trees", "tensor"], {"wrt": "anything"}),
-    "flatten": (["params"], {}),
-    "unflatten": (["tensor"], {}),
-    "from_state_dict": (["params", "anything"], {}),
-    "to_state_dict": (["params", "layer", "anything"], {}),
-    "in_dtype": (["text"], {}),
-    "in_mode": (["bool"], {}),
-    "init": (["count"], {}),
-    "describe": ([], {}),
-    "__call__": (["params", "points"], {}),
-    "to_dense": ([], {}),
-    "astype": (["text"], {}),
-    "with_values": (["tensor"], {}),
-    "map": (["function"], {}),
-    "like": (["tensor"], {}),
-    "padded": (["number"], {}),
-    "mean": ([], {}),
-    "max": ([], {}),
-    "sum": ([], {}),
-    "first": ([], {}),
-    "last": ([], {}),
-    "mask": ([], {}),
-    "coalesce": ([], {}),
-    "assign": (["anything", "bool"], {}),
-    "as_dict": (["params", "text"], {}),
-    "named": (["tree", "anything"], {}),
-    "tensor": ([], {}),
-    "explain_machine": ([], {}),
-    "python": (["bool"], {}),
-    "function": (["tensor", "tensor"], {}),
-    "update": (["tree", "tree", "tree"], {}),
-    "init_": (["tree"], {}),
+MODULES = (pc, optimizers, distributed, testing, libraries)
+CLASSES = {
+    made: f"{module.__name__.rpartition('.')[2]}.{name}"
+    for module in MODULES
+    for name, made in ((name, getattr(module, name)) for name in module.__all__)
+    if isinstance(made, type)
 }
-"""What methods of results take, by their names."""
+"""Public classes, with their names."""
+
+CALLS |= {name: (made, *kinds_by_signature(made)) for made, name in CLASSES.items()}
+CALLS |= {
+    made.__name__: (made, *kinds_by_signature(made))
+    for made in (
+        *(pc.empty_cache, pc.load, pc.save, optimizers.to_paddle),
+        *(distributed.rank, distributed.size),
+        *(libraries.load_library, libraries.save_library),
+    )
+}
+CALLS |= {f"ready {name}": (made, [], {}) for name, made in READY.items()}
 
 OF_FUNCTIONS = ["tensor", "tensor"]
 """What functions that are results are called with."""

@@ -1,4 +1,4 @@
-"""Random calls of every public function, in processes with a clock.
+"""Random calls of all that is public, in processes with a clock.
 
 python tests/fuzz/run.py 20000 [first]
 """
@@ -10,9 +10,13 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
+SOURCE = Path(find_spec("paddle_chainrules").origin).parents[1]
+"""The folder of the package that is tested."""
+
 SECONDS = 60
 """That no call may take."""
 
@@ -40,7 +44,8 @@ def _run(first, count):
         str(first),
         str(count),
     ]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    path = f"{TESTS}{os.pathsep}{SOURCE}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     rows, current, begun = [], first, False
     with (
         subprocess.Popen(

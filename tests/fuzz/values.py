@@ -178,6 +178,11 @@ def trees():
     ]
 
 
+def cotangents():
+    shapes = ([4, 2], [4, 4], [5], [], [2, 3], [4, 2, 3])
+    return [*map(paddle.ones, shapes), None, (paddle.ones([4, 2]),)]
+
+
 def pick(rng, values):
     return values[int(rng.integers(len(values)))]
 
@@ -219,6 +224,15 @@ KINDS = {
     "index": lambda rng: pick(rng, ((0, 0), (2,), (1, 0, 1), {"u": (0,)}, [(0, 1)])),
     "columns": lambda rng: pick(rng, (None, [0], [0, 1], [0, 1, 2], [[0], [1]])),
     "optimizer": lambda rng: pick(rng, (optimizers.adam(0.1), optimizers.sgd(0.1))),
+    "cotangent": lambda rng: pick(rng, cotangents()),
+    "tensors": lambda rng: pick(rng, ([], [*cotangents()[:1]], tensors()[:2], (None,))),
+    "theta": lambda rng: NET.flatten(PARAMS),
+    "wrt": lambda rng: pick(rng, ("params", "args", "0.*", 0, ("params", 0), True, ())),
+    "names": lambda rng: pick(rng, ([*PARAMS], (*PARAMS,), ["a"], (), [*LAYER_PARAMS])),
+    "lengths": lambda rng: pick(rng, ([2, 3], paddle.to_tensor([2, 3]), 2)),
+    "into": lambda rng: pick(
+        rng, (None, ({**PARAMS}, None), (None, (POINTS.clone(),)))
+    ),
     "path": lambda rng: pick(rng, ("a.npz", "b.safetensors", "c", "none/d.npz", ".")),
     "pointer": lambda rng: paddle.to_tensor([0, 2, 5]),
     "sizes": lambda rng: pick(rng, ((3, 5, 2), (1, 1), [3, 2], (3,), (3, 0, 2))),

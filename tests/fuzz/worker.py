@@ -17,11 +17,15 @@ import numpy as np
 import paddle
 
 from fuzz import values
-from fuzz.calls import CALLS, METHODS, OF_FUNCTIONS
+from fuzz.calls import CALLS, CLASSES, OF_FUNCTIONS
+from fuzz.signatures import drawn, kinds_by_signature, public_names
 
 PACKAGE = os.sep + "paddle_chainrules" + os.sep
 OURS = "src" + PACKAGE
-OPERATORS = PACKAGE + "paddle_side", os.sep.join(("programs", "tracing"))
+OPERATORS = tuple(
+    PACKAGE + os.sep.join(parts)
+    for parts in (("paddle_side",), ("programs", "tracing"), ("programs", "operators"))
+)
 """Where operators pass that a user's function calls."""
 RUN = os.sep.join(("programs", "operators"))
 """Where some of them run; what Paddle refuses there it refuses in the function alone."""
@@ -31,13 +35,6 @@ INTERNAL = (NotImplementedError, RecursionError, UnicodeError)
 
 LARGE = 3 << 30
 """Bytes that no call may take."""
-
-
-def drawn(rng, kind, hostile):
-    """A value of its kind, or any."""
-    return (values.KINDS["anything"] if rng.random() < hostile else values.KINDS[kind])(
-        rng
-    )
 
 
 def made(rng, kinds, keywords):
@@ -78,35 +75,31 @@ def one(number):
     told = []
     try:
         found = called(rng, told, name, *CALLS[name])
-        for _ in range(2):
-            found = go_on(rng, told, found)
-            if found is None:
-                break
+        for _ in range(3):
+            next_one = go_on(rng, told, found)
+            found = found if next_one is None else next_one
     except Exception as error:
         return told, error
     return told, None
 
 
 def go_on(rng, told, found):
-    """Call what was given: a function, or a method of an object."""
-    if isinstance(found, tuple) and not hasattr(found, "_fields") and found:
+    """Call what was given, a method of it, or read an attribute."""
+    if isinstance(found, (tuple, list)) and not hasattr(found, "_fields") and found:
         found = values.pick(rng, found)
-    if found is None or isinstance(found, (paddle.Tensor, np.ndarray, str, int, float)):
+    if isinstance(found, (type, paddle.Tensor, np.ndarray, str, int, float)):
         return None
-    names = [n for n in METHODS if hasattr(found, n) and callable(getattr(found, n))]
-    if isinstance(found, types.FunctionType) or names in ([], ["__call__"]):
-        if not callable(found) or isinstance(found, type):
-            return None
+    names = public_names(found)
+    if not names:
+        return None
+    if isinstance(found, types.FunctionType) and rng.random() < 0.5:
         return called(rng, told, "it", found, OF_FUNCTIONS, {})
-    if isinstance(found, dict):
-        return None
     name = values.pick(rng, names)
-    kinds = (
-        ["tree"] if name == "init" and hasattr(found, "update") else METHODS[name][0]
-    )
-    return called(
-        rng, told, f"it.{name}", getattr(found, name), kinds, METHODS[name][1]
-    )
+    part = found if name == "__call__" else getattr(found, name)
+    if callable(part) and not isinstance(part, type):
+        return called(rng, told, f"it.{name}", part, *kinds_by_signature(part))
+    told.append(f"it.{name}")
+    return part if type(part) in CLASSES else None  # others lead to the inside
 
 
 def verdict(error):
@@ -129,7 +122,9 @@ def verdict(error):
     line = last.line or ""
     raised_here = last is frames[-1] and line.startswith(("raise", "assert"))
     is_checked = kind is AssertionError and "testing" in where
-    if raised_here and (kind in (NotImplementedError, AttributeError) or is_checked):
+    if raised_here and (
+        kind in (NotImplementedError, AttributeError, IndexError) or is_checked
+    ):
         return "typed", where
     if not is_ours and (not isinstance(error, TYPED) or isinstance(error, INTERNAL)):
         return "internal", where

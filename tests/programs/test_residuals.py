@@ -117,7 +117,7 @@ def test_programs_that_repeat_themselves_go_over_early():
     for _ in range(4):
         found = run(x)
     assert_near(found, long(x))
-    program = run.found(x).captured.program
+    program = run._found(x).captured.program
     assert "region" in program.function.__code__.co_names
 
 

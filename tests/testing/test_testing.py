@@ -227,3 +227,8 @@ class Indexed(nn.Layer):
 
 def test_buffers_that_are_no_floats():
     check_vjp(Indexed(), None, (randn([4, 3]),))
+
+
+def test_a_tensor_beside_a_number_is_told():
+    with pytest.raises(AssertionError, match=r"(?s)output 0 is .* and 1.0"):
+        compare(lambda x: x, lambda x: 1.0, (paddle.ones([3]),))

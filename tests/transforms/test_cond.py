@@ -246,7 +246,7 @@ def test_small_branches_are_machine_code():
 
 
 def jit_programs(fn, x):
-    value = fn.found(x)
+    value = fn._found(x)
     return [value.captured]
 
 

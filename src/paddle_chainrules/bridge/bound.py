@@ -120,7 +120,7 @@ class Recorded:
         inputs: bool,
         cotangents: tuple[Tensor | None, ...],
     ) -> tuple[Any, ...]:
-        grads = pullback.leaves(cotangents, params, inputs)
+        grads = pullback._in_a_row(cotangents, params, inputs)
         if self._nesting is not None:
             count = len(grads) - self._nesting.count
             grads[count:] = self._nesting.in_a_row(grads[count:])
@@ -159,6 +159,6 @@ class Recorded:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         before = allocated()
-        found = self._net.recorded(self._params, args, kwargs)
+        found = self._net._unchecked_pullback(self._params, args, kwargs)
         behind_last.value = self._meter.of(found[1], allocated() - before)
         return found

@@ -30,7 +30,7 @@ class BoundCalls:
         known = self._values.get(key)
         if known is not None:
             return known.value([*self._tensors, *args])
-        calls = self._net.dispatch_cache
+        calls = self._net._dispatch_cache
         if calls is None or key is None:
             return None
         known, leaves = calls.value(self._params, args)
@@ -45,7 +45,7 @@ class BoundCalls:
         known = self._ways.get(key)
         if known is not None:
             return known, [*self._tensors, *args]
-        calls = self._net.dispatch_cache
+        calls = self._net._dispatch_cache
         if calls is None or key is None:
             return None, []
         known, leaves = calls.way(self._params, args)

@@ -117,7 +117,7 @@ class Gradients:
         """
         if not (programs_are_on() and loops_are_on()):
             raise NoCode("programs or machine code are off here; turn them on for code")
-        found = self._run.found(*self._in_parts(tensors))
+        found = self._run._found(*self._in_parts(tensors))
         captured = found.captured
         if any(captured.requires):
             raise NoCode("it reads a tensor that requires gradients; detach it")

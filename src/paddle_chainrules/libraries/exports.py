@@ -11,6 +11,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.arguments import is_row_of
 from ..paddle_side.process.openmp import one_thread
 from ..programs.capture_error import CaptureError
 from ..programs.compiling.program import Program
@@ -143,7 +144,7 @@ def _checked_names(what: str, names: Sequence[str] | None) -> list[str] | None:
     """Return names as a list; raise an error for something else."""
     if names is None:
         return None
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    if not is_row_of(str, names):
         raise TypeError(
             f"{what} is a list of names, got {names!r}; write {what}=['a', 'b']"
         )
@@ -302,7 +303,7 @@ def _of_one(function: Function, programs: _Programs) -> Function | None:
 
 def _in_regions(program: Program) -> Program:
     with one_thread():
-        return program.in_regions(has_products=True)
+        return program._in_regions(has_products=True)
 
 
 class _Programs:

@@ -91,7 +91,7 @@ class FCNet(Net):
         resolve(self.activation)
         dtype_named(self.dtype)
 
-    def depends_on(self) -> list[Any] | None:
+    def _depends_on(self) -> list[Any] | None:
         """Return what results depend on, for :mod:`..transforms.as_programs.seen`."""
         return [] if isinstance(self.activation, str) else None
 
@@ -100,6 +100,7 @@ class FCNet(Net):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def in_dtype(self, dtype: str) -> FCNet:
+        dtype_named(dtype)
         return self if dtype == self.dtype else replace(self, dtype=dtype)
 
     @cached_property

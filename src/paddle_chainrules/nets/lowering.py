@@ -146,7 +146,7 @@ class _Call:
             args, kwargs = self._arguments(every[:number])
             constants: dict[str, Any] = {}
             if isinstance(net, StatelessLayer):
-                constants, kwargs = net.split_keywords(kwargs)
+                constants, kwargs = net._split_keywords(kwargs)
                 constants.pop("_seed", None)
             params = dict(zip(names, every[number:], strict=True))
             return flatten_tree(net._apply(params, *args, **kwargs, **constants))

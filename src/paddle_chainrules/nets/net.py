@@ -246,12 +246,12 @@ class Net(abc.ABC):
         return found
 
     @property
-    def dispatch_cache(self) -> DispatchCache | None:
+    def _dispatch_cache(self) -> DispatchCache | None:
         """The calls that go straight to their programs; None without programs."""
         return self._programs.cache if self._programs else None
 
     @property
-    def derivative_programs(self) -> dict[Any, Any] | None:
+    def _derivative_programs(self) -> dict[Any, Any] | None:
         """Programs of derivatives by the input; None where none are kept."""
         return self._programs.derivatives if self._programs else None
 
@@ -293,12 +293,12 @@ class Net(abc.ABC):
         if (again := self._last_pullback(params, args, kwargs)) is not None:
             return again
         self._check(params, args)
-        return self.recorded(params, args, kwargs)
+        return self._unchecked_pullback(params, args, kwargs)
 
-    def recorded(
+    def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """Do as :meth:`pullback`, on a recorded graph; arguments are not checked."""
+        """Do as :meth:`pullback`, on a recorded graph, without checks of arguments."""
         return self._recorded(params, args, kwargs, {})
 
     def _recorded(
@@ -309,7 +309,7 @@ class Net(abc.ABC):
         constants: dict[str, Any],
         has_aux: bool = False,
     ) -> tuple[Any, ...]:
-        """Do as :meth:`recorded`; ``constants`` are for :meth:`_apply` alone.
+        """Do as :meth:`_unchecked_pullback`, with constants for :meth:`_apply` alone.
 
         With ``has_aux`` the third result is what the formula gives beside the output.
         """
@@ -388,15 +388,11 @@ class Net(abc.ABC):
             ValueError: a name is missing, or a shape differs.
             TypeError: a dtype differs.
         """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"a state dict is a dict of tensors, got {type(state_dict).__name__}; "
-                "give layer.state_dict()"
-            )
         there = names_in(self.spec.names, state_dict, names)
         pairs = zip(self.spec.names, there, strict=True)
-        copies = {name: state_dict[other].detach().clone() for name, other in pairs}
-        return self.spec.as_dict(copies)
+        values = {name: state_dict[other] for name, other in pairs}
+        found = self.spec.as_dict(values, "state_dict")
+        return {name: value.detach().clone() for name, value in found.items()}
 
     def to_state_dict(
         self,

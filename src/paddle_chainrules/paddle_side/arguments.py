@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from numbers import Integral, Real
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from paddle import Tensor
@@ -51,6 +51,23 @@ def checked_function(name: str, value: Any) -> Callable[..., Any]:
     raise TypeError(
         f"{name} must be a function, got {type(value).__name__}; arguments go to what "
         "a transform gives, as in grad(fn)(x)"
+    )
+
+
+def is_row_of(kind: type, value: Any) -> bool:
+    """Tell whether it is a tuple, a list or the keys of a dict, all of that type."""
+    return isinstance(value, tuple | list | dict) and {*map(type, value)} <= {kind}
+
+
+def refuse_hand_made(kind: type, function: str) -> NoReturn:
+    """Refuse to make an object that only a function of this package makes.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(
+        f"a {kind.__name__} comes from {function} alone, and can't be made of other "
+        "arguments; call that, which gives one"
     )
 
 

@@ -7,7 +7,6 @@ permuted one does not pass. May import all rooms but :mod:`paddle_chainrules.bri
 from .checks import check_vjp, compare
 from .errors import DIFFERENCES, LEAST, STEP, TOLERANCES
 from .report import Report, Row
-from .sides import native
 
 __all__ = [
     "DIFFERENCES",
@@ -18,5 +17,4 @@ __all__ = [
     "Row",
     "check_vjp",
     "compare",
-    "native",
 ]

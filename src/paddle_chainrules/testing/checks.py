@@ -133,7 +133,8 @@ def compare(
         assert structure == other, f"nested as {structure} and as {other}"
         for i, (one, two) in enumerate(zip(found, expected, strict=True)):
             if not isinstance(two, Tensor):
-                assert one == two, f"output {i} is {one!r} and {two!r}"
+                is_same = not isinstance(one, Tensor) and one == two
+                assert is_same, f"output {i} is {one!r} and {two!r}"
                 continue
             dtype = dtype_name(two.dtype)
             assert isinstance(one, Tensor), f"output {i} is {one!r} and a tensor"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..nets.description import aligned
+from ..paddle_side.arguments import is_number, is_row_of, refuse_hand_made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,12 @@ class Row:
     """The index of that entry; None where a whole tensor was compared at once."""
     tolerance: float
 
+    def __post_init__(self) -> None:
+        places = self.shape, () if self.where is None else self.where
+        are_numbers = is_number(self.error) and is_number(self.tolerance)
+        if not (are_numbers and all(is_row_of(int, place) for place in places)):
+            refuse_hand_made(Row, "check_vjp or compare")
+
     @property
     def ok(self) -> bool:
         """True if the error is small enough; NaN is not."""
@@ -33,6 +40,10 @@ class Report:
     """The result of a comparison; printed it is a table."""
 
     rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        if not is_row_of(Row, self.rows):
+            refuse_hand_made(Report, "check_vjp or compare")
 
     @property
     def ok(self) -> bool:

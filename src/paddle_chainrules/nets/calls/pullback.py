@@ -309,7 +309,7 @@ class RecordedPullback(NetPullback[Any]):
         """Operators on the graph that is kept."""
         return self._recording.nodes
 
-    def leaves(
+    def _in_a_row(
         self,
         cotangents: Sequence[Tensor | None],
         params: Flags,

@@ -63,7 +63,7 @@ class InARow(Derived):
         row, constants = self._apart(row)
         return self._forward(params, row, {}, constants)
 
-    def recorded(
+    def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         row, constants = self._apart(args)
@@ -145,8 +145,8 @@ class VJP(InARow):
     ) -> tuple[Tree, list[Any]]:
         leaves, cotangents = row[1 : 1 + self._count], row[1 + self._count :]
         args, kwargs = self._arguments(leaves)
-        _, pullback, *_ = self._net.recorded(params, args, kwargs)
-        found = pullback.leaves(cotangents, *self._wanted)
+        _, pullback, *_ = self._net._unchecked_pullback(params, args, kwargs)
+        found = pullback._in_a_row(cotangents, *self._wanted)
         by_params, by_leaves = found[: len(params)], found[len(params) :]
         if self._nesting is not None:
             by_leaves = self._nesting.in_a_row(by_leaves)

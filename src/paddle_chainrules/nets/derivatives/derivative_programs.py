@@ -21,7 +21,7 @@ def run_kept(net: Any, key: Any, fn: Callable[..., Any], params: Any, *at: Any) 
         return _reaching(fn(*args), _tensors(args))
     if listener() is not None:
         return fn(*args)
-    kept = net.derivative_programs if isinstance(net, Net) else None
+    kept = net._derivative_programs if isinstance(net, Net) else None
     program = Jitted(fn, strict=True, empty=True)
     if kept is not None:
         program = kept.setdefault(key, program)

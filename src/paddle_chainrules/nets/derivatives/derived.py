@@ -33,7 +33,7 @@ class Derived(Net):
     def __init__(self, net: Net) -> None:
         self._net = net
 
-    def depends_on(self) -> list[Any]:
+    def _depends_on(self) -> list[Any]:
         """Return what results depend on, for :mod:`...transforms.as_programs.seen`."""
         return [self._net]
 

@@ -27,7 +27,7 @@ from ..calls.wrt import Wrt, items_of, selected
 from ..chain import Chain, chain_of
 from ..description import Description
 from ..net import Net
-from ..parameters.params import P, Params, ParamSpec
+from ..parameters.params import P, Params, ParamSpec, checked_tensors
 from ..parameters.state_dicts import aliases, placed
 from .buffers import moved_buffers
 from .functional_module import copied, derives, keywords_of, required_arguments
@@ -102,7 +102,7 @@ class StatelessLayer(Net):
     def _programs(self) -> NetPrograms | None:
         return self._own_programs
 
-    def depends_on(self) -> list[Any] | None:
+    def _depends_on(self) -> list[Any] | None:
         """Return what its results depend on, for :mod:`.as_programs.seen`.
 
         None if the code of its layer is others', which may depend on anything.
@@ -195,9 +195,16 @@ class StatelessLayer(Net):
         """Read these tensors from now on where none are given, and not copies of them.
 
         Raises:
-            ValueError: one has another shape than what it takes the place of.
+            TypeError: they are no dict of tensors.
+            ValueError: one has an unknown name, or another shape than what it takes the
+                place of.
         """
-        for name, value in buffers.items():
+        for name, value in checked_tensors("buffers", buffers).items():
+            if name not in self._buffers:
+                raise ValueError(
+                    f"{name!r} is no buffer of the net, which has "
+                    f"{[*self._buffers]}; give some of these"
+                )
             if value.shape != self._buffers[name].shape:
                 raise ValueError(
                     f"buffer {name!r} has shape {list(value.shape)}, the net needs "
@@ -285,7 +292,7 @@ class StatelessLayer(Net):
             return again[0]
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
-            constants, kwargs = self.split_keywords(kwargs)
+            constants, kwargs = self._split_keywords(kwargs)
         return self._forward(params, args, kwargs, constants)
 
     def _forward(
@@ -329,14 +336,14 @@ class StatelessLayer(Net):
             self._warn_of_moving(kwargs)
         if (again := self._last_pullback(params, args, kwargs)) is not None:
             return again
-        return self.recorded(params, args, kwargs)
+        return self._unchecked_pullback(params, args, kwargs)
 
-    def recorded(
+    def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         constants: dict[str, Any] = {}
         if kwargs:
-            constants, kwargs = self.split_keywords(kwargs)
+            constants, kwargs = self._split_keywords(kwargs)
         given = constants.get("_buffers")
         try:
             return self._recorded(
@@ -364,7 +371,7 @@ class StatelessLayer(Net):
             stacklevel=3,
         )
 
-    def split_keywords(
+    def _split_keywords(
         self, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return buffers and seed, checked for :meth:`_apply`, and other keywords."""

@@ -24,6 +24,26 @@ P = TypeVar("P", bound=Params)
 """Params of one form, in which gradients come back."""
 
 
+def checked_tensors(name: str, given: Any) -> Mapping[str, Tensor]:
+    """Return a dict of tensors by name.
+
+    Raises:
+        TypeError: it is something else, or holds something else.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} must be a dict of tensors by name, got {type(given).__name__}; "
+            "net.unflatten(theta) makes one of a vector"
+        )
+    for key, value in given.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{name}[{key!r}] must be a paddle.Tensor, got "
+                f"{type(value).__name__}; convert it with paddle.to_tensor"
+            )
+    return given
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -67,13 +87,7 @@ class ParamSpec:
         Raises:
             TypeError: it is no dict of tensors.
         """
-        if not isinstance(params, Mapping) or not all(
-            isinstance(value, Tensor) for value in params.values()
-        ):
-            raise TypeError(
-                f"a spec is made of a dict of tensors by name, got "
-                f"{type(params).__name__}; net.unflatten(theta) makes one of a vector"
-            )
+        checked_tensors("params", params)
         return cls(
             tuple(params),
             tuple(tuple(p.shape) for p in params.values()),
@@ -160,7 +174,12 @@ class ParamSpec:
         return checked
 
     def order_of(self, params: Params) -> tuple[str, ...] | None:
-        """Return the names in the order of checked params; None for theta."""
+        """Return the names in the order of params; None for theta.
+
+        Raises:
+            TypeError: they are neither a dict, nor a tree with the same leaves.
+            ValueError: a name is missing or unknown.
+        """
         if isinstance(params, Tensor):
             return None
         if isinstance(params, (dict, Mapping)):
@@ -168,7 +187,8 @@ class ParamSpec:
             if order == self.names or params.keys() == self._names:
                 return order
         found = ParamTree.of(params, self.names)
-        assert found is not None
+        if found is None:
+            return tuple(self.as_dict(params))  # which says what is wrong with them
         return found[0]
 
     def named(

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 import paddle
 from paddle import Tensor
 
+from .params import checked_tensors
+
 
 def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
     """Return names such as ``"2.weight"`` with the numbers replaced by their ranks.
 
     None where there are others, or the numbers do not go up.
     """
-    parts = [name.partition(".") for name in names]
+    parts = [str(name).partition(".") for name in names]
     if not all(number.isdigit() for number, _, _ in parts):
         return None
     numbers = [int(number) for number, _, _ in parts]
@@ -38,7 +40,17 @@ def aliases(
 def names_in(
     own: Sequence[str], state_dict: Mapping[str, Tensor], names: Sequence[str] | None
 ) -> Sequence[str]:
-    """Return the names of this net's parameters in a state dict."""
+    """Return the names of this net's parameters in a state dict.
+
+    Raises:
+        TypeError: it is no dict.
+        ValueError: it has other names.
+    """
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(
+            f"a state dict is a dict of tensors, got {type(state_dict).__name__}; give "
+            "layer.state_dict()"
+        )
     if names is None:
         if all(name in state_dict for name in own):
             return own
@@ -63,10 +75,12 @@ def placed(
     """Return copies under the names that they have in ``target``, a state dict to fill.
 
     Raises:
+        TypeError: it is no dict of tensors.
         ValueError: it has other names, or another shape.
     """
     found = {}
     there = names_in([*values], target, names)
+    checked_tensors("the state dict to fill", {name: target[name] for name in there})
     for other, (name, value) in zip(there, values.items(), strict=True):
         if tuple(target[other].shape) != tuple(value.shape):
             raise ValueError(

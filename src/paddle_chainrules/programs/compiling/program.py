@@ -10,6 +10,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ...paddle_side.arguments import refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
 from ..loops.fused_kernels.entries import prepare_entries
 from ..loops.fused_kernels.region import Region
@@ -52,6 +53,14 @@ class Program:
     outputs: tuple[Value, ...]
     name: str = field(default="program")
     samples: Samples | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        rows = self.inputs, self.constants, self.outputs, self.ops
+        if {*map(type, rows)} <= {tuple, list, dict}:
+            values = {*map(type, (*self.inputs, *self.constants, *self.outputs))}
+            if values <= {Value} and {*map(type, self.ops)} <= {Operation}:
+                return
+        refuse_hand_made(Program, "make_program(fn)(*args)")
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the rest is made anew.
@@ -221,10 +230,10 @@ class Program:
         if len(made.ops) == 1 and made.regions:
             return made
         has_products = has_products_among(self.ops) and library() is not None
-        found = self.in_regions(has_products)
+        found = self._in_regions(has_products)
         return _with_code(found, machine_code([r.text for r in found.regions]))
 
-    def in_regions(self, has_products: bool) -> Program:
+    def _in_regions(self, has_products: bool) -> Program:
         """Return the same as one region where possible, which has no code yet.
 
         Args:

@@ -306,7 +306,7 @@ class Jitted:
             up. Otherwise fn is compared with its programs on other values.
     """
 
-    def depends_on(self) -> list[Any]:
+    def _depends_on(self) -> list[Any]:
         """Return what its results depend on, for :mod:`.seen`."""
         return [self._fn]
 
@@ -437,7 +437,7 @@ class Jitted:
         found: OfValue = self._served(found_value, args, kwargs)[0]
         return found.captured.program
 
-    def found(self, *args: Any) -> OfValue:
+    def _found(self, *args: Any) -> OfValue:
         """Return the program of one call, for its number of samples alone.
 
         Raises:

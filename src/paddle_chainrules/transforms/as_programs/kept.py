@@ -120,7 +120,7 @@ def _calls_of(kind: str, fn: Any) -> _Calls | None:
     """Return a transform's calls, kept with its function if that can be."""
     while (of := transform_of(fn)) is not None:
         kind, fn = f"{kind}{of.kind}", of.fn
-    is_ours = hasattr(type(fn), "depends_on")
+    is_ours = hasattr(type(fn), "_depends_on")
     if type(fn) is not types.FunctionType and not is_ours:
         return None
     made: _Kept | None = vars(fn).get(KEPT)

@@ -25,7 +25,7 @@ class WeakMethod:
         self._fn, self._instance = fn, _reference(instance)
         functools.update_wrapper(self, fn, updated=())
 
-    def depends_on(self) -> list[Any]:
+    def _depends_on(self) -> list[Any]:
         """Return what its results depend on: the method itself."""
         return [types.MethodType(self._fn, self._instance())]
 

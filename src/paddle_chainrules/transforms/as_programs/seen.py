@@ -145,12 +145,12 @@ class Seen:
             return kind, value.dtype.str, value.tobytes()
         if kind is types.FunctionType:
             return self._of_function(value)
-        depends_on = getattr(kind, "depends_on", None)
-        if _is_ours(kind.__module__) and depends_on is not None:
+        parts_of = getattr(kind, "_depends_on", None)
+        if _is_ours(kind.__module__) and parts_of is not None:
             programs = getattr(value, "_programs", None)
             if programs is not None and not programs.most:
                 self.asks_sizes = True  # of a layer whose code is not Paddle's
-            parts = depends_on(value)
+            parts = parts_of(value)
             if parts is not None:
                 return *self._same("ours", value), *map(self._of_part, parts)
         elif _is_constant(value):
@@ -165,7 +165,7 @@ class Seen:
     def _of_part(self, part: Any) -> Any:
         """Return a part of an object of this package: itself, or a function."""
         functions = types.FunctionType | types.MethodType
-        if isinstance(part, functions) or hasattr(type(part), "depends_on"):
+        if isinstance(part, functions) or hasattr(type(part), "_depends_on"):
             return self._of(part)
         return self._same("part", part)
 

@@ -266,8 +266,8 @@ class _Reader:
             self._bytes(label, value, functools.partial(bytes, value), value[:])
         elif isinstance(value, set | frozenset):
             self._members(label, value)
-        elif hasattr(kind, "depends_on"):
-            for part in value.depends_on() or ():
+        elif hasattr(kind, "_depends_on"):
+            for part in value._depends_on() or ():
                 self.contents(label, part)
         self._object(label, value)
 

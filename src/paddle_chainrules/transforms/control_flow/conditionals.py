@@ -78,7 +78,7 @@ def while_loop(
 def _program(body: Callable[[Tree], Tree], value: Tree) -> OfValue | None:
     """Return the program of a turn; None if there is none off the caller's graph."""
     try:
-        found = program_of(body).found(value)
+        found = program_of(body)._found(value)
     except CaptureError:
         return None
     return None if True in found.captured.requires else found

@@ -270,7 +270,7 @@ class Loop:
             return None
         if self._value is None:
             try:
-                self._value = self._run.found(self._nested(self._leaves), self._x(0))
+                self._value = self._run._found(self._nested(self._leaves), self._x(0))
             except CaptureError:
                 self._run = None
         return self._value

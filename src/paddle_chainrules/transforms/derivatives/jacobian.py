@@ -91,7 +91,15 @@ class Jacobian(KeptGraph):
     def __getitem__(self, index: Any) -> Tensor:
         """Compute the derivatives of some outputs by some inputs, and only these."""
         by_output, by_input = self._split(index)
-        found = self._stacked(self._rows[by_output])
+        try:
+            rows = self._rows[by_output]
+            _ = np.broadcast_to(0, self._inputs)[by_input]  # before any is computed
+        except (IndexError, TypeError, ValueError):
+            raise IndexError(
+                f"a Jacobian of shape {self.shape} has no entries [{index!r}]; give "
+                "numbers and slices within the shape"
+            ) from None
+        found = self._stacked(rows)
         if not by_input:
             return found
         every = (slice(None),) * (found.ndim - len(self._inputs))

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, cast, overload
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import refuse_hand_made
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
@@ -107,7 +108,7 @@ def _jvp(
     given = _tangent_leaves(tuple(tangents), leaves, spec)
     with undrawn():
         value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
-        slope = pushforward.along(given)
+        slope = pushforward._along(given)
     return value, slope, *aux
 
 
@@ -185,6 +186,8 @@ class Pushforward(KeptGraph, Generic[Y_co]):
     """
 
     def __init__(self, recording: Recording, in_spec: Any, out_spec: Any) -> None:
+        if not isinstance(recording, Recording):
+            refuse_hand_made(Pushforward, "linearize(fn, *primals)")
         self._recording = recording
         self._in_spec, self._out_spec = in_spec, out_spec
         recording.hold(self._transpose)
@@ -207,13 +210,13 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         """Return the derivative along tangents, nested as primals, None for zero."""
         need_tensors(sot.fallback(True))
         leaves = self._recording.leaves
-        return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
+        return self._along(_tangent_leaves(tangents, leaves, self._in_spec))
 
-    def along(self, tangents: Sequence[Any]) -> Y_co:
+    def _along(self, tangents: Sequence[Any]) -> Y_co:
         """Return the derivative along checked tangents in a row."""
         recording = self._recording
         if (again := recording.elsewhere()) is not None:
-            return Pushforward(again, self._in_spec, self._out_spec).along(tangents)
+            return Pushforward(again, self._in_spec, self._out_spec)._along(tangents)
         slope: Any = self._out_spec.unflatten(recording.through(self._row, tangents))
         return slope
 

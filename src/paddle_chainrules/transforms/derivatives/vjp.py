@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 import optree
 import paddle
 
-from ...paddle_side.arguments import checked_flag, checked_function
+from ...paddle_side.arguments import checked_flag, checked_function, refuse_hand_made
 from ...paddle_side.dtypes import is_differentiable
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
@@ -39,6 +39,8 @@ class Pullback(KeptGraph, Generic[Y_co]):
         in_spec: optree.PyTreeSpec,
         out_spec: optree.PyTreeSpec,
     ) -> None:
+        if not isinstance(recording, Recording):
+            refuse_hand_made(Pullback, "vjp(fn, *primals)")
         self._recording = recording
         self._in_spec = in_spec
         self._out_spec = out_spec
