@@ -253,10 +253,20 @@ def _lines(rng, names, tensors, new):
         index = _index(rng, shape, False)
         take = rng.choice((f"{new}[{index}]", f"{new}.reshape([-1])", f"{new}.T"))
         line = rng.choice(("{v}.add_({s})", "{v}.scale_(0.5)", "{v}.sin_()"))
+        number = rng.choice((n, f"paddle.full([], {n}, {b}.dtype)"))
+        if rng.random() < 0.4:  # read by a list or a tensor, which must not cut it off
+            places = rng.choice(("[0]", "paddle.to_tensor([0, 0])"))
+            return [
+                f"{new} = {a} * 1.0",
+                f"{view} = {take}",
+                f"{new}r = ({view}[{places}] if min({view}.shape, default=0) else {view})",
+                line.format(v=view, s=number),
+                f"{new} = {new} + {new}r.sum()",
+            ]
         return [
             f"{new} = {a} * 1.0",
             f"{view} = {take}",
-            line.format(v=view, s=rng.choice((n, f"paddle.full([], {n}, {b}.dtype)"))),
+            line.format(v=view, s=number),
             *([f"{new} = {new} + {view}.sum()"] if rng.random() < 0.5 else []),
         ]
     if kind == "matrix" and len(shape) > 1 and tensors[a].size and tensors[b].size:
