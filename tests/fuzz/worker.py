@@ -28,7 +28,7 @@ OPERATORS = tuple(
 )
 """Where operators pass that a user's function calls."""
 RUN = os.sep.join(("programs", "operators"))
-"""Where some of them run; what Paddle refuses there it refuses in the function alone."""
+"""Where some of them run; what Paddle refuses there it refuses in the function, too."""
 TYPED = (TypeError, ValueError, RuntimeError, OSError, MemoryError, ImportError)
 INTERNAL = (NotImplementedError, RecursionError, UnicodeError)
 """Of those typed, what is raised from inside by mistake."""
