@@ -17,9 +17,9 @@ import paddle
 import torch
 
 from paddle_chainrules import make_program, vjp
+from paddle_chainrules.programs.codegen.fused_kernels import tile_fusion
+from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
 from paddle_chainrules.programs.compiling.program import Program
-from paddle_chainrules.programs.loops.fused_kernels import chains
-from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
 
 QUICK = "QUICK" in os.environ
 SECONDS = 0.5 if QUICK else 2.5
@@ -41,11 +41,11 @@ def slopes(q: Any, k: Any, v: Any, c: Any) -> list[Any]:
 
 def program(given: list[Any], large: int) -> Program:
     """Of the value, or with gradients, in blocks where that saves so many bytes."""
-    before, chains.LARGE = chains.LARGE, large
+    before, tile_fusion.LARGE = tile_fusion.LARGE, large
     try:
         return make_program(slopes if len(given) > 3 else attention)(*given).with_loops
     finally:
-        chains.LARGE = before
+        tile_fusion.LARGE = before
 
 
 def native(given: list[Any]) -> Any:
@@ -73,7 +73,7 @@ def by_torch(given: list[Any]) -> Callable[[], Any]:
 def row(b: int, n: int, heads: int, count: int) -> str:
     """A row of the table."""
     given = [paddle.randn([b, n, heads, WIDTH]) for _ in range(count)]
-    whole, blocks = program(given, 1 << 60), program(given, chains.LARGE)
+    whole, blocks = program(given, 1 << 60), program(given, tile_fusion.LARGE)
     sides: dict[str, Callable[[], Any]] = {
         "native": lambda: native(given),
         "PyTorch": by_torch(given),

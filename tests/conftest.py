@@ -213,13 +213,13 @@ def in_double():
 def block_sizes(monkeypatch):
     """The numbers of rows of all blocks that are made."""
     sizes = []
-    began = blocks.Blocks.__init__
+    began = blocks.RowTiledProgram.__init__
 
     def begin(self, programs, rows, sums):
         began(self, programs, rows, sums)
         sizes.append([*programs])
 
-    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
+    monkeypatch.setattr(blocks.RowTiledProgram, "__init__", begin)
     return sizes
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lanes import parts
-from paddle_chainrules.programs.loops.processor import level
+from paddle_chainrules.programs.codegen.processor import level
 from paddle_chainrules.programs.switch import BLAS, CPU, LEVELS, LOOPS
 
 ROOT = Path(__file__).resolve().parent.parent

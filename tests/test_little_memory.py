@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from conftest import loops_on, programs_on, run_code
-from paddle_chainrules.programs.loops import headroom, machine
-from paddle_chainrules.programs.loops.matrix_products import blas
+from paddle_chainrules.programs.codegen import headroom, jit_engine
+from paddle_chainrules.programs.codegen.matrix_products import blas
 
 pytestmark = [
     programs_on,
@@ -19,7 +19,7 @@ LIMITED = """
 import json, resource, warnings
 import paddle
 from paddle_chainrules import FCNet, scan, value_and_grad
-from paddle_chainrules.programs.loops import headroom
+from paddle_chainrules.programs.codegen import headroom
 
 net = FCNet((64, 128, 128, 10), "tanh")
 params, x = net.init(0), paddle.ones([256, 64])
@@ -66,7 +66,7 @@ def test_a_net_runs_on_without_machine_code(kind, left):
 def test_who_asks_for_machine_code_is_told(monkeypatch):
     monkeypatch.setattr(headroom, "headroom", lambda: 100 << 20)
     with pytest.raises(MemoryError, match=r"leaves 100 MB; raise it .*LOOPS=off"):
-        machine.machine_code(["a text that nobody has compiled"])
+        jit_engine.machine_code(["a text that nobody has compiled"])
     monkeypatch.setattr(blas, "_chosen", [])
     with pytest.raises(MemoryError, match=r"may need 512 MB"):
         blas.library()
@@ -80,7 +80,7 @@ def test_without_a_limit_nothing_is_read(monkeypatch):
 
 COMPILED = '''
 import gc, json, os
-from paddle_chainrules.programs.loops import machine
+from paddle_chainrules.programs.codegen import machine
 
 def resident():
     gc.collect()

@@ -6,7 +6,7 @@ using Mooncake:
     @is_primitive, @zero_derivative, CoDual, DefaultCtx, Dual, FData, Mooncake, NoFData, NoTangent, fdata, primal,
     tangent, zero_rdata, zero_tangent
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, Present, common_precision, derivative, derivatives,
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, MutableState, common_precision, derivative, derivatives,
     laplacian
 
 const Nets = Union{PaddleNet,PaddleModuleWrapper}
@@ -14,7 +14,7 @@ const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives)}
 
 # What they hold beside parameters has no derivative.
 Mooncake.tangent_type(::Type{<:PaddleNet}) = NoTangent
-Mooncake.tangent_type(::Type{<:Present}) = NoTangent
+Mooncake.tangent_type(::Type{<:MutableState}) = NoTangent
 
 @zero_derivative DefaultCtx Tuple{typeof(common_precision),Vararg}
 

@@ -23,7 +23,7 @@ for T in (Float32, Float64), N in (PaddleNet{true}, PaddleNet{false})
     for how in (Lazy, Eager)
         precompile_rule(net_rule, how, N, X, Vector{T})
     end
-    for layers in (1, 2, 3, MANY)
+    for layers in (1, 2, 3, MAX_TUPLE_LENGTH)
         P = Tuple{ntuple(i -> isodd(i) ? Matrix{T} : Vector{T}, 2layers)...}
         W = PaddleModuleWrapper{P,nothing,false,N}
         precompile(Tuple{N,X,P})
@@ -64,10 +64,10 @@ function stand_in(T::Type, sizes::Dims...)
         [Output(Place(RESULT, i), result) for (i, result) in enumerate(results)], collect(eachindex(results)), NONE,
     )
     there, count = code(inputs, length(inputs), [y]), length(inputs)
-    back = BackCode((true, true, [true]), code([y], 1, inputs), collect(1:count), count - 1, 1)
+    back = PullbackCode((true, true, [true]), code([y], 1, inputs), collect(1:count), count - 1, 1)
     codes = Codes()
-    @atomic codes.values = [OfValue(there, 1, (nothing,))]
-    @atomic codes.ways = [OfWay(there, 1, (nothing,), 1, [1], NONE, [back])]
+    @atomic codes.values = [ForwardCode(there, 1, (nothing,))]
+    @atomic codes.ways = [VJPCode(there, 1, (nothing,), 1, [1], NONE, [back])]
     handle = PaddleHandle(
         NONE, "tanh", WeakRef[], Ptr{Cvoid}[], false, NONE, NONE, NONE, Dict{Any,Any}(), (;), codes, nothing, false,
     )

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from .programs.activations import ACTIVATIONS
     from .programs.batches.batching import BatchWarning
     from .programs.capture_error import CaptureError
+    from .programs.codegen.fused_kernels.workspace import empty_cache
     from .programs.compiling.program import Program
-    from .programs.loops.fused_kernels.workspace import empty_cache
     from .transforms.as_programs.explain import explain
     from .transforms.as_programs.jit import jit, make_program
     from .transforms.as_programs.recompiling import EagerWarning, RecompileWarning
@@ -125,7 +125,7 @@ _NAMES = {
     "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
     "programs.compiling.program": "Program",
-    "programs.loops.fused_kernels.workspace": "empty_cache",
+    "programs.codegen.fused_kernels.workspace": "empty_cache",
     "transforms.as_programs.explain": "explain",
     "transforms.as_programs.jit": "jit make_program",
     "transforms.as_programs.recompiling": "EagerWarning RecompileWarning",

@@ -60,7 +60,7 @@ class Corrupt(ValueError):
     """A defect of a file. The caller names the file and says what to do."""
 
 
-class Part(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor in a file.
 
     Attributes:
@@ -81,7 +81,7 @@ class Header(NamedTuple):
         begin: the place where the tensors' bytes begin in the file.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
     begin: int
 
@@ -156,7 +156,7 @@ def write(
     ):
         dtype, shape = dtype_name(tensors[name].dtype), tuple(tensors[name].shape)
         size = math.prod(shape) * _itemsize(dtype)
-        parts[name] = Part(dtype, shape, start, size)
+        parts[name] = StoredTensor(dtype, shape, start, size)
         start += size
     sums = {}
     with open(path, "wb") as file:
@@ -168,7 +168,7 @@ def write(
 
 
 def _header(
-    parts: Mapping[str, Part], metadata: Mapping[str, str], checksum: str
+    parts: Mapping[str, StoredTensor], metadata: Mapping[str, str], checksum: str
 ) -> bytes:
     """Build the header, of the same length for every checksum."""
     found: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
@@ -278,7 +278,9 @@ def _itemsize(dtype: str) -> int:
 
 
 def _checksum(
-    parts: Mapping[str, Part], metadata: Mapping[str, str], sums: Mapping[str, bytes]
+    parts: Mapping[str, StoredTensor],
+    metadata: Mapping[str, str],
+    sums: Mapping[str, bytes],
 ) -> str:
     """Return the SHA-256 of a file's content, in whatever order it is stored."""
     each = [[n, p.dtype, p.shape, sums[n].hex()] for n, p in sorted(parts.items())]
@@ -293,7 +295,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _part(name: str, given: Any) -> Part:
+def _part(name: str, given: Any) -> StoredTensor:
     """Parse the entry of a tensor in a header."""
     if type(given) is not dict or given.keys() != {"dtype", "shape", "data_offsets"}:
         raise Corrupt(f"{name!r} is not described")
@@ -311,4 +313,4 @@ def _part(name: str, given: Any) -> Part:
     size = math.prod(shape) * _itemsize(OF_NAMES[dtype])
     if end - start != size:
         raise Corrupt(f"{name!r} has {end - start} bytes, and not {size}")
-    return Part(OF_NAMES[dtype], tuple(shape), start, size)
+    return StoredTensor(OF_NAMES[dtype], tuple(shape), start, size)

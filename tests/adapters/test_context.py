@@ -12,7 +12,7 @@ from paddle import nn
 from small_library import Library, Net, derivative, residual, taylor_mode
 
 from paddle_chainrules import derivatives, stateless, value_and_grad
-from paddle_chainrules.adapters.net_calls import Usual
+from paddle_chainrules.adapters.net_calls import NativeReason
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 HERE = Path(__file__).resolve().parent
@@ -333,7 +333,7 @@ def test_values_between_derivatives_do_not_forget_each_other():
     with taylor_mode() as mode:
         script()
         calls = mode._nets[id(other)]
-        assert calls.usual((points(5, 2),)) is Usual.ALONE
+        assert calls.usual((points(5, 2),)) is NativeReason.ALONE
     assert (mode.programs, mode.natively, mode.alone) == (7, 2, 7)
 
 

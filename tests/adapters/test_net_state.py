@@ -12,7 +12,7 @@ from paddle import nn
 from small_library import Library, Net, compared, derivative, residual, taylor_mode
 
 from paddle_chainrules.adapters import net_calls, state
-from paddle_chainrules.adapters.state import State
+from paddle_chainrules.adapters.state import ObjectState
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 CHANGES = "its attributes change from call to call"
@@ -387,13 +387,13 @@ def test_parameters_that_are_replaced():
 def test_a_refusal_is_remembered(monkeypatch):
     """What is refused once costs no look at the net any more."""
     looks = []
-    build = net_calls.State.__init__
+    build = net_calls.ObjectState.__init__
 
     def counted(self, *args):
         looks.append(args)
         build(self, *args)
 
-    monkeypatch.setattr(net_calls.State, "__init__", counted)
+    monkeypatch.setattr(net_calls.ObjectState, "__init__", counted)
     monkeypatch.setattr(state, "MAX_PLACES", 50)
     net = Net()
     mode = compared(lambda k: residual(net, k), net, warns=["more than 50 things"])
@@ -453,4 +453,4 @@ def test_configurations_are_data(name):
 
     mode = compared(loss_of, net, count=8)
     assert (mode.programs, mode.natively) == (6, 2)
-    assert len(State(net, frozenset())._values) < 500
+    assert len(ObjectState(net, frozenset())._values) < 500

@@ -10,7 +10,7 @@ from paddle import nn
 from paddle_chainrules.adapters import deepxde, paddlescience
 from paddle_chainrules.adapters.net_calls import predicted
 from paddle_chainrules.adapters.origins import Entry
-from paddle_chainrules.adapters.state import State
+from paddle_chainrules.adapters.state import ObjectState
 from paddle_chainrules.adapters.taylor_mode import NativeWarning, TaylorMode
 
 
@@ -161,7 +161,7 @@ def test_what_a_script_changes_in_a_net_is_seen(asking, mode, name):
 
 
 def test_globals_and_closures_are_seen(asking, monkeypatch):
-    state = State(asking.net, frozenset())
+    state = ObjectState(asking.net, frozenset())
     assert state.is_same()
     monkeypatch.setitem(globals(), "FACTOR", 2.0)
     assert not state.is_same()
@@ -173,7 +173,7 @@ def test_globals_and_closures_are_seen(asking, monkeypatch):
 
 def test_modes_and_names_set_apart_are_not_state(asking):
     asking.net.other = 1
-    state = State(asking.net, {(id(vars(asking.net)), "other")})
+    state = ObjectState(asking.net, {(id(vars(asking.net)), "other")})
     asking.net.other = 2
     asking.net.eval()
     assert state.is_same()

@@ -10,7 +10,7 @@ from paddle import nn
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from layers import Noisy, Several, Smooth
 from paddle_chainrules import FCNet, stateless
-from paddle_chainrules.nets.derivatives.along import JVP, VJP
+from paddle_chainrules.nets.derivatives.vjp_jvp_nets import JVP, VJP
 from paddle_chainrules.nets.nesting import Nesting
 from paddle_chainrules.paddle_side.dtypes import is_differentiable
 from paddle_chainrules.transforms.containers.tree import flatten_tree

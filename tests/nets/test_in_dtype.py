@@ -8,8 +8,8 @@ import pytest
 from conftest import assert_same, assert_unchanged, randn, random_like, snapshot
 from paddle_chainrules import FCNet, stateless
 from paddle_chainrules.bridge import Handle
-from paddle_chainrules.nets.derivatives.along import VJP
 from paddle_chainrules.nets.derivatives.derived import Derivative
+from paddle_chainrules.nets.derivatives.vjp_jvp_nets import VJP
 
 
 def normed():

@@ -10,7 +10,7 @@ from conftest import assert_falls, randn
 from paddle_chainrules import FCNet, derivatives, jit
 from paddle_chainrules.optimizers import bfgs, lbfgs
 from paddle_chainrules.optimizers.second_order import inverse_hessians, quasi_newton
-from paddle_chainrules.optimizers.second_order.inverse_hessians import Matrix
+from paddle_chainrules.optimizers.second_order.inverse_hessians import DenseInverse
 from paddle_chainrules.optimizers.second_order.quasi_newton import UPDATES
 
 
@@ -71,7 +71,7 @@ def test_the_matrix_is_the_inverse_of_the_papers(
     monkeypatch.setattr(inverse_hessians, "LARGE", large)
     rng = np.random.default_rng(int(100 * size))
     n = 6
-    matrix, hessian = Matrix(update), None
+    matrix, hessian = DenseInverse(update), None
     root = rng.normal(size=(n, n))
     curved = size * (root @ root.T + np.eye(n))  # of a function that is a quadratic
     for _ in range(40):  # beside the matrix, and within
@@ -96,7 +96,7 @@ def test_the_matrix_is_the_inverse_of_the_papers(
 
 
 def test_what_can_not_be_a_hessian_is_not_learnt():
-    matrix = Matrix("ssbroyden")
+    matrix = DenseInverse("ssbroyden")
     step = paddle.to_tensor([1.0, 2.0, 3.0], "float64")
     zero = paddle.zeros_like(step)
     matrix.learn(step, zero, -step, 1.0)
@@ -111,13 +111,13 @@ def test_what_can_not_be_a_hessian_is_not_learnt():
 @pytest.mark.parametrize("method", [lbfgs, bfgs])
 def test_a_search_that_rounding_ends_begins_anew_once(monkeypatch, method):
     """Values of float32 near a minimum are stairs: at last along the gradient."""
-    asked, evaluate = [], quasi_newton._Search._evaluate
+    asked, evaluate = [], quasi_newton._QuasiNewtonSearch._evaluate
 
     def noted(search, at):
         asked.append(at.numpy())
         return evaluate(search, at)
 
-    monkeypatch.setattr(quasi_newton._Search, "_evaluate", noted)
+    monkeypatch.setattr(quasi_newton._QuasiNewtonSearch, "_evaluate", noted)
     found = method(
         lambda x: (x**4).sum() + 1.0,
         paddle.to_tensor([0.3, -0.7, 1.1]),

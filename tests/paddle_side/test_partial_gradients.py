@@ -15,7 +15,7 @@ import paddle_chainrules as pc
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from differences import slope_along, slopes_of
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
-from paddle_chainrules.nets.derivatives.along import VJP
+from paddle_chainrules.nets.derivatives.vjp_jvp_nets import VJP
 from paddle_chainrules.paddle_side.autograd.partial_gradients import ends_the_process
 from paddle_chainrules.testing import check_vjp
 

@@ -10,8 +10,8 @@ import paddle
 
 from conftest import randn
 from paddle_chainrules import make_program, vjp
+from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
 from paddle_chainrules.programs.sizes.any_size import samples_of
 from paddle_chainrules.programs.switch import wanted_blas
 from paddle_chainrules.programs.tracing.operations import with_values

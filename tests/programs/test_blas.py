@@ -11,9 +11,9 @@ import paddle
 import pytest
 
 from conftest import on_threads, randn, run_code
-from paddle_chainrules.programs.loops import machine as loops_machine
-from paddle_chainrules.programs.loops.matrix_products import blas, gemm
-from paddle_chainrules.programs.loops.processor import Processor
+from paddle_chainrules.programs.codegen import jit_engine as loops_machine
+from paddle_chainrules.programs.codegen.matrix_products import blas, gemm
+from paddle_chainrules.programs.codegen.processor import Processor
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
 
@@ -35,7 +35,9 @@ def compiled(name, dtype, symbols, has_tiles=False):
     real, suffix = gemm.TYPES[dtype]
     parameters = gemm.PARAMETERS.replace("REAL", real)
     many = "i64 %count, i64 %stride_a, i64 %stride_b, i64 %stride_c, " + parameters
-    text = gemm.product_text(name, dtype, has_tiles, gemm.SOME) + "".join(
+    text = gemm.product_text(
+        name, dtype, has_tiles, gemm.SMALL_GEMM_ALL_DIMS
+    ) + "".join(
         f"\ndefine void @test_{one}({given}) {{\n"
         f"call void @{one}.{suffix}({given})\nret void\n}}"
         for one, given in (("product", parameters), ("products", many))
@@ -344,7 +346,7 @@ def test_children_of_a_fork_multiply():
 
 
 CHOOSE = """
-from paddle_chainrules.programs.loops.matrix_products.blas import library
+from paddle_chainrules.programs.codegen.matrix_products.blas import library
 found = library()
 print(found and dict(found.names))
 """
@@ -373,9 +375,9 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
     assert alone.reasons["float64"] == "there is no other"
     at = {"float32": 1, "float64": 2}
     found = {
-        "mkl": blas.Found(at, 1),
-        "openblas": blas.Found(at, 1),
-        "onednn": blas.Found({"float32": 3}, 1),
+        "mkl": blas.LoadedLibrary(at, 1),
+        "openblas": blas.LoadedLibrary(at, 1),
+        "onednn": blas.LoadedLibrary({"float32": 3}, 1),
     }
     took = {"mkl": 1.0, "openblas": 0.81, "onednn": 0.5}
     asked = []
@@ -386,16 +388,16 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
 
     monkeypatch.setattr(blas, "_seconds", seconds)
     monkeypatch.setattr(blas, "processor", lambda: Processor("cascadelake", ""))
-    assert blas.chosen("on", found).some == gemm.FEW
+    assert blas.chosen("on", found).some == gemm.SMALL_GEMM_TWO_DIMS
     monkeypatch.setattr(blas, "processor", lambda: Processor("znver3", ""))
     stays = blas.chosen("on", found)
     assert stays.names == {"float32": "mkl", "float64": "mkl"}
-    assert stays.some == gemm.SOME
+    assert stays.some == gemm.SMALL_GEMM_ALL_DIMS
     assert "onednn" not in asked
     took["openblas"] = 0.7
     assert blas.chosen("on", found).names == dict.fromkeys(at, "openblas")
     assert "onednn" not in asked
-    found["openblas"] = blas.Found(at, 2)
+    found["openblas"] = blas.LoadedLibrary(at, 2)
     limited = blas.chosen("on", found)
     assert limited.names == {"float32": "onednn", "float64": "mkl"}
     assert limited.reasons["float64"] == (
@@ -408,8 +410,8 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
         "paddle_chainrules.onednn.f32": 3,
         "paddle_chainrules.mkl.f64": 2,
     }
-    found["mkl"] = blas.Found(at, 2)  # which shares products of some size
-    assert blas.chosen("on", found).some == gemm.FEW
+    found["mkl"] = blas.LoadedLibrary(at, 2)  # which shares products of some size
+    assert blas.chosen("on", found).some == gemm.SMALL_GEMM_TWO_DIMS
     del found["mkl"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert blas.chosen("on", found).names == {

@@ -12,7 +12,11 @@ import pytest
 from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, value_and_grad, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.loops.fused_kernels import by_block, chains, packing
+from paddle_chainrules.programs.codegen.fused_kernels import (
+    by_block,
+    packing,
+    tile_fusion,
+)
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 from programs.fenced import assert_near, check, of_any_number, run_fenced
 from programs.test_regions import assert_pullback
@@ -27,8 +31,8 @@ def by_blocks_of(rows, monkeypatch, shared=1024):
     Args:
         shared: bytes, of whose multiples rows are not apart.
     """
-    monkeypatch.setattr(chains, "LARGE", -(1 << 40))
-    monkeypatch.setattr(chains, "LONG", 1)
+    monkeypatch.setattr(tile_fusion, "LARGE", -(1 << 40))
+    monkeypatch.setattr(tile_fusion, "LONG", 1)
     monkeypatch.setattr(by_block, "LEAST", rows)
     monkeypatch.setattr(by_block, "AT_ONCE", 1)
     monkeypatch.setattr(by_block, "MULTIPLE", 1)
@@ -311,7 +315,7 @@ def test_a_library_asked_for_by_its_name_has_whole_products(dtype, monkeypatch):
     slopes = slopes_of(attention, 3)
     found = make_program(slopes)(*given, c).with_loops
     assert count_of_blocks(found)
-    monkeypatch.setattr(chains, "LARGE", 1 << 40)
+    monkeypatch.setattr(tile_fusion, "LARGE", 1 << 40)
     whole = make_program(slopes)(*given, c).with_loops
     assert not count_of_blocks(whole)
     with paddle.no_grad():

@@ -25,7 +25,7 @@ from paddle_chainrules import (
 from paddle_chainrules.paddle_side import interception, listener
 from paddle_chainrules.paddle_side.patching import places
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.comparison import Numbers, other_numbers
+from paddle_chainrules.programs.comparison import ComparedResult, other_numbers
 
 X = randn([3, 4])
 
@@ -168,7 +168,7 @@ def test_results_share_no_memory_with_arguments_or_each_other():
 
 def standing():
     """What stands in all places of operators."""
-    interception._places()  # looks for new ones
+    interception._operator_slots()  # looks for new ones
     return {
         key: id(places.standing(p.owner, p.name))
         for key, p in interception._every.items()
@@ -417,20 +417,23 @@ def test_other_numbers_of_many_are_near_and_others_in_every_place(shape, dtype):
 
 
 def test_results_are_compared_with_the_largest_of_their_entries():
-    one = Numbers(paddle.to_tensor([1.0, -8.0, 0.0]))
+    one = ComparedResult(paddle.to_tensor([1.0, -8.0, 0.0]))
     assert one.largest == 8
-    assert Numbers(paddle.to_tensor([1.0, float("nan"), -float("inf")])).largest == 1
+    assert (
+        ComparedResult(paddle.to_tensor([1.0, float("nan"), -float("inf")])).largest
+        == 1
+    )
     near, far = (paddle.to_tensor([1.0 + by, -8.0, 0.0]) for by in (0.015, 0.02))
-    assert Numbers(near).is_close(one, 8.0)
-    assert not Numbers(far).is_close(one, 8.0)
-    none = Numbers(paddle.to_tensor([float("nan"), -8.0, 0.0]))
+    assert ComparedResult(near).is_close(one, 8.0)
+    assert not ComparedResult(far).is_close(one, 8.0)
+    none = ComparedResult(paddle.to_tensor([float("nan"), -8.0, 0.0]))
     assert none.is_close(none, 8.0)
     assert not none.is_close(one, 8.0)
     assert not one.is_close(none, 8.0)
-    whole = [Numbers(paddle.to_tensor([1, n])) for n in (2, 2, 3)]
+    whole = [ComparedResult(paddle.to_tensor([1, n])) for n in (2, 2, 3)]
     assert whole[0].is_close(whole[1], 8.0)
     assert not whole[0].is_close(whole[2], 8.0)
-    tiny = [Numbers(paddle.to_tensor([by])) for by in (1e-9, -1e-9)]
+    tiny = [ComparedResult(paddle.to_tensor([by])) for by in (1e-9, -1e-9)]
     assert tiny[0].is_close(tiny[1], 1.0)  # zero but for rounding of others
     assert not tiny[0].is_close(tiny[1], 1e-9)
 

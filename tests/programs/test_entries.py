@@ -21,10 +21,10 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs.loops import machine
-from paddle_chainrules.programs.loops.extents import Sizes
-from paddle_chainrules.programs.loops.fused_kernels import entries, region
-from paddle_chainrules.programs.loops.fused_kernels.region import NEVER, Region
+from paddle_chainrules.programs.codegen import jit_engine
+from paddle_chainrules.programs.codegen.extents import ShapeEnv
+from paddle_chainrules.programs.codegen.fused_kernels import entries, region
+from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER, Region
 
 pytestmark = [loops_on, programs_on]
 
@@ -42,10 +42,10 @@ def entry_of(fn, *args, **how):
         only.code,
         inputs,
         outputs,
-        sizes=how.pop("sizes", Sizes(None)),
+        sizes=how.pop("sizes", ShapeEnv(None)),
         work=how.pop("work", {}),
         flag=NEVER,
-        may_leave=only.may_leave,
+        may_bail_out=only.may_bail_out,
     )
     order = [outputs.index(value) for value in program.outputs]
 
@@ -326,7 +326,7 @@ def test_the_code_is_kept_by_its_function():
     x, y = randn([5, 7], "float32"), randn([5, 7], "float32", 1)
     enter, owner = entry_of(several, x, y)
     del owner
-    machine._last.clear()
+    jit_engine._last.clear()
     gc.collect()
     for one, other in zip(enter(x, y), by_numpy(x, y), strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from paddle_chainrules import make_program
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.in_julia.any_batch import of_any_batch
-from paddle_chainrules.programs.in_julia.function import Group, julia_function
+from paddle_chainrules.programs.in_julia.function import TupleParameter, julia_function
 from paddle_chainrules.programs.in_julia.operators.call import TYPES
 from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
@@ -31,7 +31,7 @@ ONLY = os.environ.get("OPERATOR") or None
 
 
 def text_of(program):
-    group = Group("inputs", [""] * len(program.inputs))
+    group = TupleParameter("inputs", [""] * len(program.inputs))
     return julia_function("program", program, [group])
 
 

@@ -10,8 +10,8 @@ import pytest
 from conftest import randn
 from paddle_chainrules import grad, make_program, scan, stateless, vjp
 from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
 from programs.fenced import assert_near, check, of_any_number, run_fenced, with_gradient
 
 RAW = paddle._C_ops
@@ -228,7 +228,7 @@ def test_numbers_out_of_range_are_paddles_errors(name, bad):
     x, good = randn(shape), paddle.to_tensor([3, 0, 4, 2])
     program = make_program(lambda x, i: fn(x * 2.0, i) * 2.0 + 1.0)(x, good)
     (region,) = program.with_loops.regions
-    assert region.may_leave
+    assert region.may_bail_out
     run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
     for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)

@@ -10,8 +10,8 @@ import pytest
 
 from conftest import programs_on, randn, run_code
 from paddle_chainrules import make_program
-from paddle_chainrules.programs.loops import kept_code, machine
-from paddle_chainrules.programs.loops.fused_kernels import entries
+from paddle_chainrules.programs.codegen import jit_engine, object_cache
+from paddle_chainrules.programs.codegen.fused_kernels import entries
 
 pytestmark = programs_on
 
@@ -19,7 +19,7 @@ STEP = """
 import sys
 import paddle
 from paddle_chainrules import FCNet, jit, value_and_grad
-from paddle_chainrules.programs.loops import machine
+from paddle_chainrules.programs.codegen import machine
 
 made = []
 native = machine._object
@@ -39,14 +39,14 @@ def folder(tmp_path, monkeypatch):
     entries._method()  # compiled once a process, and kept where that happens
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
-    monkeypatch.setattr(kept_code, "_absolute", {})
-    monkeypatch.setattr(kept_code, "_told", set())
+    monkeypatch.setattr(object_cache, "_absolute", {})
+    monkeypatch.setattr(object_cache, "_told", set())
     return found
 
 
 def code_in(folder):
     """The file of code in it, beside the key."""
-    (file,) = (file for file in folder.iterdir() if file.name != kept_code.KEY)
+    (file,) = (file for file in folder.iterdir() if file.name != object_cache.KEY)
     return file
 
 
@@ -55,8 +55,8 @@ def forgetful(monkeypatch):
     """A function that has this process forget what it has compiled."""
 
     def forget():
-        monkeypatch.setattr(machine, "_known", {})
-        monkeypatch.setattr(machine, "_last", type(machine._last)())
+        monkeypatch.setattr(jit_engine, "_known", {})
+        monkeypatch.setattr(jit_engine, "_last", type(jit_engine._last)())
 
     forget()
     return forget
@@ -69,7 +69,7 @@ def made(x):
 
 
 def refuse(monkeypatch):
-    monkeypatch.setattr(machine, "_object", lambda *args: pytest.fail("compiled"))
+    monkeypatch.setattr(jit_engine, "_object", lambda *args: pytest.fail("compiled"))
 
 
 def test_another_process_compiles_nothing(tmp_path):
@@ -92,7 +92,7 @@ def test_code_is_kept_for_its_text(folder, forgetful, monkeypatch):
     first = made(x)
     file = code_in(folder)
     assert file.stat().st_mode & 0o77 == 0
-    assert (folder / kept_code.KEY).stat().st_mode & 0o77 == 0
+    assert (folder / object_cache.KEY).stat().st_mode & 0o77 == 0
     assert folder.stat().st_mode & 0o77 == 0
     forgetful()
     refuse(monkeypatch)
@@ -169,14 +169,14 @@ def of_somebody_else(file, other):
 
 
 def signed_by_nobody(file, other):
-    code = file.read_bytes()[kept_code.LENGTH :]
+    code = file.read_bytes()[object_cache.LENGTH :]
     file.write_bytes(hashlib.sha256(code).digest() + code)
 
 
 def of_another_name(file, other):
     """Code that was made, and signed, for another text."""
     made(randn([13, 3]))
-    (there,) = {*file.parent.iterdir()} - {file, file.parent / kept_code.KEY}
+    (there,) = {*file.parent.iterdir()} - {file, file.parent / object_cache.KEY}
     there.replace(file)
 
 
@@ -202,9 +202,9 @@ def test_what_somebody_else_could_have_put_there_does_not_run(
     attack(file, tmp_path / "other")
     forgetful()
     counts = []
-    native = machine._object
+    native = jit_engine._object
     monkeypatch.setattr(
-        machine, "_object", lambda *args: counts.append(1) or native(*args)
+        jit_engine, "_object", lambda *args: counts.append(1) or native(*args)
     )
     assert made(x).tolist() == first.tolist()
     assert counts == [1]
@@ -218,7 +218,7 @@ def test_what_somebody_else_could_have_put_there_does_not_run(
 def test_a_key_that_others_can_read_signs_nothing(folder, forgetful):
     x = randn([14, 3])
     made(x)
-    (folder / kept_code.KEY).chmod(0o644)
+    (folder / object_cache.KEY).chmod(0o644)
     forgetful()
     with pytest.warns(UserWarning, match="or read a key"):
         made(x)
@@ -228,11 +228,11 @@ def test_a_key_that_others_can_read_signs_nothing(folder, forgetful):
 def test_what_is_no_key_is_left_alone(folder, forgetful, there):
     folder.mkdir(parents=True)
     folder.chmod(0o700)
-    (folder / kept_code.KEY).write_bytes(there)
-    (folder / kept_code.KEY).chmod(0o600)
+    (folder / object_cache.KEY).write_bytes(there)
+    (folder / object_cache.KEY).chmod(0o600)
     with pytest.warns(UserWarning, match=r"key in it is none"):
         made(randn([14, 4]))
-    assert (folder / kept_code.KEY).read_bytes() == there
+    assert (folder / object_cache.KEY).read_bytes() == there
 
 
 def test_links_of_somebody_else_lead_nowhere(folder, forgetful, tmp_path):
@@ -265,7 +265,7 @@ def test_links_in_a_circle_lead_nowhere(folder, forgetful):
 def test_a_folder_in_a_file_s_place_is_told(folder, forgetful, which):
     x = randn([14, 8])
     first = made(x)
-    file = code_in(folder) if which == "code" else folder / kept_code.KEY
+    file = code_in(folder) if which == "code" else folder / object_cache.KEY
     file.unlink()
     file.mkdir()
     forgetful()
@@ -279,7 +279,7 @@ def test_who_loads_at_the_same_time_takes_nothing_away(folder, forgetful, monkey
     name = code_in(folder).name
     forgetful()
     refuse(monkeypatch)
-    with kept_code.loading(name):  # another process
+    with object_cache.loading(name):  # another process
         made(x)
     assert code_in(folder).name == name
 
@@ -287,7 +287,7 @@ def test_who_loads_at_the_same_time_takes_nothing_away(folder, forgetful, monkey
 DAMAGED = """
 import sys
 from pathlib import Path
-from paddle_chainrules.programs.loops import kept_code
+from paddle_chainrules.programs.codegen import kept_code
 
 for file in Path(sys.argv[1]).iterdir():
     if file.name != kept_code.KEY:

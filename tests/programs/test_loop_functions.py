@@ -11,13 +11,13 @@ import pytest
 from paddle_chainrules import make_program
 from paddle_chainrules.paddle_side.dtypes import single
 from paddle_chainrules.paddle_side.interception import RAW
+from paddle_chainrules.programs.codegen.elements.scalars import COST
+from paddle_chainrules.programs.codegen.extents import ShapeEnv
+from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER, Region
+from paddle_chainrules.programs.codegen.fusion import STEPS, FusionGroup
+from paddle_chainrules.programs.codegen.jit_engine import machine_code
+from paddle_chainrules.programs.codegen.lowering import StageBuilder
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops.elements.scalars import COST
-from paddle_chainrules.programs.loops.extents import Sizes
-from paddle_chainrules.programs.loops.fused_kernels.region import NEVER, Region
-from paddle_chainrules.programs.loops.groups import STEPS, Group
-from paddle_chainrules.programs.loops.machine import machine_code
-from paddle_chainrules.programs.loops.steps import Steps
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import Operation, Value
 
@@ -131,8 +131,8 @@ def in_a_loop(name, tensors, attributes=()):
     *given, out = (Value(i, (n,), dtype, 8 * n) for i in range(len(tensors) + 1))
     op = Operation(TABLE[name], (*given, *attributes), (out,), False, "")
     reads = tuple((value, (n,)) for value in given)
-    steps = Steps(Sizes(None))
-    steps.add(Group((op,), reads, (out,)))
+    steps = StageBuilder(ShapeEnv(None))
+    steps.add(FusionGroup((op,), reads, (out,)))
     (code,) = machine_code([Region(steps, [out], None).text])
     found = np.full(n + 2, 77, dtype)
     inside = found[1:-1]

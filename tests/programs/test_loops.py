@@ -11,12 +11,12 @@ from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.codegen import jit_engine
+from paddle_chainrules.programs.codegen.fusion import JOINED, LEAVES
 from paddle_chainrules.programs.compiling import program as program_module
 from paddle_chainrules.programs.compiling import source
 from paddle_chainrules.programs.compiling.program import Program
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops import machine
-from paddle_chainrules.programs.loops.groups import JOINED, LEAVES
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import (
     Operation,
@@ -568,18 +568,18 @@ def test_functions_go_over_after_some_calls(monkeypatch):
 @loops_on
 def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
     monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 2)
-    native = machine._compiled
+    native = jit_engine._compiled
 
     def interrupted(kernels):
         raise KeyboardInterrupt
 
     x = randn([5, 7])
     run = make_program(lambda x: (x * x + 1.75) * x)(x).function
-    monkeypatch.setattr(machine, "_compiled", interrupted)
+    monkeypatch.setattr(jit_engine, "_compiled", interrupted)
     expected = run(x)[0]
     with pytest.raises(KeyboardInterrupt):
         run(x)
-    monkeypatch.setattr(machine, "_compiled", native)
+    monkeypatch.setattr(jit_engine, "_compiled", native)
     assert "region" not in run.__code__.co_names
     for _ in range(2):
         assert_same_bits(run(x)[0], expected)
@@ -663,13 +663,13 @@ def test_threads_that_call_while_a_function_goes_over(monkeypatch):
 
 def test_loops_of_the_same_arithmetic_are_compiled_once(monkeypatch):
     made = []
-    native = machine._compiled
+    native = jit_engine._compiled
 
     def compile_them(kernels):
         made.append(len(kernels))
         return native(kernels)
 
-    monkeypatch.setattr(machine, "_compiled", compile_them)
+    monkeypatch.setattr(jit_engine, "_compiled", compile_them)
     programs = [  # who are let go of, and their loops, would be compiled anew
         assert_same_as_plain(
             lambda x: (x * 0.625 + 1.125) * x, randn([5, 9], seed=seed)

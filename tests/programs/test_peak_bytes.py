@@ -5,9 +5,9 @@ import pytest
 
 from conftest import products_on, randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
+from paddle_chainrules.programs.codegen.fused_kernels import entries
+from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops.fused_kernels import entries
-from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 core = paddle.base.core

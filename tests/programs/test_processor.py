@@ -6,7 +6,7 @@ import re
 import pytest
 
 from conftest import run_code
-from paddle_chainrules.programs.loops.processor import level
+from paddle_chainrules.programs.codegen.processor import level
 from paddle_chainrules.programs.switch import CPU, LEVELS, loops_are_on
 
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 
 CODE = """
 from llvmlite import binding as llvm
-from paddle_chainrules.programs.loops.machine import target_machine
+from paddle_chainrules.programs.codegen.jit_engine import target_machine
 
 text = '''
 define <16 x float> @f(<16 x float> %a, <16 x float> %b) {

@@ -23,9 +23,9 @@ from paddle_chainrules import (
     vjp,
 )
 from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.codegen import jit_engine
+from paddle_chainrules.programs.codegen.fused_kernels import region as region_module
 from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.loops import machine
-from paddle_chainrules.programs.loops.fused_kernels import region as region_module
 from paddle_chainrules.programs.switch import wanted_blas
 from programs.fenced import Fenced, assert_near, check, of_any_number, run_fenced
 
@@ -364,7 +364,7 @@ def test_a_fork_amid_compiling():
     begun, ended = threading.Event(), threading.Event()
 
     def compiling():
-        with machine._lock:
+        with jit_engine._lock:
             begun.set()
             ended.wait(0.3)
 
@@ -373,7 +373,7 @@ def test_a_fork_amid_compiling():
     begun.wait()
     child = os.fork()
     if not child:
-        os._exit(0 if machine._lock.acquire(timeout=10) else 1)
+        os._exit(0 if jit_engine._lock.acquire(timeout=10) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ended.set()
     thread.join()
@@ -514,13 +514,13 @@ def test_what_is_made_again_is_not_compiled_again(monkeypatch):
 
     first = made()
     gc.collect()
-    monkeypatch.setattr(machine, "_compiled", lambda texts: pytest.fail("compiled"))
+    monkeypatch.setattr(jit_engine, "_compiled", lambda texts: pytest.fail("compiled"))
     assert made() == first
     monkeypatch.undo()
-    monkeypatch.setattr(machine, "LAST", 1)
+    monkeypatch.setattr(jit_engine, "LAST", 1)
     other = make_program(lambda x: paddle.tanh(x * 1.25) * 0.75 + x)(randn([13, 11]))
     assert other.with_loops.regions
-    assert len(machine._last) == 1
+    assert len(jit_engine._last) == 1
 
 
 @products_on

@@ -3,8 +3,8 @@
 import pytest
 
 from conftest import run_code
-from paddle_chainrules.programs.loops import threads
-from paddle_chainrules.programs.loops.extents import Extent
+from paddle_chainrules.programs.codegen import threads
+from paddle_chainrules.programs.codegen.extents import SymInt
 
 BEGIN = """
 import json, os, threading
@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import paddle_chainrules as pc
-from paddle_chainrules.programs.loops import threads
+from paddle_chainrules.programs.codegen import threads
 
 shared = []
 threads.LEAST = threads.least.value = 1
@@ -156,6 +156,9 @@ for _ in range(60):
 def test_is_as_set(count, monkeypatch):
     """What is large is shared, if there are threads."""
     monkeypatch.setattr(threads, "threads", lambda: count)
-    large, small = Extent(threads.LEAST), Extent(threads.LEAST - 1)
-    found = [threads.may_share(each) for each in (large, Extent(1, 1), small, None)]
+    large, small = (
+        SymInt(threads.MIN_PARALLEL_OPS),
+        SymInt(threads.MIN_PARALLEL_OPS - 1),
+    )
+    found = [threads.may_share(each) for each in (large, SymInt(1, 1), small, None)]
     assert found == [count > 1, count > 1, False, False]

@@ -14,7 +14,7 @@ from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.derivatives.taylor import series_of
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.tracing.record import Record
+from paddle_chainrules.programs.tracing.record import Tracer
 from programs.sampled import ONCE, ROUGH, Sampled, called, floats, made
 from programs.samples import SAMPLES, T
 
@@ -71,7 +71,7 @@ def series_by_record(fn, series):
     starts = [part[0].clone() for part in series]
     for start in starts:
         start.stop_gradient = False
-    record = Record(starts)
+    record = Tracer(starts)
     with listening(record):
         outputs = fn(starts)
         with not_listening():

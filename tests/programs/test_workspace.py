@@ -8,8 +8,8 @@ import pytest
 
 from conftest import assert_same, loops_on, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
-from paddle_chainrules.programs.loops.fused_kernels import workspace
-from paddle_chainrules.programs.loops.fused_kernels.workspace import (
+from paddle_chainrules.programs.codegen.fused_kernels import workspace
+from paddle_chainrules.programs.codegen.fused_kernels.workspace import (
     borrowed,
     empty_cache,
     give_back,

@@ -22,7 +22,7 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
-from paddle_chainrules.paddle_side.listener import plain
+from paddle_chainrules.paddle_side.listener import programs_disabled
 from paddle_chainrules.programs.batches.blocks import PROBE
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.containers.tree import flatten_tree
@@ -112,7 +112,7 @@ def tensors(tree):
 def assert_as_called(program, fn, n):
     """What it gives is what the function gives, to rounding of the largest of it."""
     x = randn([n, 3], seed=n, dtype=D)
-    with plain():
+    with programs_disabled():
         expected = [t.numpy() for t in tensors(fn(P, x))]
     largest = max(np.abs(y).max() for y in expected)
     found = tensors(program(P, x))
@@ -158,7 +158,7 @@ def assert_captured_for(fn, sizes, expected, captures):
     found = {n: tensors(program(P, x[n])) for n in sizes}
     assert [*dict.fromkeys(captures)] == expected
     for n in sizes:
-        with plain():
+        with programs_disabled():
             native = [t.numpy() for t in tensors(fn(P, x[n]))]
         largest = max(np.abs(y).max() for y in native)
         for a, b in zip(found[n], native, strict=True):
@@ -274,7 +274,7 @@ def test_arguments_that_vary_apart(captures):
     program = jit(fn, strict=True)
     for m, n in ((20, 9), (20, 14), (20, 5), (21, 9), (33, 9), (33, 33), (12, 12)):
         x, z = randn([m, 3], dtype=D), randn([n, 3], seed=1, dtype=D)
-        with plain():
+        with programs_disabled():
             expected = tensors(fn(P, x, z))
         for a, b in zip(tensors(program(P, x, z)), expected, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-12)

@@ -11,7 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, programs_on, randn
 from paddle_chainrules import CaptureError, grad, jit, stateless, value_and_grad, vmap
-from paddle_chainrules.paddle_side.traced_numbers import Noted, TracedNumber
+from paddle_chainrules.paddle_side.traced_numbers import NumberUses, TracedNumber
 
 FLOATS, INTEGERS = (0.7, 1.9, 0.3, 2.25, 1e-3), (3, 5, 7, 2, 11)
 TENSORS = {
@@ -192,7 +192,7 @@ def test_of_an_argument_that_is_an_input_an_integer_and_a_float_are_told_apart()
 
 
 def test_it_is_the_type_of_number_that_it_stands_for():
-    noted = Noted(set(), [])
+    noted = NumberUses(set(), [])
     floating, whole = (
         TracedNumber(paddle.full([], *each), frozenset({i}), itemgetter(i), noted)
         for i, each in enumerate(((0.5, "float64"), (2, "int64")))

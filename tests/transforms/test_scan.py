@@ -28,7 +28,7 @@ from paddle_chainrules import (
     vmap,
     while_loop,
 )
-from paddle_chainrules.programs import steps
+from paddle_chainrules.programs import scan_op
 from paddle_chainrules.programs.compiling import repeated_steps
 from paddle_chainrules.programs.compiling.repeated_steps import MAX_EAGER_STEPS as FEW
 
@@ -737,7 +737,7 @@ def test_steps_without_machine_code_are_those_with_it(monkeypatch, reverse):
 
     by_code = found()
     counts = []
-    for module in (scan_module, steps):
+    for module in (scan_module, scan_op):
         monkeypatch.setattr(module, "loops_are_on", lambda: counts.append(1))
     for one, other in zip(found(), by_code, strict=True):
         apart = (one - other).abs().max()

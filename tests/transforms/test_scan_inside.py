@@ -25,7 +25,7 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
-from paddle_chainrules.transforms.control_flow.scan import LONG
+from paddle_chainrules.transforms.control_flow.scan import MAX_EAGER_SCAN_STEPS
 from paddle_chainrules.transforms.control_flow.scan import MAX_EAGER_STEPS as FEW
 
 COUNT = FEW + 7
@@ -98,7 +98,7 @@ def test_the_loop_is_one_operator_whatever_its_length():
         return scan(lambda c, _: (c * 0.5 + x.sin(), None), x, length=count)[0].sum()
 
     counts = {}
-    for count in (LONG + 1, 10 * LONG):
+    for count in (MAX_EAGER_SCAN_STEPS + 1, 10 * MAX_EAGER_SCAN_STEPS):
         program = make_program(value_and_grad(lambda x, n=count: total(x, n)))(
             randn([4], "float64")
         )
@@ -280,7 +280,7 @@ def test_numbers_from_a_few_steps_on():
         return fori_loop(0, n, lambda i, c: c * x + i.astype("float64") * 0.1, x)
 
     x = paddle.to_tensor(0.9, "float64")
-    for n in (1, FEW, FEW + 1, LONG + 1):
+    for n in (1, FEW, FEW + 1, MAX_EAGER_SCAN_STEPS + 1):
         expected = grad(
             lambda x, n=n: by_python(
                 lambda c, i: (c * x + i.astype("float64") * 0.1, i), x, paddle.arange(n)

@@ -44,17 +44,17 @@ end
 const Address = Ptr{Cvoid}
 
 """
-    Word(base, bytes)
+    BaseOffset(base, bytes)
 
 An address of a call: a number of bytes behind one of its bases. The first base is null, and constants have their address as
 bytes. The second is the block of residuals, and behind it come the arrays of the call.
 """
-struct Word
+struct BaseOffset
     base::Int
     bytes::Int
 end
 
-const NOWHERE = Word(1, 0)
+const NOWHERE = BaseOffset(1, 0)
 const OF_BLOCK = 2
 const BEFORE_ARRAYS = 2
 
@@ -67,8 +67,8 @@ outputs are copied since the code does not write them, and how much memory it ta
 mutable struct Call # so that a reference is found
     n::Int
     flat::Bool # whether parameters are one vector
-    words::Vector{Word}
-    copies::Vector{Tuple{Word,Word,Int}} # to, from, bytes
+    words::Vector{BaseOffset}
+    copies::Vector{Tuple{BaseOffset,BaseOffset,Int}} # to, from, bytes
     missing_bytes::Vector{Int} # of each base, the memory to take if it is null; 0 if nothing uses it
     work::Int
     block::Int # bytes of residuals
@@ -188,12 +188,12 @@ new_array(::Type{Array{T,N}}, size::Vector{Extent}, n::Int) where {T,N} =
 The call of code whose inputs and outputs are at these words. `bytes` is, of each base, the memory to take for it if it is
 null: only for what the code reads or writes.
 """
-function Call(code::Code, n::Int, flat::Bool, inputs::Vector{Word}, outputs::Vector{Word}, bytes::Vector{Int}, block::Int)
+function Call(code::Code, n::Int, flat::Bool, inputs::Vector{BaseOffset}, outputs::Vector{BaseOffset}, bytes::Vector{Int}, block::Int)
     source(place::Place) =
         place.kind === INPUT ? inputs[place.at] :
-        place.kind === RESULT ? outputs[code.writers[place.at]] : Word(1, place.at)
-    words = code.address == C_NULL ? Word[] : Word[source(place) for place in code.block]
-    copies = Tuple{Word,Word,Int}[]
+        place.kind === RESULT ? outputs[code.writers[place.at]] : BaseOffset(1, place.at)
+    words = code.address == C_NULL ? BaseOffset[] : BaseOffset[source(place) for place in code.block]
+    copies = Tuple{BaseOffset,BaseOffset,Int}[]
     for (to, output) in zip(outputs, code.outputs)
         from = source(output.place)
         to == from || to == NOWHERE || push!(copies, (to, from, sizeof(output.layout, n)))

@@ -2,9 +2,9 @@
 
 "Arrays of one call: many of them are in a vector, since code for each long tuple compiles for seconds."
 const Arrays = Union{Tuple,Vector{Any}}
-const MANY = 32
+const MAX_TUPLE_LENGTH = 32
 
-in_arrays(xs::Tuple) = length(xs) > MANY ? picked(xs, 1:length(xs)) : xs
+in_arrays(xs::Tuple) = length(xs) > MAX_TUPLE_LENGTH ? picked(xs, 1:length(xs)) : xs
 
 "Those of a tuple or named tuple that stand at these places, by code that is compiled once."
 @noinline picked(@nospecialize(xs), places::AbstractVector{Int}) = Any[getfield(xs, i) for i in places]

@@ -41,7 +41,7 @@ dual_type(::Type) = nothing
 dual_type(x::Union{AbstractArray,Number}) = dual_type(eltype(x))
 dual_type(_) = nothing
 dual_type(xs::Union{Tuple,NamedTuple}) =
-    length(xs) > MANY ? dual_type(picked(xs, 1:length(xs))) : outermost(map(dual_type, values(xs))...)
+    length(xs) > MAX_TUPLE_LENGTH ? dual_type(picked(xs, 1:length(xs))) : outermost(map(dual_type, values(xs))...)
 function dual_type(xs::Vector{Any})
     found = nothing
     for x in xs # the usual ones without a look-up

@@ -33,28 +33,28 @@ function call_with(f::Py, objects::Tuple, arrays::Tuple)
 end
 
 """
-    Present(net, buffers, training = nothing)
+    MutableState(net, buffers, training = nothing)
 
 What of a wrapper may change in place: its buffers, and its mode, that of the layer where
 `training` is nothing; and the nets that have them.
 """
-mutable struct Present{N<:PaddleNet}
+mutable struct MutableState{N<:PaddleNet}
     net::N # on the buffers as they were seen last
     buffers::Any # a named tuple of arrays, or of what Functors has made of them
     training::Union{Bool,Nothing}
     moded::Union{N,Nothing} # `net` in that mode, once it was asked for
 end
 
-Present(net::PaddleNet, buffers, training = nothing) = Present(net, buffers, training, nothing)
-Present(net::PaddleNet) = Present(net, net.handle.buffers)
+MutableState(net::PaddleNet, buffers, training = nothing) = MutableState(net, buffers, training, nothing)
+MutableState(net::PaddleNet) = MutableState(net, net.handle.buffers)
 
 """
-    present_net(present::Present{N}) -> N
+    present_net(present::MutableState{N}) -> N
 
 The net in that mode, on those buffers. Copies of buffers, such as an optimizer makes, need no net
 of their own for as long as they are equal.
 """
-function present_net(present::Present)
+function present_net(present::MutableState)
     if !holds(present.net.handle.buffers, present.buffers)
         present.net, present.moded = with_buffers(present.net, present.buffers), nothing
     end

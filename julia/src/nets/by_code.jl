@@ -23,10 +23,10 @@ address_or_null(_) = C_NULL
 
 "Where the parameters are, which lie one after another in a flat vector, from the base `first` on."
 function param_words(net::PaddleNet, first::Int, flat::Bool)
-    flat || return [Word(first + k - 1, 0) for k in eachindex(net.names)]
+    flat || return [BaseOffset(first + k - 1, 0) for k in eachindex(net.names)]
     next = 0
     return map(net.sizes) do size
-        word = Word(first, next)
+        word = BaseOffset(first, next)
         next += prod(size) * sizeof(net.eltype)
         word
     end
@@ -37,7 +37,7 @@ base_count(net::PaddleNet, flat::Bool) = flat ? 1 : length(net.names)
 "Where parameters and inputs are, and the number of bases up to them."
 function given_words(net::PaddleNet, flat::Bool, inputs::Int, before::Int = BEFORE_ARRAYS)
     count = before + base_count(net, flat)
-    return [param_words(net, before + 1, flat); [Word(count + i, 0) for i in 1:inputs]], count + inputs
+    return [param_words(net, before + 1, flat); [BaseOffset(count + i, 0) for i in 1:inputs]], count + inputs
 end
 
 """
@@ -62,7 +62,7 @@ end
 
 What [`forward`](@ref) gives, by code.
 """
-function value_by_code(net::PaddleNet, found::OfValue, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
+function value_by_code(net::PaddleNet, found::ForwardCode, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
     code = found.code
     return with_outputs(net, found, inputs, n, length(code.outputs)) do ys
         write_value!(ys, net, code, n, params, inputs, flat)
@@ -90,7 +90,7 @@ end
 
 function value_call(net::PaddleNet, code::Code, n::Int, flat::Bool, inputs::Int)
     given, count = given_words(net, flat, inputs)
-    outputs = [Word(count + i, 0) for i in eachindex(code.outputs)]
+    outputs = [BaseOffset(count + i, 0) for i in eachindex(code.outputs)]
     return Call(code, n, flat, given, outputs, zeros(Int, count + length(outputs)), 0)
 end
 
@@ -102,12 +102,12 @@ nested_outputs(i::Int, ys) = ys[i]
 nested_outputs(parts::Union{Tuple,NamedTuple}, ys) = map(part -> nested_outputs(part, ys), parts)
 
 """
-    Kept(way, n, block)
+    Residuals(way, n, block)
 
 What the way back of a call by code needs: what the way there has left, one after another in a block.
 """
-struct Kept
-    way::OfWay
+struct Residuals
+    way::VJPCode
     n::Int
     block::Vector{UInt8}
 end
@@ -119,12 +119,12 @@ aligned(bytes::Int) = (bytes + WORK_ALIGNED - 1) & -WORK_ALIGNED
 
 Where in the block each thing is that the way there leaves, and how many bytes the block has.
 """
-function kept_words(way::OfWay, n::Int)
+function kept_words(way::VJPCode, n::Int)
     (; code, outputs) = way
-    next, words = 0, Word[]
+    next, words = 0, BaseOffset[]
     for i in outputs+1:length(code.outputs)
         if is_written(code, i)
-            push!(words, Word(OF_BLOCK, next))
+            push!(words, BaseOffset(OF_BLOCK, next))
             next += aligned(sizeof(code.outputs[i].layout, n))
         else
             push!(words, NOWHERE)
@@ -139,10 +139,10 @@ function is_written(code::Code, i::Int)
     return place.kind === RESULT && code.writers[place.at] == i
 end
 
-function there_call(net::PaddleNet, way::OfWay, n::Int, flat::Bool, inputs::Int)
+function there_call(net::PaddleNet, way::VJPCode, n::Int, flat::Bool, inputs::Int)
     given, count = given_words(net, flat, inputs)
     kept, bytes = kept_words(way, n)
-    outputs = [[Word(count + i, 0) for i in 1:way.outputs]; kept]
+    outputs = [[BaseOffset(count + i, 0) for i in 1:way.outputs]; kept]
     return Call(way.code, n, flat, given, outputs, zeros(Int, count + way.outputs), bytes)
 end
 
@@ -152,25 +152,25 @@ end
 The value by code, and what the way back needs. What is kept is not shared with the value, which
 its caller may change.
 """
-@inline function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
+@inline function there_by_code(net::PaddleNet, way::VJPCode, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
     call = known_call(() -> there_call(net, way, n, flat, length(inputs)), way.code, n, flat)
     block = Vector{UInt8}(undef, call.block)
     y = with_outputs(net, way, inputs, n, way.outputs) do ys
         GC.@preserve block write_outputs!(Address(pointer(block)), ys, way.code, call, params, inputs)
     end
-    return y, Kept(way, n, block)
+    return y, Residuals(way, n, block)
 end
 
-function back_call(net::PaddleNet, way::OfWay, back::BackCode, n::Int, flat::Bool, inputs::Int)
+function back_call(net::PaddleNet, way::VJPCode, back::PullbackCode, n::Int, flat::Bool, inputs::Int)
     there, code = way.code, back.code
     given, count = given_words(net, flat, inputs)
     kept, bytes = kept_words(way, n)
     left = map(there.outputs[way.outputs+1:end]) do output # for the way back
         at = output.place.at
         output.place.kind === INPUT ? given[at] :
-        output.place.kind === CONSTANT ? Word(1, at) : kept[there.writers[at]-way.outputs]
+        output.place.kind === CONSTANT ? BaseOffset(1, at) : kept[there.writers[at]-way.outputs]
     end
-    seeds = [Word(count + s, 0) for s in eachindex(way.seeds)]
+    seeds = [BaseOffset(count + s, 0) for s in eachindex(way.seeds)]
     gradients, last = given_words(net, flat, inputs, count + length(seeds))
     outputs = gradients[back.places]
     missing_bytes = zeros(Int, last)
@@ -187,7 +187,7 @@ Gradients by code, written into arrays, nothing where one is not wanted. Cotange
 nothing.
 """
 @inline function back_by_code(
-    kept::Kept, back::BackCode, net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool,
+    kept::Residuals, back::PullbackCode, net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool,
     cotangents::Union{Tuple,Vector}, p̄s::Arrays, x̄s::Tuple,
 )
     (; way, n, block) = kept
@@ -204,7 +204,7 @@ nothing.
 end
 
 "Refuse vectors that were resized since the call."
-@inline check_lengths((; way, n)::Kept, net::PaddleNet, flat::Bool, params::Arrays, inputs::Tuple) =
+@inline check_lengths((; way, n)::Residuals, net::PaddleNet, flat::Bool, params::Arrays, inputs::Tuple) =
     have_lengths(net, flat, params, 1) && have_lengths(way.code, n, inputs, length(net.names) + 1) || refuse_resized()
 
 """

@@ -1,25 +1,25 @@
 # Nets as machine code: which calls go without Python, and how their code comes home.
 
 """
-    OfValue
+    ForwardCode
 
 Code of a net's value at inputs of some sizes, and how its outputs are nested: numbers in their
 places, or 1 for one alone.
 """
-mutable struct OfValue # so that a reference is found
+mutable struct ForwardCode # so that a reference is found
     code::Code
     structure::Any
     constants::Tuple # arguments that are no arrays, which it was made for
 end
 
 """
-    BackCode
+    PullbackCode
 
 Code of the gradients that a key asks for: of parameters (one flag, or one of each), of the inputs,
 and which cotangents are more than zeros. `places` are those that there are, parameters first;
 `wanted` are flags of all that tell which of them were asked for.
 """
-mutable struct BackCode # so that a reference is found
+mutable struct PullbackCode # so that a reference is found
     key::Tuple{Union{Bool,Vector{Bool}},Bool,Vector{Bool}}
     code::Code
     places::Vector{Int}
@@ -27,26 +27,26 @@ mutable struct BackCode # so that a reference is found
     is_whole::Bool # whether all that was asked for is there
 end
 
-function BackCode(key, code::Code, places::Vector{Int}, params::Int, inputs::Int)
+function PullbackCode(key, code::Code, places::Vector{Int}, params::Int, inputs::Int)
     flags = key[1] isa Bool ? fill(key[1], params) : key[1]
     asked = [flags; fill(key[2], inputs)]
     wanted = [asked[i] && i in places for i in 1:params+inputs]
-    return BackCode(key, code, places, wanted, wanted == asked)
+    return PullbackCode(key, code, places, wanted, wanted == asked)
 end
 
 """
-    OfWay
+    VJPCode
 
 The same of the value and what the way back needs, and code of ways back, made when first needed.
 """
-mutable struct OfWay
+mutable struct VJPCode
     code::Code # of the outputs, and then of what is kept
     structure::Any
     constants::Tuple
     outputs::Int
     seeds::Vector{Int} # outputs that have cotangents
     made::Py
-    @atomic backs::Vector{BackCode} # that of all gradients first; exchanged, not changed
+    @atomic backs::Vector{PullbackCode} # that of all gradients first; exchanged, not changed
 end
 
 """
@@ -83,14 +83,14 @@ end
 The code of one net, found by any thread without a lock: vectors are exchanged, not changed.
 """
 mutable struct Codes
-    @atomic values::Vector{OfValue}
-    @atomic ways::Vector{OfWay}
+    @atomic values::Vector{ForwardCode}
+    @atomic ways::Vector{VJPCode}
     @atomic losses::Vector{LossCode}
     @atomic missed::Dict{Any,Missed} # by kinds of calls; exchanged, not changed
     process::UInt
 end
 
-Codes() = Codes(OfValue[], OfWay[], LossCode[], Dict{Any,Missed}(), PROCESS[])
+Codes() = Codes(ForwardCode[], VJPCode[], LossCode[], Dict{Any,Missed}(), PROCESS[])
 
 "The code of a net, of this process: it doesn't outlive the one that it was made in."
 function codes_of(net::PaddleNet)
@@ -112,7 +112,7 @@ function start_codes()
 end
 
 """
-    value_code(net, params, inputs) -> found::OfValue, n, or nothing, 0
+    value_code(net, params, inputs) -> found::ForwardCode, n, or nothing, 0
 
 The code of calls like this one, and the number of samples that it is called with.
 """
@@ -144,7 +144,7 @@ function fitting_code(all::Vector, net::PaddleNet, ps::Vector{T}, xs::Tuple{Vara
     return nothing, 0
 end
 function fitting_code(all::Vector, net::PaddleNet, ps::Tuple{Vararg{Array}}, xs::Tuple{Vararg{Array}})
-    length(ps) <= MANY && length(ps) == length(net.names) || return nothing, 0
+    length(ps) <= MAX_TUPLE_LENGTH && length(ps) == length(net.names) || return nothing, 0
     for found in all
         n = samples_in(found.code, length(ps), xs)
         n >= 0 && length(ps) <= length(found.code.inputs) && fits(found.code, 1, n, ps...) && return found, n
@@ -230,12 +230,12 @@ function ask_for_code(net::PaddleNet, kind::Symbol, params::Arrays, inputs::Tupl
     isempty(missed.why) || return false
     structure = nest(found.structure, Any[1:MOST_OUTPUTS...])
     if kind === :value
-        made = OfValue(Code(text(found.text), found.owner), structure, constants)
+        made = ForwardCode(Code(text(found.text), found.owner), structure, constants)
         @atomic codes.values = [made; first((@atomic codes.values), MOST_CODE - 1)]
     else
         owner = found.owner
         outputs, seeds... = parse.(Int, split(text(owner.facts)))
-        made = OfWay(Code(text(found.text), owner), structure, constants, outputs, seeds, owner, BackCode[])
+        made = VJPCode(Code(text(found.text), owner), structure, constants, outputs, seeds, owner, PullbackCode[])
         back_code(net, made, (true, true, fill(true, length(seeds))))
         @atomic codes.ways = [made; first((@atomic codes.ways), MOST_CODE - 1)]
     end
@@ -245,18 +245,18 @@ end
 const MOST_OUTPUTS = 1024
 
 """
-    back_code(net, way, key) -> BackCode
+    back_code(net, way, key) -> PullbackCode
 
 The code of the gradients that are asked for, made where there is none yet; where none can be made,
 or not on this thread, that of all gradients.
 """
-function back_code(net::PaddleNet, way::OfWay, key)
+function back_code(net::PaddleNet, way::VJPCode, key)
     backs = @atomic way.backs
     for found in backs
         found.key == key && return found
     end
     count = length(net.names)
-    made(code, places) = BackCode(key, code, places, count, length(way.constants))
+    made(code, places) = PullbackCode(key, code, places, count, length(way.constants))
     if !(isempty(backs) || holds_lock() || OPEN[] > 0)
         all = first(backs)
         return made(all.code, all.places)

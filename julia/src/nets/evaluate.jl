@@ -115,7 +115,7 @@ in_filled_arrays(ps::Union{Tuple,NamedTuple}) =
 params_in_a_row(::PaddleNet, ps::Tuple) = in_arrays(ps)
 function params_in_a_row(net::PaddleNet, ps::NamedTuple)
     places = places_of(net.names, ps)
-    return length(ps) > MANY ? picked(ps, places) : Tuple(picked(ps, places))
+    return length(ps) > MAX_TUPLE_LENGTH ? picked(ps, places) : Tuple(picked(ps, places))
 end
 
 """

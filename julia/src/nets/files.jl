@@ -76,7 +76,7 @@ function load_params(path::AbstractString, w::PaddleModuleWrapper)
     (; net, buffers, training) = present(w)
     found = Tuple(load_params(path, in_precision(w.net, w.params)))
     params = map((old, new) -> beside((old,), new), w.params, found)
-    return PaddleModuleWrapper(net, params, trained(w), Present(net, buffers, training))
+    return PaddleModuleWrapper(net, params, trained(w), MutableState(net, buffers, training))
 end
 load_params(path::AbstractString, net::PaddleNet) = crossing() do
     NamedTuple{Tuple(net.names)}(receive_all(object_of(net.handle).load(String(path))))

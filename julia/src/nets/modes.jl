@@ -41,7 +41,7 @@ testmode(w::Union{PaddleModuleWrapper,PaddleNet}) = moded(w, false)
 moded(net::PaddleNet, training) = in_mode(net, training)
 function moded(w::PaddleModuleWrapper, training)
     (; net, buffers) = present(w)
-    return PaddleModuleWrapper(net, w.params, trained(w), Present(net, buffers, training))
+    return PaddleModuleWrapper(net, w.params, trained(w), MutableState(net, buffers, training))
 end
 
 """

@@ -45,7 +45,7 @@ in_precision(net::PaddleNet, ps::AbstractVector) =
     eltype(ps) === net.eltype || net.eltype === nothing ? net : switched(net, eltype(ps))
 function in_precision(net::PaddleNet, ps::Union{Tuple,NamedTuple})
     isempty(ps) && return net
-    T = length(ps) > MANY ? common_type(collect(Any, values(ps))) : common_type(ps...)
+    T = length(ps) > MAX_TUPLE_LENGTH ? common_type(collect(Any, values(ps))) : common_type(ps...)
     return T === nothing || T === net.eltype ? net : switched(net, T)
 end
 in_precision(net::PaddleNet, _) = net

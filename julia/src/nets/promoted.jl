@@ -25,7 +25,7 @@ widest(T::Union) = promote_type(widest(T.a), widest(T.b))
 "The union of the floating types among arrays."
 float_types(x::AbstractArray) = (T = plain_type(eltype(x)); T <: AbstractFloat ? T : Union{})
 float_types(xs::Union{Tuple,NamedTuple}) =
-    length(xs) > MANY ? float_types(picked(xs, 1:length(xs))) : Union{map(float_types, values(xs))...}
+    length(xs) > MAX_TUPLE_LENGTH ? float_types(picked(xs, 1:length(xs))) : Union{map(float_types, values(xs))...}
 float_types(xs::Vector{Any}) = Union{unique(map(float_types, xs))...}
 float_types(_) = Union{}
 

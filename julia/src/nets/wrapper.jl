@@ -50,13 +50,13 @@ See also [`PaddleNet`](@ref), [`PaddleFCNet`](@ref),
 [`freeze`](@ref PaddleChainRules.freeze).
 """
 struct PaddleModuleWrapper{P<:Tuple,T,B,N<:PaddleNet}
-    net::Present{N} # of the type PaddleNet as a property
+    net::MutableState{N} # of the type PaddleNet as a property
     params::P
 
     # T tells which of them are trained, a flag for each, nothing for all; B, whether there are
     # buffers.
     function PaddleModuleWrapper(
-        net::N, params::P, T = nothing, present = Present(net),
+        net::N, params::P, T = nothing, present = MutableState(net),
     ) where {P<:Tuple,N<:PaddleNet}
         return new{P,T,!isempty(net.handle.buffers),N}(present, params)
     end
@@ -93,7 +93,7 @@ end
 
 function rebuilt(w::PaddleModuleWrapper{P,T}, children::NamedTuple) where {P,T}
     (; net, buffers, training) = present(w)
-    now = Present(net, filled_as(buffers, get(children, :buffers, buffers)), training)
+    now = MutableState(net, filled_as(buffers, get(children, :buffers, buffers)), training)
     T === nothing && return PaddleModuleWrapper(net, filled_as(w.params, children.params), T, now)
     parts = map(Iterators.Stateful, (children.params, children.frozen))
     params = map(t -> popfirst!(parts[t ? 1 : 2]), T)
@@ -198,7 +198,7 @@ freeze(w::PaddleModuleWrapper, names) = crossing() do
     flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
     (; net, buffers, training) = present(w)
     T = all(flags) ? nothing : flags
-    return PaddleModuleWrapper(net, w.params, T, Present(net, buffers, training))
+    return PaddleModuleWrapper(net, w.params, T, MutableState(net, buffers, training))
 end
 
 function wrapper(made::Py)

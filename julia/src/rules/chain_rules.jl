@@ -31,7 +31,7 @@ end
 
 # Python's order is that of `names`, which need not be that of the named tuple.
 function params_projector(ps::P, names) where {P<:NamedTuple}
-    projects = each(ProjectTo, length(ps) > MANY ? picked(ps, 1:length(ps)) : Tuple(ps))
+    projects = each(ProjectTo, length(ps) > MAX_TUPLE_LENGTH ? picked(ps, 1:length(ps)) : Tuple(ps))
     order = invperm(places_of(names, ps))
     return function (grads)
         tangents = Any[array_tangent(project, grads[i]) for (project, i) in zip(projects, order)]

@@ -11,7 +11,7 @@ struct CodeCall{N<:PaddleNet,P<:Tuple{Vararg{Array}},I<:Tuple{Vararg{Array}}}
     params::P # those of the net, or the one flat vector
     inputs::I
     flat::Bool
-    kept::Kept
+    kept::Residuals
 end
 
 """
@@ -29,17 +29,17 @@ function code_call(net::PaddleNet, xs::I, ps) where {A<:Array,I<:Tuple{A,Vararg{
     block = Vector{UInt8}(undef, call.block)
     y = new_array(A, way.code.outputs[1].layout.size, n)
     GC.@preserve block write_outputs!(Address(pointer(block)), (y,), way.code, call, params, xs)
-    return y, CodeCall(net, params, xs, flat, Kept(way, n, block))
+    return y, CodeCall(net, params, xs, flat, Residuals(way, n, block))
 end
 
 const ONE_SEED = [1]
 
 "The general form of the same call."
-function Reverse(call::CodeCall)
+function PullbackState(call::CodeCall)
     (; net, params, inputs, flat, kept) = call
     layout = kept.way.code.outputs[1].layout
     shape = Leaf(eltype(layout.type), ntuple(d -> at(layout.size[d], kept.n), length(layout.size)))
-    return Reverse(net, params, inputs, flat, shape, NONE, ALL, nothing, 0, kept)
+    return PullbackState(net, params, inputs, flat, shape, NONE, ALL, nothing, 0, kept)
 end
 
 """
@@ -54,7 +54,7 @@ fitting_cotangent(call::CodeCall, ȳ::AbstractArray) = # no memory of its own, s
     isbits(ȳ) ? fitting_cotangent(call, collect(ȳ)) : nothing
 
 """
-    whole_back(call, params, inputs) -> BackCode or nothing
+    whole_back(call, params, inputs) -> PullbackCode or nothing
 
 The code of the gradients of all parameters or none, and of all inputs or none; nothing where one has no gradient.
 """
@@ -81,7 +81,7 @@ function whole_gradients(call::CodeCall, ȳ::Array)
     return p̄s, x̄s
 end
 
-write_whole!(call::CodeCall, back::BackCode, ȳ::Array, p̄s::Tuple, x̄s::Tuple) =
+write_whole!(call::CodeCall, back::PullbackCode, ȳ::Array, p̄s::Tuple, x̄s::Tuple) =
     back_by_code(call.kept, back, call.net, call.params, call.inputs, call.flat, (ȳ,), p̄s, x̄s)
 
 """

@@ -55,7 +55,7 @@ function nested_gradients(net::PaddleNet, x, ps, found::Tuple, n...)
 end
 
 function gradients_of_duals(
-    ::Type{D}, reverse::Reverse, cotangents::Vector, asked::NeedsGrad,
+    ::Type{D}, reverse::PullbackState, cotangents::Vector, asked::NeedsGrad,
 ) where {D}
     of(f) = gradients(reverse, Any[f(c) for c in cotangents], asked)
     left, reverse.left = reverse.left, NeedsGrad(false, false) # keeps what Paddle has recorded

@@ -28,7 +28,7 @@ end
 end
 
 has_many(::Vector) = false
-has_many(ps::Union{Tuple,NamedTuple}) = length(ps) > MANY
+has_many(ps::Union{Tuple,NamedTuple}) = length(ps) > MAX_TUPLE_LENGTH
 
 eager_pullback(tangents, net::PaddleNet, y::Array) =
     NetPullback(tangents, net, tangents.x, tangents.ps, (;), Leaf(eltype(y), size(y)), nothing)
@@ -39,7 +39,7 @@ eager_pullback(tangents, net::PaddleNet, y::Array) =
 The tangents of all arguments of a call at once, a call by code of the type `C` or one by Paddle.
 """
 struct EagerTangents{C<:CodeCall,X,P}
-    call::Union{C,Reverse}
+    call::Union{C,PullbackState}
     x::X
     ps::P
     EagerTangents{C}(call, x::X, ps::P) where {C,X,P} = new{C,X,P}(call, x, ps)
@@ -55,7 +55,7 @@ end
 end
 
 function general_tangents((; call, x, ps)::EagerTangents, Δ)
-    reverse = call isa Reverse ? call : Reverse(call)
+    reverse = call isa PullbackState ? call : PullbackState(call)
     x̄s, p̄s = rule_back(Eager(), reverse, inputs(x), ps)(Δ)
     return tangent_in_form(x, x̄s), NoTangent(), p̄s
 end

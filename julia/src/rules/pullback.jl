@@ -59,23 +59,23 @@ pullback(w::PaddleModuleWrapper, x; kwargs...) =
 @inline function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ordered = identity)
     if isempty(kw) && flags === nothing
         at_once = code_call(net, x isa Array ? (x,) : x, ps)
-        at_once === nothing || return at_once[1], Back(CodeBack(at_once[2], x, ps, ordered), net)
+        at_once === nothing || return at_once[1], Pullback(CompiledPullback(at_once[2], x, ps, ordered), net)
     end
-    return Base.inferencebarrier(general_pullback)(net, x, ps, kw, flags, ordered)::Tuple{Any,Back}
+    return Base.inferencebarrier(general_pullback)(net, x, ps, kw, flags, ordered)::Tuple{Any,Pullback}
 end
 
 function general_pullback(net::PaddleNet, x, ps, kw::NamedTuple, flags, ordered)
     flat, row = in_a_row(net, x, kw)
     y, reverse = reversible(flat, row, ps, flags)
-    return y, Back(GeneralBack(reverse, x, row, ps, ordered), net)
+    return y, Pullback(ArrayPullback(reverse, x, row, ps, ordered), net)
 end
 
 """
-    GeneralBack
+    ArrayPullback
 
 The way back of a call on arrays of any kind.
 """
-struct GeneralBack{R<:AnyReverse,X,I<:Tuple,P,O}
+struct ArrayPullback{R<:AnyReverse,X,I<:Tuple,P,O}
     reverse::R
     x::X
     row::I
@@ -83,7 +83,7 @@ struct GeneralBack{R<:AnyReverse,X,I<:Tuple,P,O}
     ordered::O
 end
 
-function (of::GeneralBack)(ȳ; into = nothing, accumulate::Bool = false)
+function (of::ArrayPullback)(ȳ; into = nothing, accumulate::Bool = false)
     (; reverse, x, row, ps, ordered) = of
     names = reverse.net.names
     found = cotangents(reverse, ȳ)
@@ -108,18 +108,18 @@ function (of::GeneralBack)(ȳ; into = nothing, accumulate::Bool = false)
 end
 
 """
-    CodeBack
+    CompiledPullback
 
 The same of a call by code on plain arrays.
 """
-struct CodeBack{C<:CodeCall,X,P,O}
+struct CompiledPullback{C<:CodeCall,X,P,O}
     call::C
     x::X
     ps::P
     ordered::O
 end
 
-@inline function (of::CodeBack)(ȳ; into = nothing, accumulate::Bool = false)
+@inline function (of::CompiledPullback)(ȳ; into = nothing, accumulate::Bool = false)
     given = fitting_cotangent(of.call, ȳ)
     if into isa Tuple{Any,Any}
         for_inputs, for_params = of.ordered(into)
@@ -133,18 +133,18 @@ end
     return general_back(of)(ȳ; into, accumulate)
 end
 
-general_back((; call, x, ps, ordered)::CodeBack) =
-    Base.inferencebarrier(GeneralBack)(Reverse(call), x, call.inputs, ps, ordered)
+general_back((; call, x, ps, ordered)::CompiledPullback) =
+    Base.inferencebarrier(ArrayPullback)(PullbackState(call), x, call.inputs, ps, ordered)
 
 "The way back of a call, which shows itself in a line."
-struct Back{F,N<:PaddleNet}
+struct Pullback{F,N<:PaddleNet}
     back::F
     net::N
 end
 
-@inline (of::Back)(ȳ; into = nothing, accumulate::Bool = false) = of.back(ȳ; into, accumulate)
-Base.show(io::IO, of::Back) = print(io, "the pullback of ", of.net, ", back(ȳ; into, accumulate)")
-Base.summary(io::IO, of::Back) = show(io, of)
+@inline (of::Pullback)(ȳ; into = nothing, accumulate::Bool = false) = of.back(ȳ; into, accumulate)
+Base.show(io::IO, of::Pullback) = print(io, "the pullback of ", of.net, ", back(ȳ; into, accumulate)")
+Base.summary(io::IO, of::Pullback) = show(io, of)
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
 nest_params(p̄s, ps::Tuple, _) = as_numbers(Tuple(p̄s), ps)
@@ -272,7 +272,7 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = NeedsGrad(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
     asked.params || asked.inputs || return nothing
-    reverse isa Reverse && reverse.kept !== nothing &&
+    reverse isa PullbackState && reverse.kept !== nothing &&
         return write_gradients_by_code!(p̄s, x̄s, reverse, cotangents, accumulate, asked)
     with_gradients(reverse, cotangents, asked) do found
         n = Int(tuple_length(found)) - length(x̄s)
@@ -289,7 +289,7 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
 end
 
 # Straight into plain arrays, and by way of new ones where it is added, or what is read would change.
-function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accumulate, asked::NeedsGrad)
+function write_gradients_by_code!(p̄s, x̄s, reverse::PullbackState, cotangents, accumulate, asked::NeedsGrad)
     back = asked_code(reverse.kept, reverse, cotangents, asked)
     there, count = back.wanted, length(reverse.net.names)
     read = filter(!isnothing, cotangents)

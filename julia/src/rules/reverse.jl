@@ -115,7 +115,7 @@ tangent_part(ȳ, key, of, kind) = throw(
 )
 
 """
-    Reverse
+    PullbackState
 
 The way back of one call of a net: what Paddle keeps for it, `back`, and the arrays that this
 aliases.
@@ -125,7 +125,7 @@ behind them. So Paddle's part is let go of once all gradients were asked for (wh
 none); a further use makes it anew, with the random numbers of the first time, and keeps it. As
 with any pullback, arrays must not change in between.
 """
-mutable struct Reverse{N<:PaddleNet,P<:Arrays,I<:Tuple}
+mutable struct PullbackState{N<:PaddleNet,P<:Arrays,I<:Tuple}
     net::N
     params::P
     inputs::I
@@ -135,13 +135,13 @@ mutable struct Reverse{N<:PaddleNet,P<:Arrays,I<:Tuple}
     left::NeedsGrad
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
     retained_bytes::Int # bytes, part of `RETAINED_BYTES`
-    kept::Union{Kept,Nothing} # what it needs where it goes by code, and `back` is none
+    kept::Union{Residuals,Nothing} # what it needs where it goes by code, and `back` is none
     places::Vector{Tuple{Ptr{Cvoid},Int}} # of vectors that `back` has a share in
 end
 
-function Reverse(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept)
+function PullbackState(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept)
     places = kept === nothing ? places_of_vectors(params, inputs) : NO_PLACES
-    return Reverse(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept, places)
+    return PullbackState(net, params, inputs, flat, shape, back, left, trained, retained_bytes, kept, places)
 end
 
 "Addresses and lengths of vectors, which can be resized, and then lie elsewhere."
@@ -165,16 +165,16 @@ struct ReverseOfDuals{N<:PaddleNet,P<:Tuple,I<:Tuple}
     source::Py
 end
 
-const AnyReverse = Union{Reverse,ReverseOfDuals}
+const AnyReverse = Union{PullbackState,ReverseOfDuals}
 
-function set_retained!(reverse::Reverse, bytes::Int)
+function set_retained!(reverse::PullbackState, bytes::Int)
     Threads.atomic_add!(RETAINED_BYTES, bytes - reverse.retained_bytes)
     reverse.retained_bytes = bytes
     return reverse
 end
 
 """
-    reversible(net, xs, ps, trained = nothing) -> y, reverse::Reverse
+    reversible(net, xs, ps, trained = nothing) -> y, reverse::PullbackState
 
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
@@ -188,7 +188,7 @@ function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
         made = or_nothing(there_by_code, way.code, net, way, n, params, inputs, flat)
         if made !== nothing # else Paddle says what is wrong
             y, kept = made
-            return y, Reverse(net, params, inputs, flat, outline(y), NONE, ALL, trained, 0, kept)
+            return y, PullbackState(net, params, inputs, flat, outline(y), NONE, ALL, trained, 0, kept)
         end
     end
     y, back, retained = crossing() do
@@ -205,12 +205,12 @@ function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
             end
         end
     end
-    reverse = Reverse(net, params, inputs, flat, outline(y), back, ALL, trained, 0, nothing)
+    reverse = PullbackState(net, params, inputs, flat, outline(y), back, ALL, trained, 0, nothing)
     finalizer(release!, set_retained!(reverse, retained))
     return y, reverse
 end
 
-release!(reverse::Reverse) = set_retained!(reverse, 0)
+release!(reverse::PullbackState) = set_retained!(reverse, 0)
 
 """
     cotangents(reverse, ȳ) -> Vector
@@ -236,7 +236,7 @@ end
 Plain arrays, `nothing` where there is none or it is not asked for, the parameters' as one
 vector where they are flat. One crossing.
 """
-function gradients(reverse::Reverse, cotangents::Vector, asked::NeedsGrad = ALL)
+function gradients(reverse::PullbackState, cotangents::Vector, asked::NeedsGrad = ALL)
     D = dual_type(cotangents)
     D === nothing ||
         return Base.inferencebarrier(gradients_of_duals)(D, reverse, cotangents, asked)
@@ -250,7 +250,7 @@ end
 
 `f(found)` with Python's tuple of gradients, parameters first. One crossing.
 """
-function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::NeedsGrad) where {F}
+function with_gradients(f::F, reverse::PullbackState, cotangents::Vector, asked::NeedsGrad) where {F}
     params, inputs = reverse.params, reverse.inputs
     check_places(reverse)
     return crossing() do
@@ -267,16 +267,16 @@ end
 
 "Refuse vectors that were resized since the call."
 check_places(::ReverseOfDuals) = nothing
-function check_places((; net, params, inputs, flat, kept, places)::Reverse)
+function check_places((; net, params, inputs, flat, kept, places)::PullbackState)
     kept === nothing || return check_lengths(kept, net, flat, params, inputs)
     return places_of_vectors(params, inputs) == places || refuse_resized()
 end
 
 "Which of the parameters are asked for, by a flag for each; nothing for all or none."
-asked_params(reverse::Reverse, asked::NeedsGrad) =
+asked_params(reverse::PullbackState, asked::NeedsGrad) =
     asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
 
-function grads(reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
+function grads(reverse::PullbackState, cotangents::Vector, asked::NeedsGrad)
     last = is_last!(reverse, asked)
     flags = asked_params(reverse, asked)
     some = flags === nothing ? NONE : pytuple(flags)
@@ -302,7 +302,7 @@ end
 
 Whether no gradient is left to be asked for the first time after this.
 """
-function is_last!(reverse::Reverse, asked::NeedsGrad)
+function is_last!(reverse::PullbackState, asked::NeedsGrad)
     left = reverse.left
     all_params = asked.params && asked.some === nothing
     now = NeedsGrad(left.params && !all_params, left.inputs && !asked.inputs)
@@ -310,7 +310,7 @@ function is_last!(reverse::Reverse, asked::NeedsGrad)
     return left != now && !(now.params || now.inputs)
 end
 
-function receive_gradients(reverse::Reverse, found::PyPtr)
+function receive_gradients(reverse::PullbackState, found::PyPtr)
     params, inputs = reverse.params, reverse.inputs
     get(x, i) = receive_gradient(x, tuple_item(found, i - 1))
     n = Int(tuple_length(found)) - length(inputs)
@@ -331,7 +331,7 @@ receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor
 
 The same by code.
 """
-function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
+function gradients_by_code(kept::Residuals, reverse::PullbackState, cotangents::Vector, asked::NeedsGrad)
     (; params, inputs, flat) = reverse
     back = asked_code(kept, reverse, cotangents, asked)
     wanted, count = back.wanted, length(reverse.net.names)
@@ -344,7 +344,7 @@ function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, ask
 end
 
 "The code of what is asked for."
-function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
+function asked_code(kept::Residuals, reverse::PullbackState, cotangents::Vector, asked::NeedsGrad)
     way, flags = kept.way, asked_params(reverse, asked)
     is_given(seed) = cotangents[seed] !== nothing
     flags === nothing && asked.params && asked.inputs && all(is_given, way.seeds) && return first(@atomic way.backs)
@@ -358,7 +358,7 @@ end
 Write gradients into arrays, nothing where one is not wanted. Where all parameters are one array,
 those without a gradient are zeros.
 """
-function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents::Vector, p̄s::Arrays, x̄s::Tuple)
+function write_by_code(kept::Residuals, back::PullbackCode, reverse::PullbackState, cotangents::Vector, p̄s::Arrays, x̄s::Tuple)
     (; net, params, inputs, flat) = reverse
     if flat && only(p̄s) !== nothing && !all(@view back.wanted[1:length(net.names)])
         fill!(only(p̄s), 0)
@@ -367,7 +367,7 @@ function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents:
 end
 
 # What a call keeps lies in this process.
-Serialization.serialize(::AbstractSerializer, reverse::Reverse) = refuse_to_send(reverse.net)
+Serialization.serialize(::AbstractSerializer, reverse::PullbackState) = refuse_to_send(reverse.net)
 refuse_to_send(net::PaddleNet) = throw(
     ArgumentError(
         "the pullback of $net can't go to another process or a file; send the net and the arrays, and " *

@@ -217,7 +217,7 @@ ChainRulesCore.rrule(::typeof(pullback), w::PaddleModuleWrapper, x; kw...) =
     pullback_rule(w, x, values(kw))
 ChainRulesCore.rrule(back::SlopeBack, ȳ; kw...) = slope_back_rule(back, ȳ; kw...)
 
-ChainRulesCore.rrule(::Back, ::Any...; kw...) = throw(
+ChainRulesCore.rrule(::Pullback, ::Any...; kw...) = throw(
     ArgumentError(
         "a pullback that was made outside of the function that is differentiated has no derivative; call " *
         "PaddleChainRules.pullback within that function, or vjp(net, x, ps, ȳ)",

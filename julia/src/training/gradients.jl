@@ -97,7 +97,7 @@ function value_at_once!(
     grads, net::PaddleNet, xs::Tuple{Array,Vararg{Array}}, ps::Union{Vector,Tuple,NamedTuple}, loss::F, data::Tuple{Vararg{Array}},
 ) where {F}
     p̄s = buffers_for(grads, ps)
-    p̄s isa Tuple{Array,Vararg{Array}} && length(p̄s) <= MANY || return nothing
+    p̄s isa Tuple{Array,Vararg{Array}} && length(p̄s) <= MAX_TUPLE_LENGTH || return nothing
     ps isa NamedTuple && !(length(ps) == length(net.names) && all_same(keys(ps), net.names)) && return nothing
     params = params_as_given(ps)
     arrays = (params..., xs..., data...)
@@ -146,10 +146,10 @@ of_number(::Type{T}, A::DataType, number::Vector{UInt64}) where {T} =
 read_number(::Type{T}, number::Vector{UInt64}) where {T} = GC.@preserve number unsafe_load(Ptr{T}(pointer(number)))
 
 function loss_call(code::Code, has::Vector{Bool}, arrays::Int)
-    inputs = [Word(BEFORE_ARRAYS + k, 0) for k in 1:arrays]
+    inputs = [BaseOffset(BEFORE_ARRAYS + k, 0) for k in 1:arrays]
     behind = BEFORE_ARRAYS + arrays
-    gradients = [Word(behind + k, 0) for k in eachindex(has) if has[k]]
-    outputs = [Word(behind + length(has) + 1, 0); gradients]
+    gradients = [BaseOffset(behind + k, 0) for k in eachindex(has) if has[k]]
+    outputs = [BaseOffset(behind + length(has) + 1, 0); gradients]
     missing_bytes = zeros(Int, behind + length(has) + 1)
     for (word, output) in zip(gradients, code.outputs[2:end]) # those that are not wanted
         missing_bytes[word.base] = sizeof(output.layout, 0)

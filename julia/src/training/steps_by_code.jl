@@ -72,6 +72,6 @@ function advance_by_code!(losses::Vector, sets::NTuple{2,Vector{Any}}, now::Int,
 end
 
 function step_call(code::Code, count::Int)
-    words = [Word(BEFORE_ARRAYS + k, 0) for k in 1:2count+1]
+    words = [BaseOffset(BEFORE_ARRAYS + k, 0) for k in 1:2count+1]
     return Call(code, 0, false, words[1:count], words[count+1:end], zeros(Int, BEFORE_ARRAYS + 2count + 1), 0)
 end

@@ -8,7 +8,7 @@ using Zygote: Zygote
 
 include("../oracle.jl")
 
-@testset "many parameter arrays, $n" for n in (PaddleChainRules.MANY, PaddleChainRules.MANY + 2)
+@testset "many parameter arrays, $n" for n in (PaddleChainRules.MAX_TUPLE_LENGTH, PaddleChainRules.MAX_TUPLE_LENGTH + 2)
     paddle.seed(5)
     widths = [3 + i % 3 for i in 0:(n÷2)]
     linears = [paddle.nn.Linear(a, b) for (a, b) in zip(widths, widths[2:end])]

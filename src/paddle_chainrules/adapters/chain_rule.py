@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.autograd.partial_gradients import node_of, nodes
-from .origins import Call, Entry, Notes, Origin
+from .origins import DerivativeRequests, Entry, NetCall, Origin
 
 MOST_COLUMNS = 4
 """Most columns by which a gradient comes from series, each a pass, and not from one
@@ -35,9 +35,9 @@ class ChainRule:
         self._asked = asked
         self._known: dict[Entry, tuple[ref[Tensor], int]] = {}
 
-    def take(self, call: Call) -> None:
+    def take(self, call: NetCall) -> None:
         """Take the results of the call, without keeping them alive."""
-        self._notes: Notes = call.notes
+        self._notes: DerivativeRequests = call.notes
         self._outputs = [_entries(k, y) for k, y in enumerate(call.outputs)]
         self._widths = widths(call)
         for entry, y in call.derivatives.items():
@@ -58,7 +58,7 @@ class ChainRule:
             return None
         return [
             _total(
-                _product(
+                _column_product(
                     cotangents[place],
                     [
                         [known[e.derivative((leaf, c))] for c in range(n)]
@@ -87,7 +87,9 @@ class ChainRule:
 
 
 def further(
-    notes: Notes, behind: Iterable[Sequence[Entry]], widths: Mapping[int, int]
+    notes: DerivativeRequests,
+    behind: Iterable[Sequence[Entry]],
+    widths: Mapping[int, int],
 ) -> list[Entry] | None:
     """Return what the gradient of an expression by some arguments needs, and note it.
 
@@ -116,7 +118,7 @@ def further(
     return sorted(wanted)
 
 
-def widths(call: Call) -> list[int]:
+def widths(call: NetCall) -> list[int]:
     """Return the arguments' numbers of columns, 0 where outputs have other rows."""
     rows = {y.shape[0] if y.ndim == 2 else 0 for y in call.outputs}
     return [
@@ -124,10 +126,10 @@ def widths(call: Call) -> list[int]:
     ]
 
 
-class Part(NamedTuple):
+class CallEntries(NamedTuple):
     """A native call, and the entries of it that something is computed of."""
 
-    call: Call
+    call: NetCall
     entries: set[Entry]
 
 
@@ -138,12 +140,12 @@ class Expressions:
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Tensor, list[Part]]] = []
+        self._known: list[tuple[Tensor, list[CallEntries]]] = []
 
     def clear(self) -> None:
         self._known.clear()
 
-    def add(self, tensor: Tensor, parts: list[Part]) -> None:
+    def add(self, tensor: Tensor, parts: list[CallEntries]) -> None:
         """Note a gradient, and what it is computed of; forget those of old calls."""
         self._known = [
             known
@@ -152,24 +154,28 @@ class Expressions:
         ]
         self._known.append((tensor, parts))
 
-    def behind(self, ends: Iterable[Tensor], origins: Iterable[Origin]) -> list[Part]:
+    def behind(
+        self, ends: Iterable[Tensor], origins: Iterable[Origin]
+    ) -> list[CallEntries]:
         """Return what these tensors are computed of, first of all.
 
         Args:
             origins: of the results of all calls.
         """
-        known: dict[int, list[Part]] = {}
+        known: dict[int, list[CallEntries]] = {}
         for tensor, call, entries, _ in origins:
             if not (call.by_program or tensor.stop_gradient):
                 there = known.setdefault(node_of(tensor).node_ptr(), [])
-                there.append(Part(call, {*entries}))
+                there.append(CallEntries(call, {*entries}))
         for tensor, parts in self._known:
             known.setdefault(node_of(tensor).node_ptr(), []).extend(parts)
-        found: dict[int, Part] = {}
+        found: dict[int, CallEntries] = {}
         roots = [node_of(y) for y in ends if known and not y.stop_gradient]
         for node in nodes(roots, lambda node: node.node_ptr() in known):
             for part in known.get(node.node_ptr(), ()):
-                whole = found.setdefault(id(part.call.notes), Part(part.call, set()))
+                whole = found.setdefault(
+                    id(part.call.notes), CallEntries(part.call, set())
+                )
                 whole.entries.update(part.entries)
         return [*found.values()]
 
@@ -183,7 +189,7 @@ def _entries(output: int, y: Tensor) -> tuple[Entry, ...]:
     return tuple(Entry(output, column) for column in range(width(y)))
 
 
-def _product(cotangent: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
+def _column_product(cotangent: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
     """Return the sum of a cotangent's columns, each times a row of derivatives."""
     if len(rows) == 1:
         return cotangent * _side_by_side(rows[0])

@@ -14,7 +14,7 @@ from paddle.nn import Layer
 
 from .constant import is_constant
 from .points import Points
-from .state import State
+from .state import ObjectState
 from .taylor_mode import TaylorMode, are_matrices
 from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
 
@@ -191,14 +191,16 @@ class _Losses:
         before, self.points.are_tensors = self.points.are_tensors, False
         return before
 
-    def _state(self) -> State:
+    def _state(self) -> ObjectState:
         """Return the state of the objects that the losses read."""
         model = self._model
         own = not is_constant(type(model.data).__module__)
         read, terms = _Attributes(model, READ), _terms_of(self._library)
         reads = {"model": read, "losses": terms}
         settings = {(id(vars(model.net)), name) for name in SETTINGS}
-        return State(reads, modes_of(model.net) | settings, [model] if own else [])
+        return ObjectState(
+            reads, modes_of(model.net) | settings, [model] if own else []
+        )
 
 
 class _Attributes(Mapping[str, Any]):

@@ -13,17 +13,17 @@ from paddle import Tensor
 
 from ..nets.derivatives.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
-from ..programs.capture import Begun, capture
+from ..programs.capture import OpenTrace, capture
 from ..programs.capture_error import CaptureError
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.as_programs.program_nodes import call, seen_value
 from ..transforms.containers.tree import flatten_tree
 from .chain_rule import ChainRule
 from .graphs import depend
-from .origins import Call, Entry, Notes
+from .hook_outputs import HookOutputs
+from .origins import DerivativeRequests, Entry, NetCall
 from .output import call_watched
-from .state import State
-from .written import Written
+from .state import ObjectState
 
 Native = Callable[..., Any]
 Asked = frozenset[Entry]
@@ -68,7 +68,7 @@ class NoProgram(Exception):
     """The reason why calls run natively."""
 
 
-class Usual(Enum):
+class NativeReason(Enum):
     """Why calls of some shapes have run natively."""
 
     ALONE = "nobody asks for their derivatives"
@@ -76,7 +76,7 @@ class Usual(Enum):
     REFUSED = "there is no program"
 
 
-class Ran(NamedTuple):
+class CallResult(NamedTuple):
     """The result of a call, and how the call ran.
 
     Attributes:
@@ -87,11 +87,11 @@ class Ran(NamedTuple):
     """
 
     output: Any
-    call: Call | None
+    call: NetCall | None
     by_program: bool
     why: str
     is_alone: bool = False
-    usual: Usual | None = None
+    usual: NativeReason | None = None
 
 
 class NetCalls:
@@ -104,10 +104,12 @@ class NetCalls:
     def __init__(self, layer: Any, native: Native, apart: frozenset[str]) -> None:
         self._layer, self._native = layer, native
         self._apart = {(id(vars(layer)), name) for name in apart}
-        self._written = Written()
-        self._kinds: dict[Any, _Kind] = {}
-        self._state: State | None = None
-        self._usual: dict[Any, Usual] = {}  # of calls that run natively, by shapes
+        self._written = HookOutputs()
+        self._kinds: dict[Any, _CallSignature] = {}
+        self._state: ObjectState | None = None
+        self._usual: dict[
+            Any, NativeReason
+        ] = {}  # of calls that run natively, by shapes
         self._changes = 0
         self._why = ""  # why no call is served
         self._look()
@@ -118,7 +120,7 @@ class NetCalls:
         self._parts = self._layer.sublayers(include_self=True)
         self.params: list[Tensor] = self._layer.parameters()
 
-    def usual(self, args: tuple[Any, ...]) -> Usual | None:
+    def usual(self, args: tuple[Any, ...]) -> NativeReason | None:
         """Return how earlier calls like this ran natively, None if they did not.
 
         It asks little, since such calls are to cost no more than they do natively.
@@ -130,23 +132,23 @@ class NetCalls:
         _add_shapes(found, args)
         return tuple(found)
 
-    def called(self, args: tuple[Any, ...]) -> Ran:
+    def called(self, args: tuple[Any, ...]) -> CallResult:
         """Return the output of the call, which a program computes if there is one."""
         ran = self._called(args)
         if ran.why:
-            self._usual[self._shapes(args)] = Usual.REFUSED
+            self._usual[self._shapes(args)] = NativeReason.REFUSED
         elif ran.usual is not None:
             self._usual[self._shapes(args)] = ran.usual
         return ran
 
-    def noted(self, args: tuple[Any, ...], output: Any) -> Call | None:
+    def noted(self, args: tuple[Any, ...], output: Any) -> NetCall | None:
         """Return a call that ran as usual, and have the next one like it run anew."""
         self._usual.pop(self._shapes(args), None)
         leaves, spec = flatten_tree(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         return self._kind(leaves, spec).ran(output, tensors).call
 
-    def _called(self, args: tuple[Any, ...]) -> Ran:
+    def _called(self, args: tuple[Any, ...]) -> CallResult:
         if self._why:
             return self._as_ever(args, self._why)
         leaves, spec = flatten_tree(args)
@@ -182,7 +184,7 @@ class NetCalls:
             kind.why = str(error)
         return kind.ran(self._native(self._layer, *args), tensors)
 
-    def traced(self, args: tuple[Any, ...]) -> tuple[Any, Call] | None:
+    def traced(self, args: tuple[Any, ...]) -> tuple[Any, NetCall] | None:
         """Return the output and the call, operator by operator for a trace.
 
         None if calls like this run natively.
@@ -202,7 +204,7 @@ class NetCalls:
         self._look()
         return False
 
-    def _note_change(self, before: State) -> None:
+    def _note_change(self, before: ObjectState) -> None:
         self._changes += 1
         if self._changes > CHANGES:
             self._why = (
@@ -210,10 +212,10 @@ class NetCalls:
                 "count and collect outside of the net and its transforms"
             )
 
-    def _as_ever(self, args: tuple[Any, ...], why: str) -> Ran:
-        return Ran(self._native(self._layer, *args), None, False, why)
+    def _as_ever(self, args: tuple[Any, ...], why: str) -> CallResult:
+        return CallResult(self._native(self._layer, *args), None, False, why)
 
-    def _kind(self, leaves: list[Any], spec: Any) -> _Kind:
+    def _kind(self, leaves: list[Any], spec: Any) -> _CallSignature:
         layer = self._layer
         given = tuple(
             (tuple(leaf.shape), leaf.dtype, leaf.stop_gradient)
@@ -235,7 +237,7 @@ class NetCalls:
                     filled[i] = tensor
                 return self._native(layer, *spec.unflatten(filled))
 
-            found = self._kinds[key] = _Kind(run, self._written)
+            found = self._kinds[key] = _CallSignature(run, self._written)
             while len(self._kinds) > MAX_KINDS_OF_CALLS:
                 self._kinds.pop(next(iter(self._kinds)))
         return found
@@ -255,7 +257,7 @@ class NetCalls:
         if self._state is not None:
             return self._heard(args)
         try:
-            before = State(self._layer, self._apart | self._written.keys())
+            before = ObjectState(self._layer, self._apart | self._written.keys())
         except ValueError as error:
             self._why = str(error)
             raise NoProgram(self._why) from error
@@ -273,7 +275,7 @@ class NetCalls:
 _WANTED = attrgetter("wanted")
 
 
-class _Kind:
+class _CallSignature:
     """Calls of one net with arguments of one kind.
 
     Attributes:
@@ -282,12 +284,12 @@ class _Kind:
     """
 
     def __init__(
-        self, run: Callable[[Sequence[Tensor]], Any], written: Written
+        self, run: Callable[[Sequence[Tensor]], Any], written: HookOutputs
     ) -> None:
         self._run, self._written = run, written
         self._sources: list[tuple[str, int]] = []  # of what a call leaves, by leaves
         self._places = -1  # how many were known when it was learnt
-        self.history: deque[Notes] = deque(maxlen=32)
+        self.history: deque[DerivativeRequests] = deque(maxlen=32)
         self.why = ""
         self._programs: dict[Asked, ProgramCache] = {}
 
@@ -301,12 +303,12 @@ class _Kind:
             return False
         return not (any(map(_WANTED, self.history)) and self._predicted())
 
-    def usual(self) -> Usual | None:
+    def usual(self) -> NativeReason | None:
         """Return why all calls gain nothing; None if some are asked for more."""
         if self.history[-1].is_settled:
-            return Usual.SETTLED
+            return NativeReason.SETTLED
         asked = any(notes.asked for notes in self.history)
-        return None if asked or self.history[0].is_open else Usual.ALONE
+        return None if asked or self.history[0].is_open else NativeReason.ALONE
 
     def _predicted(self) -> Asked:
         """Predict what will be asked of the next call.
@@ -337,19 +339,19 @@ class _Kind:
         self._places = len(self._written)
         self._sources = [_source(y, outputs, tensors, k) for k, y in enumerate(left)]
 
-    def ran(self, output: Any, tensors: list[Tensor]) -> Ran:
+    def ran(self, output: Any, tensors: list[Tensor]) -> CallResult:
         """Run a call natively."""
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
-        notes = Notes()
+        notes = DerivativeRequests()
         notes.unknown = self.why
         if self.history:
             last = self.history[-1]
             notes.is_settled = last.is_settled or bool(last.asked and not last.wanted)
         self.history.append(notes)
-        made = Call(tensors, outputs, {}, notes, self.more, False)
-        return Ran(output, made, False, self.why)
+        made = NetCall(tensors, outputs, {}, notes, self.more, False)
+        return CallResult(output, made, False, self.why)
 
-    def by_program(self, tensors: list[Tensor]) -> Ran:
+    def by_program(self, tensors: list[Tensor]) -> CallResult:
         """Run a call by a program that also gives derivatives likely to be asked for.
 
         Raises:
@@ -364,15 +366,15 @@ class _Kind:
         if self._sources:
             whole = {"output": values, "argument": tensors, "left": left}
             leaves = [whole[kind][k] for kind, k in self._sources]
-            self._written.put(self._left.unflatten(leaves))
-        notes = Notes()
+            self._written.assign(self._left.unflatten(leaves))
+        notes = DerivativeRequests()
         self.history.append(notes)
         output = self._spec.unflatten(values)
-        made = Call(tensors, values, known, notes, self.more, True)
+        made = NetCall(tensors, values, known, notes, self.more, True)
         rule.take(made)
-        return Ran(output, made, True, "")
+        return CallResult(output, made, True, "")
 
-    def traced(self, tensors: list[Tensor]) -> tuple[Any, Call] | None:
+    def traced(self, tensors: list[Tensor]) -> tuple[Any, NetCall] | None:
         """Return the output and the call, where a program of this kind is in use."""
         if self.why or not self.history or self._sources or self.is_left_alone():
             return None
@@ -382,7 +384,7 @@ class _Kind:
         every = self._partials(tensors, sorted(asked))
         values, found = every[: self._count], every[self._count :]
         known = dict(zip(sorted(asked), found, strict=True))
-        made = Call(tensors, values, known, Notes(), self.more, True)
+        made = NetCall(tensors, values, known, DerivativeRequests(), self.more, True)
         return self._spec.unflatten(values), made
 
     def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
@@ -420,7 +422,7 @@ class _Kind:
             )
         entries = sorted(asked)
         program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
-        begun: list[Begun] = []
+        begun: list[OpenTrace] = []
         with self._written.marked() as marks:
             seen, _ = seen_value(program, tensors, None, begun)
             if seen.captured.program.draws:

@@ -17,13 +17,13 @@ from paddle.optimizer.lr import LRScheduler
 
 from ..optimizers.paddles import accumulated
 from ..paddle_side.dtypes import dtype_name
+from ..programs.codegen.elements.scalars import FLOATS
+from ..programs.codegen.fused_kernels.region import ADDRESS, SHAPE, WITHOUT_GAPS
+from ..programs.codegen.jit_engine import Code
 from ..programs.compiling.source import ON_CPU_ALONE
-from ..programs.loops.elements.scalars import FLOATS
-from ..programs.loops.fused_kernels.region import ADDRESS, SHAPE, WITHOUT_GAPS
-from ..programs.loops.machine import Code
 from ..programs.switch import loops_are_on
 from .net_calls import NoProgram
-from .step_code import FIRST, Setting, code_of, setting_of
+from .step_code import FIRST, StepFormula, code_of, setting_of
 
 Native = Callable[..., Any]
 Params = tuple[Tensor, ...]
@@ -149,7 +149,7 @@ class _Plan(NamedTuple):
     table: bytes
     code: Code
 
-    def is_for(self, optimizer: Any, setting: Setting) -> bool:
+    def is_for(self, optimizer: Any, setting: StepFormula) -> bool:
         """Tell whether the plan still holds."""
         return (
             setting.kind == self.kind
@@ -163,7 +163,7 @@ class _Plan(NamedTuple):
             and setting.marks(self.params) == self.marks
         )
 
-    def run(self, setting: Setting, grads: Sequence[Tensor]) -> None:
+    def run(self, setting: StepFormula, grads: Sequence[Tensor]) -> None:
         """Take the step.
 
         Raises:
@@ -194,7 +194,7 @@ def _are(now: Collection[Any], then: Collection[Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now, then))
 
 
-def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
+def _planned(optimizer: Any, setting: StepFormula, params: Params) -> _Plan | None:
     """Return the plan of a step, or None if a tensor of it does not exist yet.
 
     Raises:

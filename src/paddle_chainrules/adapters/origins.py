@@ -29,7 +29,7 @@ class Entry(NamedTuple):
         return same and not Counter(self.by) - Counter(other.by)
 
 
-class Notes:
+class DerivativeRequests:
     """The derivatives asked of one call of a net.
 
     Attributes:
@@ -52,13 +52,13 @@ class Notes:
         return self.asked if self.gains else frozenset()
 
 
-class Call(NamedTuple):
+class NetCall(NamedTuple):
     """One call of a net: its tensors, and the derivatives computed with it."""
 
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     derivatives: dict[Entry, Tensor]
-    notes: Notes
+    notes: DerivativeRequests
     more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
     """Function from the inputs and other entries to the derivatives of these
     entries."""
@@ -74,7 +74,7 @@ class Origin(NamedTuple):
     """The call and the entries that the columns of a tensor come from."""
 
     tensor: Tensor
-    call: Call
+    call: NetCall
     entries: tuple[Entry, ...]
     version: int
     """Version of the tensor: how many writes it had seen."""
@@ -94,7 +94,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._known: dict[int, Origin] = {}
-        self._calls: dict[int, Call] = {}  # by the identity of their notes, in order
+        self._calls: dict[int, NetCall] = {}  # by the identity of their notes, in order
 
     def clear(self) -> None:
         for call in self._calls.values():
@@ -102,7 +102,7 @@ class Origins:
         self._known.clear()
         self._calls.clear()
 
-    def calls(self) -> Collection[Call]:
+    def calls(self) -> Collection[NetCall]:
         """Return the calls that are remembered."""
         return self._calls.values()
 
@@ -122,7 +122,7 @@ class Origins:
     def __len__(self) -> int:
         return len(self._known)
 
-    def behind(self, call: Call, entries: Sequence[Entry]) -> Iterator[Tensor]:
+    def behind(self, call: NetCall, entries: Sequence[Entry]) -> Iterator[Tensor]:
         """Return the tensors that these are, or are derivatives of."""
         for origin in [*self._known.values()]:
             if origin.call.notes is call.notes and any(
@@ -130,7 +130,7 @@ class Origins:
             ):
                 yield origin.tensor
 
-    def add_outputs(self, call: Call) -> None:
+    def add_outputs(self, call: NetCall) -> None:
         while len(self._calls) >= self.MAX_CALLS:
             self._forget_first()
         for k, y in enumerate(call.outputs):
@@ -140,7 +140,7 @@ class Origins:
         for entry, y in call.derivatives.items():
             self.add(y, call, (entry,))
 
-    def add(self, tensor: Tensor, call: Call, entries: Iterable[Entry]) -> None:
+    def add(self, tensor: Tensor, call: NetCall, entries: Iterable[Entry]) -> None:
         version = tensor._inplace_version()
         self._known[id(tensor)] = Origin(tensor, call, tuple(entries), version)
 

@@ -12,7 +12,7 @@ from typing import Any
 from paddle import Tensor
 from paddle.nn import Layer
 
-from .state import State
+from .state import ObjectState
 from .taylor_mode import TaylorMode, are_matrices
 from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
 
@@ -151,9 +151,9 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
             with _item_kept():
                 return native.__get__(self, type(self))(*rest)
 
-        def state() -> State:
+        def state() -> ObjectState:
             reads = {"model": model, "losses": terms, "equations": expr_dicts}
-            return State(reads, modes_of(model))
+            return ObjectState(reads, modes_of(model))
 
         held = self, model, *terms.values(), *expr_dicts
         modes = [layer.training for layer in model.sublayers(include_self=True)]

@@ -111,7 +111,7 @@ class Points:
         code, points = function.__code__, self._at
         if code.co_name != KEEPS or not isinstance(points, np.ndarray):
             return function
-        cell = _Cell(function.__closure__[code.co_freevars.index(CACHE)])
+        cell = _CellContainer(function.__closure__[code.co_freevars.index(CACHE)])
         if isinstance(cell[CACHE], _Values):  # two conditions share the function
             return function
         values, of = self._known.get(place, (None, None))
@@ -123,7 +123,7 @@ class Points:
         return function
 
 
-class _Cell:
+class _CellContainer:
     """A closed-over variable, as a container."""
 
     def __init__(self, cell: CellType) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.autograd.partial_gradients import PROGRAM, node_of, nodes
-from ..transforms.tape.reached import reached
+from ..transforms.tape.reached import program_gradients_noted
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
 
@@ -68,7 +68,7 @@ class Retained:
         if not before:
             yield
             return
-        with reached() as found:
+        with program_gradients_noted() as found:
             yield
         for parameter in before:
             none = found.get(id(parameter)) is False

@@ -19,9 +19,9 @@ from paddle import Tensor
 
 from ..nets.layers.attribute_walk import ATOMS, is_bound, walk
 from ..nets.layers.functional_module import globals_of
-from ..transforms.as_programs.seen import codes_of
+from ..transforms.as_programs.dependencies import codes_of
 from .constant import is_constant, is_standard
-from .written import Place
+from .hook_outputs import Place
 
 MAX_PLACES = 20_000
 """Places beyond which a net is taken to hold more than itself."""
@@ -54,7 +54,7 @@ CODE = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 """Attributes of a function that say what it does."""
 
 
-class State:
+class ObjectState:
     """The attributes of objects and all below them, and what their functions read.
 
     That is attributes of objects and classes, what containers hold, what functions

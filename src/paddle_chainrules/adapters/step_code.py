@@ -16,18 +16,18 @@ from paddle import Tensor
 from ..optimizers import formulas
 from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
-from ..programs.loops.elements.number import Number
-from ..programs.loops.machine import Code, machine_code
-from ..programs.loops.matrix_products.vectors import Vectors
-from ..programs.loops.processor import full_lanes
-from ..programs.loops.text import AS_IT_IS, BYTES, TYPES, Text
+from ..programs.codegen.elements.number import ElementValue
+from ..programs.codegen.ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder
+from ..programs.codegen.jit_engine import Code, machine_code
+from ..programs.codegen.matrix_products.vectors import VectorType
+from ..programs.codegen.processor import full_lanes
 
 RATE, GRADS, FIRST = 1, 2, 3
 """Places in the block, after the number of parameters: of the learning rate's address,
 of the place from which on the gradients' addresses stand, and of the first setting."""
 
 
-class Setting(NamedTuple):
+class StepFormula(NamedTuple):
     """The formula and the settings by which an optimizer steps.
 
     Attributes:
@@ -65,7 +65,7 @@ _methods = attrgetter(*METHODS)
 _native = {kind: _methods(kind) for kind in OPTIMIZERS}
 
 
-def setting_of(optimizer: Any) -> Setting | str:
+def setting_of(optimizer: Any) -> StepFormula | str:
     """Return an optimizer's present setting, or the reason why no program can step."""
     its, own = type(optimizer), vars(optimizer)
     kind = OPTIMIZERS.get(its)
@@ -88,10 +88,10 @@ def setting_of(optimizer: Any) -> Setting | str:
         return "a setting is no number of Python's"
     formula = formulas.nesterov if own.get("_use_nesterov") else kind.formula
     has_last = own.get("_apply_decay_param_fun")
-    return Setting(formula, bool(decay), numbers, moments, powers, has_last)
+    return StepFormula(formula, bool(decay), numbers, moments, powers, has_last)
 
 
-def code_of(setting: Setting, dtype: str) -> Code:
+def code_of(setting: StepFormula, dtype: str) -> Code:
     """Return the function that takes a step.
 
     Its block has, eight bytes each: the number of parameters, what stands at the places
@@ -107,30 +107,30 @@ def code_of(setting: Setting, dtype: str) -> Code:
 def _code(
     formula: Formula, decays: bool, numbers: int, moments: int, powers: int, dtype: str
 ) -> Code:
-    text, kind = Text(), TYPES[dtype]
+    text, kind = FunctionBuilder(), TYPES[dtype]
 
-    def load(type: str, place: str) -> Number:
-        return Number(text.put(f"load {type}, ptr {place}"), type, text)
+    def load(type: str, place: str) -> ElementValue:
+        return ElementValue(text.emit(f"load {type}, ptr {place}"), type, text)
 
     def at(type: str, row: str, place: object) -> str:
-        index = text.put(f"add i64 {row}, {place}")
+        index = text.emit(f"add i64 {row}, {place}")
         where = f"getelementptr inbounds i64, ptr %block, i64 {index}"
-        return load(type, text.put(where)).name
+        return load(type, text.emit(where)).name
 
     rate = load(kind, text.argument(RATE, "ptr", "rate"))
     given = []
     for k in range(numbers):
-        exact = Number(text.argument(FIRST + k, "double", "c"), "double", text)
+        exact = ElementValue(text.argument(FIRST + k, "double", "c"), "double", text)
         given.append(exact if kind == "double" else exact.to("fptrunc", kind))
     grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
     full = 2 * full_lanes(BYTES[dtype])
     with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
-        row = text.put(f"mul i64 {which}, {3 + moments + powers}")
+        row = text.emit(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
         found = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
         tensors, scalars = found[: 1 + moments], found[1 + moments :]
         grad = at("ptr", which, grads)
-        own = Number(at("i64", row, first + 1), "i64", text)
+        own = ElementValue(at("i64", row, first + 1), "i64", text)
         before = [load(kind, place) for place in scalars]
         factors, settings = given[:powers], given[powers:]
         if decays:
@@ -138,12 +138,12 @@ def _code(
         once = formulas.numbers_of(formula, rate, before, settings)
         whole = text.whole("0", size, full)
         for lanes, start, stop in ((full, "0", whole), (0, whole, size)):
-            of = Vectors(text, dtype, lanes or 1)
+            of = VectorType(text, dtype, lanes or 1)
             with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
                 inside = f"getelementptr inbounds {kind}, ptr"
-                places = [text.put(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
+                places = [text.emit(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
                 p, *kept, g = (
-                    Number(of.loaded(place), kind, text, lanes=lanes)
+                    ElementValue(of.loaded(place), kind, text, lanes=lanes)
                     for place in places
                 )
                 if decays and formula is formulas.adam:  # of AdamW

@@ -18,11 +18,11 @@ from paddle.optimizer import Optimizer
 from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
-from .chain_rule import MOST_COLUMNS, Expressions, Part, further, width, widths
+from .chain_rule import MOST_COLUMNS, CallEntries, Expressions, further, width, widths
 from .graphs import is_behind
-from .net_calls import FAULTS, Native, NetCalls, NoProgram, Usual
+from .net_calls import FAULTS, Native, NativeReason, NetCalls, NoProgram
 from .optimizer_steps import OptimizerSteps
-from .origins import Call, Entry, Origins
+from .origins import Entry, NetCall, Origins
 from .retained import Retained
 from .whole_losses import WholeLosses
 
@@ -36,20 +36,20 @@ UNSEEN = (
     "taylor_mode the nets that are not the library's own"
 )
 
-Unnoted = tuple[Usual, NetCalls, tuple[Any, ...], Any]
+Unnoted = tuple[NativeReason, NetCalls, tuple[Any, ...], Any]
 """A call that ran as usual: why, its net, its arguments and its output."""
 
-Asked = tuple[Call, list[Entry]]
+Asked = tuple[NetCall, list[Entry]]
 """Derivatives of one column, side by side, and the call of which they are asked."""
 
 
-class _Here(threading.local):
+class _ThreadMode(threading.local):
     """Tell whether a context of this thread is at work."""
 
     is_at_work = False
 
 
-_here = _Here()
+_here = _ThreadMode()
 
 
 class NativeWarning(UserWarning):
@@ -163,7 +163,7 @@ class TaylorMode:
                     output = native(layer, *args)
                 finally:
                     self._busy, _here.is_at_work = False, before
-                if usual is Usual.REFUSED:
+                if usual is NativeReason.REFUSED:
                     self.natively += 1
                 elif paddle.is_grad_enabled() and not is_plain():
                     self.alone += 1
@@ -220,7 +220,7 @@ class TaylorMode:
         self._origins.add_outputs(call)
         return output
 
-    def _note_calls(self, *kinds: Usual) -> None:
+    def _note_calls(self, *kinds: NativeReason) -> None:
         """Note calls of these kinds that nobody had asked anything of."""
         every = [*self._unnoted]
         self._unnoted.clear()
@@ -252,7 +252,7 @@ class TaylorMode:
             at_work = _here.is_at_work
             if not connected or at_work or not self._is_here():
                 return native(outputs, inputs, *args, **kwargs)
-            self._note_calls(Usual.ALONE)
+            self._note_calls(NativeReason.ALONE)
             if all(map(_is_decided, self._origins.calls())):
                 return native(outputs, inputs, *args, **kwargs)
             ends, starts = map(_in_list, (outputs, inputs))
@@ -295,7 +295,7 @@ class TaylorMode:
 
     def _note_gradients(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor]
-    ) -> list[Part]:
+    ) -> list[CallEntries]:
         """Note what gradients need of calls; return what they are computed of.
 
         Calls that series can't serve run natively from now on.
@@ -391,7 +391,7 @@ class TaylorMode:
         if self._busy or self._thread != threading.get_ident():
             return natively()
         if self._unnoted and self._origins.of(y) is None:
-            self._note_calls(Usual.ALONE, Usual.SETTLED)
+            self._note_calls(NativeReason.ALONE, NativeReason.SETTLED)
         asked = [self._asked(y, x, row, columns) for x in xs]
         found = [each for each in asked if each is not None]
         if len(found) == len(asked):
@@ -432,8 +432,8 @@ class TaylorMode:
         with self._at_work():  # a derivative may ask for others on its way
             return natively()
 
-    def _at_work(self) -> _AtWork:
-        return _AtWork(self)
+    def _at_work(self) -> _Suspended:
+        return _Suspended(self)
 
     def _asked(
         self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
@@ -462,7 +462,7 @@ class TaylorMode:
             self._check_hooks(call, found)
         return call, found
 
-    def _check_hooks(self, call: Call, entries: Sequence[Entry]) -> None:
+    def _check_hooks(self, call: NetCall, entries: Sequence[Entry]) -> None:
         """Refuse derivatives of a tensor with a hook, which gradients would call.
 
         Raises:
@@ -492,7 +492,7 @@ class _Tracing:
         self._mode._is_tracing = False
 
 
-class _AtWork:
+class _Suspended:
     """Let a context see nothing meanwhile, and others no ``paddle.grad``."""
 
     __slots__ = ("_before", "_mode")
@@ -508,7 +508,7 @@ class _AtWork:
         self._mode._busy, _here.is_at_work = False, self._before
 
 
-def _is_decided(call: Call) -> bool:
+def _is_decided(call: NetCall) -> bool:
     """Tell whether gradients of a call run natively, whatever is asked for."""
     return call.notes.is_settled or bool(call.notes.unknown)
 
@@ -536,7 +536,7 @@ def _by_series(asked: Sequence[Asked]) -> Any:
     return found
 
 
-def _known(call: Call, entries: Sequence[Entry]) -> Tensor | None:
+def _known(call: NetCall, entries: Sequence[Entry]) -> Tensor | None:
     """Return derivatives that were computed with a call, side by side."""
     found = [call.derivatives.get(entry) for entry in entries]
     known = [part for part in found if part is not None]

@@ -19,10 +19,10 @@ from ..programs.switch import programs_are_on
 from ..transforms.as_programs.jit import jit
 from ..transforms.as_programs.keys import kinds_of_leaves
 from ..transforms.containers.tree import flatten_tree
+from .hook_outputs import Place
 from .net_calls import RTOL, NoProgram
 from .output import call_watched
-from .state import State
-from .written import Place
+from .state import ObjectState
 
 LEARNING = 3
 """Calls of a kind before it is compiled. They show which derivatives nets need."""
@@ -60,7 +60,7 @@ class Loss:
     """
 
     fn: Callable[..., Any]
-    state: Callable[[], State]
+    state: Callable[[], ObjectState]
     params: Callable[[], Sequence[Tensor]]
     simplify: Callable[[], bool] = lambda: False
 
@@ -88,7 +88,7 @@ class WholeLosses:
     ) -> None:
         self.programs = 0
         self._tracing, self._serves, self._tell = tracing, serves, tell
-        self._kinds: dict[Any, _Kind] = {}
+        self._kinds: dict[Any, _LossSignature] = {}
         self._refused: set[Loss] = set()
 
     def is_refused(self, loss: Loss) -> bool:
@@ -130,27 +130,29 @@ class WholeLosses:
         for key in [key for key, kind in self._kinds.items() if kind.loss is loss]:
             del self._kinds[key]
 
-    def _kind(self, loss: Loss, args: Sequence[Any]) -> _Kind:
+    def _kind(self, loss: Loss, args: Sequence[Any]) -> _LossSignature:
         leaves, spec = flatten_tree(tuple(args))
         where = loss, spec, kinds_of_leaves(leaves)
         found = self._kinds.get(where)
         if found is None:
-            found = self._kinds[where] = _Kind(loss)
+            found = self._kinds[where] = _LossSignature(loss)
             while len(self._kinds) > MAX_KINDS:
                 self._kinds.pop(next(iter(self._kinds)))
         return found
 
-    def _by_program(self, kind: _Kind, args: Sequence[Any]) -> Any:
+    def _by_program(self, kind: _LossSignature, args: Sequence[Any]) -> Any:
         with self._tracing:
             return kind.program(*args)
 
-    def _refuse(self, kind: _Kind, error: Exception) -> None:
+    def _refuse(self, kind: _LossSignature, error: Exception) -> None:
         kind.why = str(error) or type(error).__name__
         if not any(k.state for k in self._kinds.values() if k.loss is kind.loss):
             self._refused.add(kind.loss)
         self._tell(f"losses run uncompiled: {kind.why}")
 
-    def _first(self, kind: _Kind, args: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def _first(
+        self, kind: _LossSignature, args: Sequence[Any], run: Callable[[], Any]
+    ) -> Any:
         """Compile the function, and compare the program with it.
 
         The function runs once uncompiled. Generators of random numbers end up where
@@ -194,7 +196,7 @@ class WholeLosses:
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
             _check_same(state)
-            _compare(_tensors(usual), _tensors(ours))
+            _compare(_tensors_of_tree(usual), _tensors_of_tree(ours))
         except FAULTS as error:
             paddle.set_rng_state(states)
             self._refuse(kind, error)
@@ -211,7 +213,7 @@ class WholeLosses:
         return found
 
 
-class _Kind:
+class _LossSignature:
     """Calls of one function with tensors of the same shapes.
 
     Attributes:
@@ -226,7 +228,7 @@ class _Kind:
     def __init__(self, loss: Loss) -> None:
         self.loss, self.calls, self.why, self.tries = loss, 0, "", 0
         self.program: Any = None
-        self.state: State | None = None
+        self.state: ObjectState | None = None
         self._count = 0
 
     def renew(self) -> None:
@@ -242,11 +244,11 @@ class _Kind:
                 f"they read values that change from step to step{changed}; use a "
                 "tensor for a value that changes"
             )
-        self.program = jit(_Recorded(self.loss.fn), strict=True)
+        self.program = jit(_UncomparedFunction(self.loss.fn), strict=True)
 
 
-class _Recorded:
-    """A function whose state :class:`.State` compares, and not :func:`.jit`."""
+class _UncomparedFunction:
+    """A function whose state :class:`.ObjectState` compares, and not :func:`.jit`."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -261,7 +263,7 @@ def _drawn() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
-def _check_same(state: State) -> None:
+def _check_same(state: ObjectState) -> None:
     """See that a call has left alone what it reads.
 
     Raises:
@@ -280,7 +282,7 @@ def modes_of(layer: Any) -> set[Place]:
     return {(id(vars(part)), "training") for part in parts}
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def _tensors_of_tree(tree: Any) -> list[Tensor]:
     return [x for x in flatten_tree(tree)[0] if isinstance(x, Tensor)]
 
 
@@ -292,7 +294,7 @@ def _differentiated() -> Iterator[list[Tensor]]:
 
     @wraps(native)
     def grad(*args: Any, **kwargs: Any) -> Any:
-        inputs.extend(_tensors([args[1:2], kwargs.get("inputs")]))
+        inputs.extend(_tensors_of_tree([args[1:2], kwargs.get("inputs")]))
         return native(*args, **kwargs)
 
     paddle.grad = grad
@@ -314,7 +316,7 @@ def _slopes(
     Raises:
         NoProgram: Paddle's gradients would end the process.
     """
-    total = [x.sum() for x in _tensors(tree) if not x.stop_gradient]
+    total = [x.sum() for x in _tensors_of_tree(tree) if not x.stop_gradient]
     if not total:
         return []
     every = {id(x): x for x in (*params, *inputs)}

@@ -12,7 +12,7 @@ from ..paddle_side.process.random_state import random_state
 from ..transforms.containers.csr import of_parts as csr
 from ..transforms.containers.packed import of_parts as packed
 from ..transforms.containers.packed_layers import Packed
-from .bound import Recorded
+from .bound import BoundNet
 from .code import patience
 from .described import described, of_description
 from .handles import (
@@ -31,11 +31,11 @@ from .retained_bytes import retained_bytes_address
 from .training import Gradients, Training, facts, own
 
 __all__ = [
+    "BoundNet",
     "Called",
     "Gradients",
     "Handle",
     "Packed",
-    "Recorded",
     "Training",
     "activations",
     "chosen",

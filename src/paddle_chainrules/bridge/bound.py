@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.dispatch_cache import CachedWay
+from ..nets.calls.dispatch_cache import CachedVJP
 from ..nets.calls.pullback import RecordedPullback
 from ..nets.calls.wrt import Flags
 from ..nets.nesting import Nesting
@@ -17,10 +17,10 @@ from ..transforms.as_programs.program_recording import run
 from ..transforms.containers.tree import flatten_tree
 from .bound_calls import BoundCalls
 from .packing import Back, Packed, pack, plain
-from .retained_bytes import Meter, allocated, behind_last
+from .retained_bytes import RetainedBytesMeter, allocated, behind_last
 
 
-class Recorded:
+class BoundNet:
     """A net at parameters that Julia shares.
 
     ``forward(*leaves)`` gives the value, ``pullback(*leaves)`` the value and the
@@ -35,7 +35,7 @@ class Recorded:
         self,
         net: Net,
         params: Any,
-        meter: Meter,
+        meter: RetainedBytesMeter,
         nesting: Nesting | None = None,
         whole: bool = False,
     ) -> None:
@@ -81,7 +81,7 @@ class Recorded:
 
     def _straight(
         self,
-        known: CachedWay,
+        known: CachedVJP,
         leaves: tuple[Any, ...],
         row: list[Tensor],
         made: list[Tensor],

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.calls.dispatch_cache import CachedValue, CachedWay, cache_key, keep
+from ..nets.calls.dispatch_cache import CachedValue, CachedVJP, cache_key, keep
 from ..nets.net import Net
 
 
@@ -22,7 +22,7 @@ class BoundCalls:
             [params] if isinstance(params, Tensor) else [*params.values()]
         )
         self._values: dict[Any, CachedValue] = {}
-        self._ways: dict[Any, CachedWay] = {}
+        self._ways: dict[Any, CachedVJP] = {}
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
@@ -39,7 +39,7 @@ class BoundCalls:
         keep(self._values, key, known)
         return known.value(leaves)
 
-    def way(self, args: tuple[Any, ...]) -> tuple[CachedWay | None, list[Tensor]]:
+    def way(self, args: tuple[Any, ...]) -> tuple[CachedVJP | None, list[Tensor]]:
         """Return the program that serves calls like this one, and its leaves."""
         key = cache_key(args)
         known = self._ways.get(key)

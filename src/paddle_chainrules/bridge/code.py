@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..nets.calls.inputs import Inputs
+from ..nets.calls.inputs import CallInputs
 from ..nets.calls.wrt import each
-from ..nets.derivatives.along import InARow
+from ..nets.derivatives.vjp_jvp_nets import FlatArgsNet
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
 from ..programs import switch
 from ..programs.capture_error import CaptureError
+from ..programs.codegen.extents import ShapeEnv
 from ..programs.compiling.program import Program
-from ..programs.loops.extents import Sizes
 from ..programs.switch import LOOPS, loops_are_on, programs_are_on
 from ..programs.tracing.operations import Value
-from ..transforms.as_programs.program_recording import Way
+from ..transforms.as_programs.program_recording import CompiledVJP
 
 
 def patience() -> int:
@@ -87,7 +87,7 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
     if len(made.regions) > 1:
         raise NoCode(made.explain_machine())
     region = made.regions[0] if made.regions else None
-    sizes = Sizes(made.samples)
+    sizes = ShapeEnv(made.samples)
     order = region.order if region else []
     own = region.work if region and not region.on_stack else []
     results: list[Value] = []
@@ -121,7 +121,7 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
 
     parts = [
         str(region.address if region else 0),
-        str(int(region.may_leave if region else 0)),
+        str(int(region.may_bail_out if region else 0)),
         _samples(made, given),
         listed(size(given.get(k)) for k in range(1 + max(given, default=-1))),
         listed(at[value] for value in order),
@@ -147,7 +147,7 @@ def _samples(program: Program, given: dict[int, Value]) -> str:
     )
 
 
-class WayCode:
+class VJPCode:
     """The forward and backward pass of a kind of calls, as Julia calls them.
 
     Args:
@@ -159,9 +159,9 @@ class WayCode:
         NoCode: the forward pass is more or less than one function.
     """
 
-    def __init__(self, way: Way, places: Sequence[int], params: int) -> None:
+    def __init__(self, way: CompiledVJP, places: Sequence[int], params: int) -> None:
         self._way, self._params = way, params
-        tensors = _tensors(way.there.forward, places)
+        tensors = _input_places(way.there.forward, places)
         self._at = [places[leaf] for leaf in way.places]
         self.there = code_of(way.there.forward, tensors)
 
@@ -186,13 +186,13 @@ class WayCode:
             return None
 
 
-class Found(NamedTuple):
+class CompiledCall(NamedTuple):
     """The code that Julia gets when it asks for code.
 
     Attributes:
         why: the reason why there is none; empty if there is code.
         owner: for a value, the object that keeps its code alive; for a pullback, its
-            :class:`WayCode`.
+            :class:`VJPCode`.
         structure: how outputs are nested, with None for each; None for a single output.
     """
 
@@ -205,20 +205,20 @@ class Found(NamedTuple):
 Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def told(find: Callable[..., Found]) -> Callable[..., Found]:
+def told(find: Callable[..., CompiledCall]) -> Callable[..., CompiledCall]:
     """Have a function say why there is no code, where it would raise that."""
 
     @functools.wraps(find)
-    def answer(*args: Any) -> Found:
+    def answer(*args: Any) -> CompiledCall:
         try:
             return find(*args)
         except (NoCode, CaptureError) as error:
-            return Found(str(error))
+            return CompiledCall(str(error))
         except Exception as error:  # as programs do that can't be compiled
             why = f"machine code can't be made of it ({error})"
             remedy = f"reinstall llvmlite, or set {LOOPS}=off"
             warnings.warn(f"{why}; {remedy}", stacklevel=2)
-            return Found(why)
+            return CompiledCall(why)
 
     return answer
 
@@ -226,7 +226,7 @@ def told(find: Callable[..., Found]) -> Callable[..., Found]:
 @told
 def code(
     net: Net, back: bool, params: Any, row: tuple[Any, ...], arguments: Arguments
-) -> Found:
+) -> CompiledCall:
     """Return the code of calls of a net like this one.
 
     Args:
@@ -243,15 +243,17 @@ def _code(
     row: tuple[Any, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> Found:
+) -> CompiledCall:
     programs = net._programs
     if programs is None:
         raise NoCode("it does not run as programs; make the net with jit = true")
-    if RESERVED & kwargs.keys() or (isinstance(net, InARow) and net.is_seeded(row)):
+    if RESERVED & kwargs.keys() or (
+        isinstance(net, FlatArgsNet) and net.is_seeded(row)
+    ):
         raise NoCode("it is given a seed or buffers; call it without for code")
     tensors = [params] if isinstance(params, Tensor) else [*params.values()]
     at = {id(x): k for k, x in enumerate((*tensors, *row)) if isinstance(x, Tensor)}
-    inputs = Inputs(net.spec, params, args, kwargs)
+    inputs = CallInputs(net.spec, params, args, kwargs)
     if back:
         way, leaves = programs.way(inputs)
         structure, captured, count = way.structure, way.captured, way.there.count
@@ -266,18 +268,18 @@ def _code(
     places = [at.get(id(leaf), -1) for leaf in leaves]
     nested = structure.output.unflatten([None] * structure.number)
     if not back:
-        value = code_of(captured.program, _tensors(captured.program, places))
-        return Found("", value.text, value.owner, nested)
-    made = WayCode(way, places, len(tensors))
+        value = code_of(captured.program, _input_places(captured.program, places))
+        return CompiledCall("", value.text, value.owner, nested)
+    made = VJPCode(way, places, len(tensors))
     if made.back(True, True, (True,) * len(way.seeds)) is None:
         raise NoCode(
             "its pullback is more than one function of machine code; put what has no "
             "rule into a net of its own"
         )
-    return Found("", made.there.text, made, nested)
+    return CompiledCall("", made.there.text, made, nested)
 
 
-def _tensors(program: Program, places: Sequence[int]) -> list[int]:
+def _input_places(program: Program, places: Sequence[int]) -> list[int]:
     """Return the places of a program's inputs, of those of all leaves."""
     found = [place for place in places if place >= 0]
     if len(found) != len(program.inputs):

@@ -10,9 +10,9 @@ import paddle
 from paddle import Tensor
 
 from ..nets.calls.wrt import Flags, selected
-from ..nets.derivatives.along import JVP, VJP
 from ..nets.derivatives.derived import Derivative, What
 from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP
+from ..nets.derivatives.vjp_jvp_nets import JVP, VJP
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
 from ..nets.layers.of_layer import stateless
@@ -24,9 +24,9 @@ from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
 from ..transforms.containers.tree import flatten_tree
-from .bound import Recorded
-from .code import Found, code
-from .retained_bytes import Meter
+from .bound import BoundNet
+from .code import CompiledCall, code
+from .retained_bytes import RetainedBytesMeter
 
 
 class Handle:
@@ -39,7 +39,7 @@ class Handle:
         self.net = net
         self.label = label
         self.features = features
-        self.meter = Meter()
+        self.meter = RetainedBytesMeter()
         self.activation = "" if net.chain is None else net.chain.activation
         self.names = net.spec.names
         self.shapes = net.spec.shapes
@@ -69,13 +69,13 @@ class Handle:
         """True for a layer whose ``forward`` needs several arguments."""
         return isinstance(self.net, StatelessLayer) and self.net.needs_several
 
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> BoundNet:
         """Return the net at parameters: theta if flat, else one tensor each.
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
         params, whole = self._in_parts(flat, tensors)
-        return Recorded(self.net, params, self.meter, self.nesting, whole)
+        return BoundNet(self.net, params, self.meter, self.nesting, whole)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """Return ``(forward, pullback, result of the one named entry)`` in one call."""
@@ -84,7 +84,7 @@ class Handle:
         result = getattr(bound, entry)(*tensors[count:])
         return bound.forward, bound.pullback, result
 
-    def code(self, kind: str, flat: bool, *tensors: Any) -> Found:
+    def code(self, kind: str, flat: bool, *tensors: Any) -> CompiledCall:
         """Return the code of the ``"value"`` or ``"way"`` of calls like this one."""
         count = 1 if flat else len(self.names)
         params, _ = self._in_parts(flat, tensors[:count])

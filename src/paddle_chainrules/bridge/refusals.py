@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..nets.layers.refusals import Size, Words
+from ..nets.layers.refusals import PythonTerms, Size
 from ..nets.layers.refusals import refusal as _refusal
 
 
-class _Julias(Words):
+class _JuliaTerms(PythonTerms):
     """The words that Julia uses for values."""
 
     made, integers, turned = "", "Int.(x)", "permutedims(x)"
@@ -40,5 +40,5 @@ class _Julias(Words):
 
 def refusal(error: BaseException) -> tuple[str, str, BaseException] | None:
     """Return the name of the layer in which Paddle raised, a sentence and its error."""
-    found = _refusal(error, _Julias())
+    found = _refusal(error, _JuliaTerms())
     return found and (found.name, found.sentence, found.error)

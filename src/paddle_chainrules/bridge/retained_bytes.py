@@ -13,7 +13,7 @@ NODE_BYTES = 6_000
 with paddlepaddle 3.3.1: 4,000 to 10,000."""
 
 
-class HasNodes(Protocol):
+class GraphHolder(Protocol):
     """An object that keeps a recorded graph."""
 
     @property
@@ -21,13 +21,13 @@ class HasNodes(Protocol):
         """The number of operators on it."""
 
 
-class Meter:
+class RetainedBytesMeter:
     """Bytes behind the pullbacks of one net; its graph is walked once."""
 
     def __init__(self) -> None:
         self._overhead: int | None = None
 
-    def of(self, kept: HasNodes, elements: int) -> int:
+    def of(self, kept: GraphHolder, elements: int) -> int:
         """Return the bytes of elements, and of all else."""
         if self._overhead is None:
             self._overhead = NODE_BYTES * kept.nodes

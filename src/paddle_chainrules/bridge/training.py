@@ -19,7 +19,7 @@ from ..programs.switch import loops_are_on, programs_are_on
 from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
-from .code import Found, NoCode, code_of, told
+from .code import CompiledCall, NoCode, code_of, told
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """Function from parameters to a number."""
@@ -59,7 +59,7 @@ class Training:
         self._walk: Iterator[int] = self._loop.walk()
 
     @told
-    def code(self) -> Found:
+    def code(self) -> CompiledCall:
         """Return the code of a step, from a carry to the next carry and the loss."""
         program = self._loop.program() if loops_are_on() else None
         if program is None:
@@ -68,7 +68,7 @@ class Training:
             )
         if len(program.outputs) != len(program.inputs) + 1:
             raise NoCode("a step gives something that is no tensor; use tensors alone")
-        return Found("", *code_of(program))
+        return CompiledCall("", *code_of(program))
 
     def advance(self, done: int, most: int, seconds: float) -> int:
         """Take more steps, and return how many are done then.
@@ -110,7 +110,7 @@ class Gradients:
         self._run, self._params = program_of(both), params
 
     @told
-    def code(self, *tensors: Tensor) -> Found:
+    def code(self, *tensors: Tensor) -> CompiledCall:
         """Return the code of calls like this one, which gives the loss first.
 
         The structure has one flag for each parameter: whether the loss depends on it.
@@ -124,7 +124,7 @@ class Gradients:
         flags = captured.filled([True] * len(captured.program.outputs))
         _, grads = found.structure.unflatten(flags)
         made = code_of(captured.program)
-        return Found("", *made, " ".join(str(int(g is not None)) for g in grads))
+        return CompiledCall("", *made, " ".join(str(int(g is not None)) for g in grads))
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         """Return the loss, and the gradient for each parameter."""

@@ -17,8 +17,8 @@ import paddle.version
 
 from .. import julia
 from ..paddle_side.process.openmp import threads
-from ..programs.loops.matrix_products.blas import library
-from ..programs.loops.threads import LEAST
+from ..programs.codegen.matrix_products.blas import library
+from ..programs.codegen.threads import MIN_PARALLEL_OPS
 from ..programs.switch import (
     BLAS,
     LOOPS,
@@ -39,7 +39,7 @@ julia.start().doctor()
 """
 
 
-class Line(NamedTuple):
+class Finding(NamedTuple):
     """One finding."""
 
     mark: str
@@ -53,7 +53,7 @@ class Line(NamedTuple):
         return f"{self.mark:5}  {self.subject}: {self.fact}{remedy}"
 
 
-def doctor() -> Iterator[Line]:
+def doctor() -> Iterator[Finding]:
     """Look at everything, from Python to Julia; lines come as they are found."""
     yield _machine()
     yield from _python()
@@ -69,33 +69,37 @@ def doctor() -> Iterator[Line]:
     yield from _julia()
 
 
-def _machine() -> Line:
+def _machine() -> Finding:
     try:
-        return Line(OK, "Machine", machine())
+        return Finding(OK, "Machine", machine())
     except ValueError as why:  # the environment asks for what is not here
-        return Line(FAULT, "Machine", str(why))
+        return Finding(FAULT, "Machine", str(why))
 
 
-def _python() -> Iterator[Line]:
+def _python() -> Iterator[Finding]:
     here = f"{platform.python_version()}, {sys.executable}"
-    yield Line(OK, "Python", here)
+    yield Finding(OK, "Python", here)
     names = ("paddle-chainrules", "numpy", "optree")
-    yield Line(OK, "Packages", ", ".join(f"{name} {version(name)}" for name in names))
+    yield Finding(
+        OK, "Packages", ", ".join(f"{name} {version(name)}" for name in names)
+    )
 
 
-def _paddle() -> Iterator[Line]:
+def _paddle() -> Iterator[Finding]:
     found = paddle.version.full_version
     numbers = tuple(int(n) for n in found.split(".")[:3] if n.isdigit())
     if numbers >= (3, 3, 1):
-        yield Line(OK, "paddlepaddle", found)
+        yield Finding(OK, "paddlepaddle", found)
     else:
         remedy = "pip install 'paddlepaddle>=3.3.1'"
-        yield Line(FAULT, "paddlepaddle", f"{found}, needed is 3.3.1 or newer", remedy)
+        yield Finding(
+            FAULT, "paddlepaddle", f"{found}, needed is 3.3.1 or newer", remedy
+        )
     table = hasattr(paddle.Tensor, "__dlpack_c_exchange_api__")
     yield (
-        Line(OK, "DLPack", "tensors cross by its exchange table")
+        Finding(OK, "DLPack", "tensors cross by its exchange table")
         if table
-        else Line(
+        else Finding(
             NOTE,
             "DLPack",
             "no exchange table; tensors cross by capsules, more slowly",
@@ -104,25 +108,27 @@ def _paddle() -> Iterator[Line]:
     )
     if not paddle.device.is_compiled_with_cuda():
         remedy = "for CUDA pip install paddlepaddle-gpu in place of paddlepaddle"
-        yield Line(NOTE, "GPU", "this Paddle is built for the CPU", remedy)
+        yield Finding(NOTE, "GPU", "this Paddle is built for the CPU", remedy)
     elif (count := paddle.device.cuda.device_count()) == 0:
         remedy = "see whether nvidia-smi lists one, and CUDA_VISIBLE_DEVICES"
-        yield Line(NOTE, "GPU", "Paddle is built for CUDA but finds no device", remedy)
+        yield Finding(
+            NOTE, "GPU", "Paddle is built for CUDA but finds no device", remedy
+        )
     else:
-        yield Line(OK, "GPU", f"{count}, {paddle.device.cuda.get_device_name(0)}")
+        yield Finding(OK, "GPU", f"{count}, {paddle.device.cuda.get_device_name(0)}")
     if programs_are_on() and loops_are_on():
         folder = f", kept in {code_folder()}" if code_folder() else ""
         fact = f"on, with loops by llvmlite {version('llvmlite')}{folder}"
-        yield Line(OK, "Programs", fact)
+        yield Finding(OK, "Programs", fact)
     elif programs_are_on():
         remedy = f"pip install llvmlite, unset {LOOPS}"
-        yield Line(NOTE, "Programs", "on, without loops of machine code", remedy)
+        yield Finding(NOTE, "Programs", "on, without loops of machine code", remedy)
     else:
         remedy = f"unset {VARIABLE}, unless you suspect them"
-        yield Line(NOTE, "Programs", f"off, by {VARIABLE}", remedy)
+        yield Finding(NOTE, "Programs", f"off, by {VARIABLE}", remedy)
 
 
-def products(cpuinfo: str, kernels: str | None) -> Line | None:
+def products(cpuinfo: str, kernels: str | None) -> Finding | None:
     """Check whether MKL, which multiplies Paddle's matrices, uses this processor well.
 
     Paddle's MKL, of 2019, mistakes AMD's processors for old ones. Its products then
@@ -136,8 +142,10 @@ def products(cpuinfo: str, kernels: str | None) -> Line | None:
     if "AuthenticAMD" not in cpuinfo or " avx2 " not in cpuinfo:
         return None
     if kernels == "5":
-        return Line(OK, "Products", "MKL_DEBUG_CPU_TYPE=5, so that MKL has AVX2 on AMD")
-    return Line(
+        return Finding(
+            OK, "Products", "MKL_DEBUG_CPU_TYPE=5, so that MKL has AVX2 on AMD"
+        )
+    return Finding(
         NOTE,
         "Products",
         "Paddle's MKL has no AVX2 on AMD's processors by itself",
@@ -145,33 +153,33 @@ def products(cpuinfo: str, kernels: str | None) -> Line | None:
     )
 
 
-def products_of_machine_code() -> Line:
+def products_of_machine_code() -> Finding:
     """Say which libraries multiply matrices in machine code, and why."""
     subject = "Products in machine code"
     try:
         found = library()
     except (ValueError, MemoryError) as why:
-        return Line(FAULT, subject, str(why))
+        return Finding(FAULT, subject, str(why))
     if found is None:
         remedy = f"unset {BLAS}, unless you suspect the others; Paddle's wheel has MKL"
-        return Line(NOTE, subject, "none, they are Paddle's operators", remedy)
+        return Finding(NOTE, subject, "none, they are Paddle's operators", remedy)
     told = [
         f"{dtype} by {name} ({found.reasons[dtype]})"
         for dtype, name in found.names.items()
     ]
-    return Line(OK, subject, ", ".join(told))
+    return Finding(OK, subject, ", ".join(told))
 
 
-def loops_of_machine_code() -> Line:
+def loops_of_machine_code() -> Finding:
     """Report how many threads share the loops of machine code."""
     count = threads()
     if count == 1:
-        return Line(OK, "Loops in machine code", "by one thread")
-    told = f"shared by {count} threads, from {LEAST:,} operations on"
-    return Line(OK, "Loops in machine code", told)
+        return Finding(OK, "Loops in machine code", "by one thread")
+    told = f"shared by {count} threads, from {MIN_PARALLEL_OPS:,} operations on"
+    return Finding(OK, "Loops in machine code", told)
 
 
-def _threads() -> Iterator[Line]:
+def _threads() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     said = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
@@ -179,40 +187,40 @@ def _threads() -> Iterator[Line]:
         ", ".join(said) or "BLAS and OpenMP choose"
     )
     if said or cores == 1:
-        yield Line(OK, "Threads", fact)
+        yield Finding(OK, "Threads", fact)
     else:
         remedy = "small nets are often fastest with OMP_NUM_THREADS=1"
-        yield Line(NOTE, "Threads", fact, remedy)
+        yield Finding(NOTE, "Threads", fact, remedy)
 
 
-def _julia() -> Iterator[Line]:
+def _julia() -> Iterator[Finding]:
     """Check that each language starts the other, in processes of their own."""
     try:
         found = julia.environment()
     except FileNotFoundError as why:
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        yield Line(NOTE, "Julia", "not used", " ".join(lines))
+        yield Finding(NOTE, "Julia", "not used", " ".join(lines))
         return
-    told = _run([str(found.julia), "--version"], {}).stdout.strip()
-    yield Line(OK, "Julia", f"{told}, {shutil.which('julia')}, {found.project}")
+    told = _run_checks([str(found.julia), "--version"], {}).stdout.strip()
+    yield Finding(OK, "Julia", f"{told}, {shutil.which('julia')}, {found.project}")
     command = found.command("-e", "using PaddleChainRules; PaddleChainRules.doctor()")
-    yield from _said(_run(command, found.variables()), "Julia starts Python")
+    yield from _said(_run_checks(command, found.variables()), "Julia starts Python")
     try:
         juliacall = version("juliacall")
     except PackageNotFoundError:
         remedy = f"pip install {julia.requirement()}"
-        yield Line(NOTE, "Python starts Julia", "juliacall is missing", remedy)
+        yield Finding(NOTE, "Python starts Julia", "juliacall is missing", remedy)
         return
     if juliacall != found.pythoncall:
         fact = f"juliacall {juliacall}, but Julia has PythonCall {found.pythoncall}"
         remedy = f"pip install {julia.requirement()}"
-        yield Line(FAULT, "Python starts Julia", fact, remedy)
+        yield Finding(FAULT, "Python starts Julia", fact, remedy)
         return
     command = [sys.executable, "-W", "ignore", "-c", FROM_PYTHON]
-    yield from _said(_run(command, dict(os.environ)), "Python starts Julia")
+    yield from _said(_run_checks(command, dict(os.environ)), "Python starts Julia")
 
 
-def _run(
+def _run_checks(
     command: list[str], environ: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -225,14 +233,14 @@ def _run(
     )
 
 
-def _said(done: subprocess.CompletedProcess[str], subject: str) -> Iterator[Line]:
+def _said(done: subprocess.CompletedProcess[str], subject: str) -> Iterator[Finding]:
     """Yield the lines that the other side's doctor printed, and whether it failed."""
     marks = {OK, NOTE, FAULT}
     for text in done.stdout.splitlines():
         mark, _, rest = text.partition("  ")
         if mark.strip() in marks:
             about, _, fact = rest.strip().partition(": ")
-            yield Line(mark.strip(), f"{subject}, {about}", fact)
+            yield Finding(mark.strip(), f"{subject}, {about}", fact)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
-        yield Line(FAULT, subject, f"failed ({done.returncode}): {last}")
+        yield Finding(FAULT, subject, f"failed ({done.returncode}): {last}")

@@ -7,8 +7,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from ..programs.loops.matrix_products.blas import library
-from ..programs.loops.processor import level
+from ..programs.codegen.matrix_products.blas import library
+from ..programs.codegen.processor import level
 from ..programs.switch import loops_are_on
 
 PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")

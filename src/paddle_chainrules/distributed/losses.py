@@ -14,7 +14,7 @@ import numpy as np
 from paddle import Tensor
 
 from ..nets.layers.functional_module import globals_of
-from ..transforms.as_programs.seen import codes_of
+from ..transforms.as_programs.dependencies import codes_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PACKAGE = __name__.partition(".")[0]
@@ -72,7 +72,7 @@ def _is_of_package(fn: Any) -> bool:
 def _constants_of(fn: FunctionType) -> dict[Any, Any]:
     """Return the globals and cells that a function reads, and its defaults."""
     module = fn.__globals__
-    found = {n: module[n] for n in _names(fn.__code__) if n in module}
+    found = {n: module[n] for n in _global_names(fn.__code__) if n in module}
     defaults = {f"default {i}": value for i, value in enumerate(fn.__defaults__ or ())}
     return {**found, **_closed_over(fn), **(fn.__kwdefaults__ or {}), **defaults}
 
@@ -88,7 +88,7 @@ def _closed_over(fn: FunctionType) -> dict[Any, Any]:
 
 
 @functools.lru_cache(256)
-def _names(code: CodeType) -> set[str]:
+def _global_names(code: CodeType) -> set[str]:
     """Return the globals that code and its nested functions read."""
     found = {name for part in codes_of(code) for name in globals_of(part)}
     return {name for name in found if not name.startswith("__")}

@@ -14,11 +14,11 @@ from itertools import combinations
 import numpy as np
 from paddle import Tensor
 
-from ..programs.loops.extents import Extent
-from ..programs.loops.fused_kernels.plan import ALIGNED
-from ..programs.loops.text import BYTES
+from ..programs.codegen.extents import SymInt
+from ..programs.codegen.fused_kernels.plan import ALIGNED
+from ..programs.codegen.ir_builder import BYTES
 from ..programs.tracing.operations import Value
-from .exports import Function, Tensors
+from .exports import LibraryFunction, TensorParameter
 from .names import LONGER
 
 ON_STACK = 1 << 14
@@ -73,25 +73,25 @@ class Constants:
             yield f'{head} c"{_escaped(data)}", align {ALIGNED}'
 
 
-def texts_of(function: Function, constants: Constants) -> Iterator[str]:
+def texts_of(function: LibraryFunction, constants: Constants) -> Iterator[str]:
     """Yield a function's definitions, except its region, which is ``@name.region``."""
-    yield _checked(function, constants)
+    yield _checked_function(function, constants)
     yield _work_bytes(function)
     yield _own_memory(function)
 
 
-def names_of(function: Function) -> list[str]:
+def names_of(function: LibraryFunction) -> list[str]:
     """Return the names that others call."""
     return [f"{function.name}{ending}" for ending in LONGER]
 
 
-def parameters(function: Function) -> str:
+def parameters(function: LibraryFunction) -> str:
     """Return the parameters of a function, without memory."""
     pointers = (f"ptr %{each.name}" for each in (*function.inputs, *function.outputs))
     return ", ".join([*(["i64 %n"] if function.has_samples else []), *pointers])
 
 
-class _Lines:
+class _CInstructions:
     """Instructions of a function in their order.
 
     Their names have a dot, which those of inputs and outputs have not.
@@ -101,7 +101,7 @@ class _Lines:
         self.rows: list[str] = []
         self._count = 0
 
-    def put(self, instruction: str) -> str:
+    def emit(self, instruction: str) -> str:
         self._count += 1
         self.rows.append(f"  %v.{self._count} = {instruction}")
         return f"%v.{self._count}"
@@ -109,7 +109,7 @@ class _Lines:
     def line(self, text: str) -> None:
         self.rows.append(f"  {text}")
 
-    def leave_if(self, condition: str, code: int) -> None:
+    def bailout_if(self, condition: str, code: int) -> None:
         """Return this number where a condition holds."""
         self._count += 1
         on, out = f"on.{self._count}", f"out.{self._count}"
@@ -119,20 +119,22 @@ class _Lines:
     def any_of(self, conditions: Sequence[str]) -> str:
         found = conditions[0]
         for each in conditions[1:]:
-            found = self.put(f"or i1 {found}, {each}")
+            found = self.emit(f"or i1 {found}, {each}")
         return found
 
-    def size(self, extent: Extent) -> str:
+    def size(self, extent: SymInt) -> str:
         """Return a size as a number or a name."""
         if not extent.power:
             return str(extent.factor)
         found = str(extent.factor)
         for _ in range(extent.power):
-            found = self.put(f"mul i64 {found}, %n")
+            found = self.emit(f"mul i64 {found}, %n")
         return found
 
 
-def _places(function: Function, constants: Constants) -> dict[Value, str]:
+def _outside_pointers(
+    function: LibraryFunction, constants: Constants
+) -> dict[Value, str]:
     """Return the pointer to each value that lies outside of a region."""
     program = function.program
     found: dict[Value, str] = {}
@@ -145,66 +147,71 @@ def _places(function: Function, constants: Constants) -> dict[Value, str]:
     return found
 
 
-def _work(function: Function) -> list[Extent]:
+def _work(function: LibraryFunction) -> list[SymInt]:
     region = function.region
     return [*region.work] if region is not None and not region.on_stack else []
 
 
-def _checked(function: Function, constants: Constants) -> str:
+def _checked_function(function: LibraryFunction, constants: Constants) -> str:
     """Return the function that is given its memory."""
-    to = _Lines()
+    to = _CInstructions()
     pointers = [*function.inputs, *function.outputs]
     if function.has_samples:
-        few = to.put("icmp slt i64 %n, 1")
-        many = to.put(f"icmp sgt i64 %n, {function.most}")
-        to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
+        few = to.emit("icmp slt i64 %n, 1")
+        many = to.emit(f"icmp sgt i64 %n, {function.most}")
+        to.bailout_if(to.emit(f"or i1 {few}, {many}"), SAMPLES)
     numbers = {
-        each.name: to.put(f"ptrtoint ptr %{each.name} to i64") for each in pointers
+        each.name: to.emit(f"ptrtoint ptr %{each.name} to i64") for each in pointers
     }
-    to.leave_if(to.any_of([*_unfit(to, pointers, numbers)]), POINTER)
+    to.bailout_if(to.any_of([*_unfit(to, pointers, numbers)]), POINTER)
     ends = {
-        each.name: to.put(f"add i64 {numbers[each.name]}, {to.size(each.bytes)}")
+        each.name: to.emit(f"add i64 {numbers[each.name]}, {to.size(each.bytes)}")
         for each in pointers
     }
     overlaps = [*_overlaps(to, function, numbers, ends)]
     if overlaps:
-        to.leave_if(to.any_of(overlaps), OVERLAP)
+        to.bailout_if(to.any_of(overlaps), OVERLAP)
     if function.one is not None:
-        is_one = to.put("icmp eq i64 %n, 1")
+        is_one = to.emit("icmp eq i64 %n, 1")
         to.line(f"br i1 {is_one}, label %.one, label %.many")
         to.rows.append(".one:")
-        _run(to, function.one, constants)
+        _emit_body(to, function.one, constants)
         to.rows += ["  ret i32 0", ".many:"]
-    _run(to, function, constants)
+    _emit_body(to, function, constants)
     head = f"define i32 @{function.name}_with_work({parameters(function)}, ptr %work)"
     return "\n".join([f"{head} nounwind {{", *to.rows, "  ret i32 0", "}"])
 
 
 def _unfit(
-    to: _Lines, pointers: Sequence[Tensors], numbers: dict[str, str]
+    to: _CInstructions, pointers: Sequence[TensorParameter], numbers: dict[str, str]
 ) -> Iterator[str]:
     """Yield whether pointers are null or not aligned."""
     for each in pointers:
-        yield to.put(f"icmp eq ptr %{each.name}, null")
+        yield to.emit(f"icmp eq ptr %{each.name}, null")
         if (size := BYTES[each.dtype]) > 1:
-            rest = to.put(f"and i64 {numbers[each.name]}, {size - 1}")
-            yield to.put(f"icmp ne i64 {rest}, 0")
+            rest = to.emit(f"and i64 {numbers[each.name]}, {size - 1}")
+            yield to.emit(f"icmp ne i64 {rest}, 0")
 
 
 def _overlaps(
-    to: _Lines, function: Function, starts: dict[str, str], ends: dict[str, str]
+    to: _CInstructions,
+    function: LibraryFunction,
+    starts: dict[str, str],
+    ends: dict[str, str],
 ) -> Iterator[str]:
     """Yield whether outputs overlap inputs or one another."""
     pairs = [(out, given) for out in function.outputs for given in function.inputs]
     for one, other in [*pairs, *combinations(function.outputs, 2)]:
-        begins = to.put(f"icmp ult i64 {starts[one.name]}, {ends[other.name]}")
-        goes_on = to.put(f"icmp ult i64 {starts[other.name]}, {ends[one.name]}")
-        yield to.put(f"and i1 {begins}, {goes_on}")
+        begins = to.emit(f"icmp ult i64 {starts[one.name]}, {ends[other.name]}")
+        goes_on = to.emit(f"icmp ult i64 {starts[other.name]}, {ends[one.name]}")
+        yield to.emit(f"and i1 {begins}, {goes_on}")
 
 
-def _run(to: _Lines, function: Function, constants: Constants) -> None:
+def _emit_body(
+    to: _CInstructions, function: LibraryFunction, constants: Constants
+) -> None:
     """Write what a function does with arguments that are right."""
-    places = _places(function, constants)
+    places = _outside_pointers(function, constants)
     if function.region is not None:
         _call(to, function, places)
     for value, each in zip(function.program.outputs, function.outputs, strict=True):
@@ -214,7 +221,9 @@ def _run(to: _Lines, function: Function, constants: Constants) -> None:
             to.line(f"call void @llvm.memcpy.p0.p0.i64({given})")
 
 
-def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
+def _call(
+    to: _CInstructions, function: LibraryFunction, places: Mapping[Value, str]
+) -> None:
     """Write the call of the region, with its block of addresses."""
     region = function.region
     assert region is not None
@@ -225,58 +234,58 @@ def _call(to: _Lines, function: Function, places: Mapping[Value, str]) -> None:
     to.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
     to.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
     for place, row in enumerate(rows, 1):
-        at = to.put(f"getelementptr i64, ptr {block}, i64 {place}")
+        at = to.emit(f"getelementptr i64, ptr {block}, i64 {place}")
         to.line(f"store {row}, ptr {at}")
     if work:
-        to.leave_if(to.put("icmp eq ptr %work, null"), MEMORY)
-    left = to.put(f"call i1 @{function.name}.region(ptr {block})")
-    if region.may_leave:
-        to.leave_if(left, INDEX)
+        to.bailout_if(to.emit("icmp eq ptr %work, null"), MEMORY)
+    left = to.emit(f"call i1 @{function.name}.region(ptr {block})")
+    if region.may_bail_out:
+        to.bailout_if(left, INDEX)
 
 
-def _work_bytes(function: Function) -> str:
+def _work_bytes(function: LibraryFunction) -> str:
     """Return the function that says how many bytes of memory it needs."""
-    to = _Lines()
+    to = _CInstructions()
     total = _bytes(to, function)
     given = "i64 %n" if function.has_samples else ""
     head = f"define i64 @{function.name}_work_bytes({given}) nounwind {{"
     return "\n".join([head, *to.rows, f"  ret i64 {total}", "}"])
 
 
-def _bytes(to: _Lines, function: Function) -> str:
+def _bytes(to: _CInstructions, function: LibraryFunction) -> str:
     work = _work(function)
     total = str(ALIGNED if work else 0)
     for extent in work:
-        total = to.put(f"add i64 {total}, {to.size(extent)}")
+        total = to.emit(f"add i64 {total}, {to.size(extent)}")
     if work and function.one is not None:
-        is_one = to.put("icmp eq i64 %n, 1")
-        total = to.put(f"select i1 {is_one}, i64 0, i64 {total}")
+        is_one = to.emit("icmp eq i64 %n, 1")
+        total = to.emit(f"select i1 {is_one}, i64 0, i64 {total}")
     return total
 
 
-def _own_memory(function: Function) -> str:
+def _own_memory(function: LibraryFunction) -> str:
     """Return the function that finds memory itself."""
     given = parameters(function)
     head = f"define i32 @{function.name}({given}) nounwind {{"
     call = f"call i32 @{function.name}_with_work({given}, ptr WORK)"
-    to = _Lines()
+    to = _CInstructions()
     if not _work(function):
-        code = to.put(call.replace("WORK", "null"))
+        code = to.emit(call.replace("WORK", "null"))
         return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])
-    room = to.put(f"alloca [{ON_STACK} x i8], align {ALIGNED}")
+    room = to.emit(f"alloca [{ON_STACK} x i8], align {ALIGNED}")
     if function.has_samples:  # or the size below is none
-        few = to.put("icmp slt i64 %n, 1")
-        many = to.put(f"icmp sgt i64 %n, {function.most}")
-        to.leave_if(to.put(f"or i1 {few}, {many}"), SAMPLES)
+        few = to.emit("icmp slt i64 %n, 1")
+        many = to.emit(f"icmp sgt i64 %n, {function.most}")
+        to.bailout_if(to.emit(f"or i1 {few}, {many}"), SAMPLES)
     size = _bytes(to, function)
-    fits = to.put(f"icmp ule i64 {size}, {ON_STACK}")
+    fits = to.emit(f"icmp ule i64 {size}, {ON_STACK}")
     to.line(f"br i1 {fits}, label %small.work, label %large.work")
     to.rows.append("small.work:")
     to.line(f"%the.status = {call.replace('WORK', room)}")
     to.line("ret i32 %the.status")
     to.rows.append("large.work:")
-    memory = to.put(f"call ptr @malloc(i64 {size})")
-    to.leave_if(to.put(f"icmp eq ptr {memory}, null"), MEMORY)
-    code = to.put(call.replace("WORK", memory))
+    memory = to.emit(f"call ptr @malloc(i64 {size})")
+    to.bailout_if(to.emit(f"icmp eq ptr {memory}, null"), MEMORY)
+    code = to.emit(call.replace("WORK", memory))
     to.line(f"call void @free(ptr {memory})")
     return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])

@@ -14,14 +14,14 @@ from paddle import Tensor
 from ..paddle_side.arguments import is_row_of
 from ..paddle_side.process.openmp import one_thread
 from ..programs.capture_error import CaptureError
+from ..programs.codegen.extents import ShapeEnv, SymInt
+from ..programs.codegen.fused_kernels.region import Region
+from ..programs.codegen.ir_builder import BYTES
 from ..programs.compiling.program import Program
-from ..programs.loops.extents import Extent, Sizes
-from ..programs.loops.fused_kernels.region import Region
-from ..programs.loops.text import BYTES
+from ..programs.scan_op import Scan
 from ..programs.sizes.samples import ANY
-from ..programs.steps import Steps
 from ..programs.tracing.operations import Operation
-from ..transforms.as_programs.program_cache import OfValue, ProgramCache
+from ..transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ..transforms.containers.tree import flatten_tree
 from .names import OF_INTERFACES, unique
 
@@ -36,7 +36,7 @@ BYTES_AT_MOST = 2**60
 """The most bytes of a tensor or of memory, of which there may be a few."""
 
 
-class Role(NamedTuple):
+class FunctionRole(NamedTuple):
     """What a function is to a net.
 
     Attributes:
@@ -98,7 +98,7 @@ class Export:
         for place in self.batched:
             _check_samples(self.names[place], args[place])
         self.results = _checked_names("results", results)
-        self.role: Role | None = None
+        self.role: FunctionRole | None = None
 
 
 def positions(batched: int | Sequence[int], count: int) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ def _checked_names(what: str, names: Sequence[str] | None) -> list[str] | None:
     return [*names]
 
 
-class Tensors(NamedTuple):
+class TensorParameter(NamedTuple):
     """A tensor that a function of a library takes or returns.
 
     Attributes:
@@ -162,23 +162,23 @@ class Tensors(NamedTuple):
 
     name: str
     dtype: str
-    shape: tuple[Extent, ...]
+    shape: tuple[SymInt, ...]
 
     @property
-    def size(self) -> Extent:
+    def size(self) -> SymInt:
         """The number of elements."""
-        found = Extent(1)
+        found = SymInt(1)
         for size in self.shape:
             found = found.times(size)
         return found
 
     @property
-    def bytes(self) -> Extent:
+    def bytes(self) -> SymInt:
         """The number of bytes."""
-        return self.size.times(Extent(BYTES[self.dtype]))
+        return self.size.times(SymInt(BYTES[self.dtype]))
 
 
-class Function(NamedTuple):
+class LibraryFunction(NamedTuple):
     """A function of a library.
 
     Attributes:
@@ -192,16 +192,16 @@ class Function(NamedTuple):
     """
 
     name: str
-    inputs: list[Tensors]
-    outputs: list[Tensors]
+    inputs: list[TensorParameter]
+    outputs: list[TensorParameter]
     has_samples: bool
     most: int
     program: Program
     export: Export
-    one: Function | None = None
+    one: LibraryFunction | None = None
 
     @property
-    def parts(self) -> list[Function]:
+    def parts(self) -> list[LibraryFunction]:
         """It, and that for one sample, of those that compute anything."""
         both = [self, *([self.one] if self.one else [])]
         return [each for each in both if each.region is not None]
@@ -224,7 +224,7 @@ class Function(NamedTuple):
         return [x for x in _resized(self.export, count) if isinstance(x, Tensor)]
 
 
-def captured(name: str, export: Export) -> Function:
+def captured(name: str, export: Export) -> LibraryFunction:
     """Return an export as a function of a library.
 
     Raises:
@@ -236,7 +236,7 @@ def captured(name: str, export: Export) -> Function:
     _check_tensors(name, program)
     made = _in_regions(program)
     _check_whole(name, made)
-    sizes = Sizes(made.samples)
+    sizes = ShapeEnv(made.samples)
     flat, spec = flatten_tree(export.args)
     paths = optree.treespec_paths(spec)
     labels = [
@@ -248,14 +248,16 @@ def captured(name: str, export: Export) -> Function:
     taken = {*OF_INTERFACES, name.lower()}
     names = [unique(label, taken) for label in (*labels, *outs)]
     tensors = [
-        Tensors(label, value.dtype, tuple(map(sizes.of, value.shape)))
+        TensorParameter(label, value.dtype, tuple(map(sizes.of, value.shape)))
         for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
     ]
     count = len(made.inputs)
     # beyond samples.most Paddle works in blocks to save memory; code needs none
     most = LARGEST if made.samples else 0
     inputs, outputs = tensors[:count], tensors[count:]
-    found = Function(name, inputs, outputs, bool(made.samples), most, made, export)
+    found = LibraryFunction(
+        name, inputs, outputs, bool(made.samples), most, made, export
+    )
     if made.samples is None:
         return found
     work = found.region.work if found.region is not None else []
@@ -264,14 +266,14 @@ def captured(name: str, export: Export) -> Function:
     return found._replace(one=_of_one(found, programs))
 
 
-def _most_for(size: Extent) -> int:
+def _most_for(size: SymInt) -> int:
     """Return how many samples keep a size, in bytes, far from the end of 64 bits."""
     if not size.power:
         return LARGEST
     return int((BYTES_AT_MOST / size.factor) ** (1 / size.power))
 
 
-def _of_one(function: Function, programs: _Programs) -> Function | None:
+def _of_one(function: LibraryFunction, programs: _Programs) -> LibraryFunction | None:
     """Return the same for one sample, if it is code that needs no memory.
 
     Products of one row have code of their own, which is faster.
@@ -286,7 +288,7 @@ def _of_one(function: Function, programs: _Programs) -> Function | None:
         shape = tuple(size.at(1) for size in tensor.shape)
         if value.shape != shape or value.dtype != tensor.dtype:
             return None
-        one.append(tensor._replace(shape=tuple(map(Extent, shape))))
+        one.append(tensor._replace(shape=tuple(map(SymInt, shape))))
     count = len(made.inputs)
     found = function._replace(
         name=f"{function.name}.one",
@@ -321,7 +323,7 @@ class _Programs:
         ).captured.program
         return found
 
-    def _value(self, leaves: Sequence[Any]) -> OfValue:
+    def _value(self, leaves: Sequence[Any]) -> CompiledFunction:
         """Return what gives the value, for which no tensor outside has gradients."""
         found = self._cache.value_of(leaves)
         requires = (False,) * len(found.captured.requires)
@@ -414,7 +416,7 @@ def _check_whole(name: str, made: Program) -> None:
 
 def _called(op: Operation) -> str:
     """Return what a user calls an operation."""
-    if isinstance(op.args[0] if op.args else None, Steps):
+    if isinstance(op.args[0] if op.args else None, Scan):
         return f"a scan of {op.args[0].count} steps"
     return op.operator.name
 

@@ -16,7 +16,7 @@ from ..transforms.containers.tree import flatten_tree
 from ..transforms.derivatives.jacobian import jacfwd, jacrev
 from ..transforms.derivatives.jvp import jvp
 from ..transforms.vmap import vmap
-from .exports import Export, Role, positions
+from .exports import Export, FunctionRole, positions
 
 DERIVATIVES = ("vjp", "jvp", "jacobian", "hessian", "laplacian")
 
@@ -68,10 +68,10 @@ def net_exports(
             )
         made.batched = tuple(place - 1 for place in places)
     found = {name: made.value()}
-    found[name].role = Role("value", name, params == "given")
+    found[name].role = FunctionRole("value", name, params == "given")
     for each in wanted:
         found[f"{name}_{each}"] = getattr(made, each)()
-        found[f"{name}_{each}"].role = Role(each, name, params == "given")
+        found[f"{name}_{each}"].role = FunctionRole(each, name, params == "given")
     return found, made.layout()
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from paddle import Tensor
 
 from ..nets.net import Net
-from ..programs.loops.machine import module_text, object_code
-from ..programs.loops.matrix_products.blas import DTYPES, Library
-from ..programs.loops.matrix_products.gemm import OWN, symbol
-from ..programs.loops.processor import ARM, Processor, compiling_for, processor
+from ..programs.codegen.jit_engine import module_text, object_code
+from ..programs.codegen.matrix_products.blas import DTYPES, BlasLibrary
+from ..programs.codegen.matrix_products.gemm import OWN, symbol
+from ..programs.codegen.processor import ARM, Processor, compiling_for, processor
 from ..programs.switch import LEVELS
 from ..whole_files import replacing
 from . import load
@@ -35,7 +35,7 @@ from .c_functions import (
     string,
     texts_of,
 )
-from .exports import Export, Function, captured
+from .exports import Export, LibraryFunction, captured
 from .interfaces.c import c_header
 from .interfaces.cpp import cpp_header
 from .interfaces.fortran import fortran_module
@@ -245,7 +245,7 @@ def runs_here(cpu: str) -> bool:
     """
     from llvmlite import binding as llvm
 
-    from ..programs.loops.processor import needed
+    from ..programs.codegen.processor import needed
 
     if cpu not in LEVELS:
         return cpu == "native"
@@ -254,7 +254,10 @@ def runs_here(cpu: str) -> bool:
 
 
 def _described(
-    name: str, functions: Sequence[Function], layout: list[dict[str, Any]], cpu: str
+    name: str,
+    functions: Sequence[LibraryFunction],
+    layout: list[dict[str, Any]],
+    cpu: str,
 ) -> str:
     """Return what the library says of itself."""
 
@@ -294,13 +297,17 @@ def _size(factor: int, power: int) -> int | str:
 
 
 def _object(
-    name: str, functions: Sequence[Function], said: str, blas: str | None, cpu: str
+    name: str,
+    functions: Sequence[LibraryFunction],
+    said: str,
+    blas: str | None,
+    cpu: str,
 ) -> bytes:
     """Return the library as an object file."""
     regions = [part for f in functions for part in f.parts]
     texts = [f.region.text for f in regions if f.region is not None]
     kind = OWN if blas is None else "mkl"  # whose integers have 32 bits, as CBLAS's
-    products = Library(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
+    products = BlasLibrary(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
     text = module_text(texts, [f"{f.name}.region" for f in regions], products, True)
     text = text.replace("define zeroext i1 @", "define internal zeroext i1 @")
     for dtype, called in zip(DTYPES, ("cblas_sgemm", "cblas_dgemm"), strict=True):
@@ -367,7 +374,7 @@ def _link(data: bytes, to: Path, blas: str | None) -> None:
         )
 
 
-def _compare(path: Path, functions: Sequence[Function]) -> None:
+def _compare(path: Path, functions: Sequence[LibraryFunction]) -> None:
     """Compare a library with the functions that it was made of.
 
     Raises:

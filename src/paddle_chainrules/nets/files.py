@@ -40,7 +40,7 @@ HEADER_BYTES = 1_000
 without its name."""
 
 
-class Wanted(NamedTuple):
+class ExpectedContents(NamedTuple):
     """The contents that a file must have for one parameter.
 
     Attributes:
@@ -214,7 +214,10 @@ def _read_npz(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
 
 
 def _read_member(
-    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, wanted: Wanted
+    path: Path,
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    wanted: ExpectedContents,
 ) -> Any:
     name, shape, dtype, size = wanted
     if member.file_size > size + HEADER_BYTES:
@@ -229,7 +232,7 @@ def _read_member(
     with _corrupt_where_it_fails(path):
         start, found_shape, is_fortran, found_dtype = _npy_header(content)
     kind = str(found_dtype.newbyteorder("="))
-    _check(path, wanted, found_shape, kind, str(dtype))
+    _check_contents(path, wanted, found_shape, kind, str(dtype))
     if len(content) - start != size:
         raise _corrupt(path, f"{name} is cut off or too long")
     array = np.frombuffer(content, found_dtype, offset=start)
@@ -274,7 +277,7 @@ def _read_safetensors(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, 
     _check_names(path, spec, list(header.parts))
     for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
         part = header.parts[wanted.name]
-        _check(path, wanted, part.shape, part.dtype, dtype)
+        _check_contents(path, wanted, part.shape, part.dtype, dtype)
     with _corrupt_where_it_fails(path):
         found = tensor_files.read(file, header)
     return {name: value.to(paddle.device.get_device()) for name, value in found.items()}
@@ -291,10 +294,10 @@ FORMATS = {
 }
 
 
-def _wanted(spec: ParamSpec) -> Iterator[Wanted]:
+def _wanted(spec: ParamSpec) -> Iterator[ExpectedContents]:
     for name, shape, kind in zip(spec.names, spec.shapes, spec.dtypes, strict=True):
         dtype = NUMPY_DTYPES.get(kind) or np.dtype(kind)
-        yield Wanted(name, shape, dtype, math.prod(shape) * dtype.itemsize)
+        yield ExpectedContents(name, shape, dtype, math.prod(shape) * dtype.itemsize)
 
 
 def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
@@ -326,8 +329,8 @@ def _check_size(path: Path, file: BinaryIO, spec: ParamSpec) -> None:
         )
 
 
-def _check(
-    path: Path, wanted: Wanted, shape: Sequence[int], dtype: str, needed: str
+def _check_contents(
+    path: Path, wanted: ExpectedContents, shape: Sequence[int], dtype: str, needed: str
 ) -> None:
     if tuple(shape) != wanted.shape or dtype != needed:
         raise ValueError(

@@ -9,15 +9,15 @@ import paddle
 from paddle import Tensor
 
 from ..programs.capture_error import CaptureError
-from ..programs.compiling.repeated import without_repeated
+from ..programs.compiling.rematerialize import recompute_cheap_residuals
 from ..programs.in_julia.any_batch import of_any_batch
-from ..programs.in_julia.function import Function, Group, julia_function
+from ..programs.in_julia.function import JuliaFunction, TupleParameter, julia_function
 from ..programs.in_julia.repeated import goes_into
 from ..programs.operators.calls import NoRule
 from ..programs.sizes.any_size import is_same_tensor
-from ..programs.tracing.existing import whole
+from ..programs.tracing.existing import undecomposed_operators
 from ..transforms.as_programs.program_cache import ProgramCache
-from ..transforms.as_programs.program_recording import Way
+from ..transforms.as_programs.program_recording import CompiledVJP
 from ..transforms.containers.tree import flatten_tree
 from .layers.stateless import StatelessLayer
 from .net import Net
@@ -47,9 +47,9 @@ class Lowered(NamedTuple):
         why: the reason why there is no backward pass.
     """
 
-    value: Function
-    there: Function | None
-    back: Function | None
+    value: JuliaFunction
+    there: JuliaFunction | None
+    back: JuliaFunction | None
     samples: int
     why: str
 
@@ -70,7 +70,7 @@ def lowered(
         NoRule: an operator has no expression in Julia.
         CaptureError: the call is no program.
     """
-    call = _Call(net, params, row, arguments)
+    call = _LoweredCall(net, params, row, arguments)
     try:
         return call.of_any_number() or call.of_one_number()
     except NoRule as error:
@@ -78,7 +78,7 @@ def lowered(
         raise
 
 
-class _Call:
+class _LoweredCall:
     """A call, whose arguments may be made for other numbers of samples."""
 
     def __init__(
@@ -153,11 +153,11 @@ class _Call:
 
         every = [*leaves, *self._params.values()]
         programs = ProgramCache(flat, net._effects)
-        with whole():
+        with undecomposed_operators():
             found = programs.value_of(every)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
-        given = Group("inputs", inputs), Group("ps", params)
+        given = TupleParameter("inputs", inputs), TupleParameter("ps", params)
         value = julia_function(
             "value",
             found.captured.program,
@@ -166,7 +166,7 @@ class _Call:
             count,
         )
         try:
-            with whole():
+            with undecomposed_operators():
                 way = programs.way_of(every)
             there, back = _with_gradients(way, given, count, every)
         except (CaptureError, NoRule) as error:
@@ -175,10 +175,13 @@ class _Call:
 
 
 def _with_gradients(
-    way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
-) -> tuple[Function, Function]:
+    way: CompiledVJP, given: Sequence[TupleParameter], count: int, leaves: Sequence[Any]
+) -> tuple[JuliaFunction, JuliaFunction]:
     """Return the functions of the forward and backward pass."""
-    outputs, ways = way.there.count, without_repeated(way.there.apart, goes_into)
+    outputs, ways = (
+        way.there.count,
+        recompute_cheap_residuals(way.there.apart, goes_into),
+    )
 
     def in_three(names: list[str]) -> Any:
         every = way.captured.filled(names[:outputs])
@@ -198,7 +201,10 @@ def _with_gradients(
 
     cotangents = len(way.seeds)
     saved = len(program.inputs) - cotangents
-    groups = Group("saved", [""] * saved), Group("cotangents", [""] * cotangents)
+    groups = (
+        TupleParameter("saved", [""] * saved),
+        TupleParameter("cotangents", [""] * cotangents),
+    )
     return there, julia_function("back", program, groups, in_a_row, count)
 
 
@@ -210,7 +216,9 @@ def _label(tensor: Tensor) -> str:
     return " x ".join(map(str, reversed(tensor.shape)))
 
 
-def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
+def _joined(
+    each: list[JuliaFunction | None], counts: list[int]
+) -> JuliaFunction | None:
     """Join three functions to one for any number of samples."""
     found = [one for one in each if one is not None]
     if len(found) < len(each):
@@ -222,4 +230,4 @@ def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
         len(row) == len(first) and all(map(is_same_tensor, first, row))
         for row in others
     )
-    return Function(text, first) if same and text is not None else None
+    return JuliaFunction(text, first) if same and text is not None else None

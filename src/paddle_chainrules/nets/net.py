@@ -13,10 +13,15 @@ from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.autograd.partial_gradients import leaves_behind
 from ..paddle_side.near_names import METHODS, instead_of
 from ..paddle_side.patching.write_counts import writes_counted
-from ..paddle_side.process.random_state import drawing_from, undrawn
-from ..paddle_side.process.random_state import put_back as put_random_state_back
+from ..paddle_side.process.random_state import (
+    drawing_from,
+    random_state_restored_on_error,
+)
+from ..paddle_side.process.random_state import (
+    restore_random_state as restore_random_state,
+)
 from ..paddle_side.rules.in_place import refuse_other_uses
-from ..paddle_side.rules.operators import Watch
+from ..paddle_side.rules.operators import TapeContext
 from ..paddle_side.watch import is_traced, recordings, watched
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
@@ -29,13 +34,13 @@ from ..transforms.tape.effects import (
     copied,
     flags,
     is_refused_write,
-    put_back,
+    restore_flags,
     tensors_among,
     versions,
 )
 from ..transforms.tape.outputs import detached, unaliased
 from ..transforms.tape.recording import both_reasons, records_graph
-from .calls.inputs import Inputs
+from .calls.inputs import CallInputs
 from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
@@ -163,7 +168,7 @@ class Net(abc.ABC):
         programs, plain = self._programs, not (kwargs or constants)
         if programs and plain and (again := programs.cache.forward(params, args)):
             return again[0]
-        inputs = Inputs(self.spec, params, args, kwargs)
+        inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (found := programs.forward(inputs, constants)):
             return found[0]
         leaves = given = inputs.leaves
@@ -184,8 +189,12 @@ class Net(abc.ABC):
             return _by_rules(apply, leaves)
         first = not effects.is_known and (connects or self._derives)
         enabled = nested or by_caller or first
-        watch = Watch((), by_caller=by_caller) if enabled and not nested else None
-        with grad_mode(enabled), writes_counted(), undrawn() as drawing:
+        watch = TapeContext((), by_caller=by_caller) if enabled and not nested else None
+        with (
+            grad_mode(enabled),
+            writes_counted(),
+            random_state_restored_on_error() as drawing,
+        ):
             required = flags(tensors)
             try:
                 output = watch.call(apply, given) if watch else apply(given)
@@ -193,7 +202,7 @@ class Net(abc.ABC):
                 if not by_caller:
                     raise
                 if drawing.state is not None:
-                    put_random_state_back(drawing.state)
+                    restore_random_state(drawing.state)
                 return self._after_refusal(apply, leaves, refusal)
             except Exception as error:
                 refused = is_refused_write(error) and not copies
@@ -202,7 +211,7 @@ class Net(abc.ABC):
                 if refused:
                     effects.writes = True
             if flags(tensors) != required:
-                put_back(tensors, required)
+                restore_flags(tensors, required)
                 effects.asks = True
                 return self._forward(params, args, kwargs, constants)
             if effects.writes and not copies:
@@ -316,7 +325,7 @@ class Net(abc.ABC):
         programs, plain = self._programs, not (kwargs or constants)
         if programs and plain and (again := programs.cache.pullback(params, args)):
             return again
-        inputs = Inputs(self.spec, params, args, kwargs)
+        inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (found := programs.record(inputs, constants)):
             value, aux, out_spec, way = found
             pullback = RecordedPullback(way, inputs.form(out_spec))

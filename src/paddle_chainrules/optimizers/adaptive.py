@@ -47,7 +47,7 @@ class Adam(NamedTuple):
     largest: Tree
 
 
-def _check(name: str, beta1: float, beta2: float) -> None:
+def _check_betas(name: str, beta1: float, beta2: float) -> None:
     for value in (beta1, beta2):
         if not 0.0 <= value < 1.0:
             raise ValueError(
@@ -80,7 +80,7 @@ def adam(
         weight_decay: as for :func:`.first_order.sgd`.
         mask: as for :func:`.first_order.sgd`.
     """
-    _check("adam", beta1, beta2)
+    _check_betas("adam", beta1, beta2)
     how = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
     starts = [like, like, like if amsgrad else nothing]
     made = stepping(Adam, how, starts, (beta1, beta2))
@@ -111,7 +111,7 @@ def adamw(
         amsgrad: as for :func:`adam`.
         mask: the parameters that decay; all if None.
     """
-    _check("adamw", beta1, beta2)
+    _check_betas("adamw", beta1, beta2)
     settings = beta1, beta2, epsilon
     _, numbers_of_adam = by_rate(formulas.adam, learning_rate, *settings, powers=2)
 
@@ -153,7 +153,7 @@ def adamax(
         weight_decay: as for :func:`.first_order.sgd`.
         mask: as for :func:`.first_order.sgd`.
     """
-    _check("adamax", beta1, beta2)
+    _check_betas("adamax", beta1, beta2)
     how = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
     made = stepping(Adam, how, [like, like, nothing], (beta1, beta2))
     return decayed(made, weight_decay, mask)
@@ -183,7 +183,7 @@ def lamb(
         always_adapt: whether parameters without decay take steps of their size, too.
         mask: the parameters that decay; all if None.
     """
-    _check("lamb", beta1, beta2)
+    _check_betas("lamb", beta1, beta2)
 
     def numbers(state: Adam) -> Sequence[Any]:
         left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
@@ -232,7 +232,7 @@ def radam(
         weight_decay: as for :func:`.first_order.sgd`.
         mask: as for :func:`.first_order.sgd`.
     """
-    _check("radam", beta1, beta2)
+    _check_betas("radam", beta1, beta2)
     last = 2.0 / (1.0 - beta2) - 1.0
 
     def numbers(state: Adam) -> Sequence[Any]:
@@ -308,7 +308,7 @@ def nadam(
         weight_decay: as for :func:`.first_order.sgd`.
         mask: as for :func:`.first_order.sgd`.
     """
-    _check("nadam", beta1, beta2)
+    _check_betas("nadam", beta1, beta2)
 
     def init(params: Tree) -> NAdam:
         one = scalar(1.0, params)

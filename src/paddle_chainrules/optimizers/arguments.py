@@ -46,14 +46,14 @@ def checked(function: F) -> F:
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
             if value is not parameter.default:
-                found = _checked(function, name, value, parameter.annotation)
+                found = _checked_number(function, name, value, parameter.annotation)
                 bound.arguments[name] = found
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _checked(function: Any, name: str, value: Any, annotation: str) -> Any:
+def _checked_number(function: Any, name: str, value: Any, annotation: str) -> Any:
     """Return the value, an integer as a float where a float is expected."""
     kinds = [kind.strip() for kind in annotation.split("|")]
     kinds = ["Callable" if kind.startswith("Callable[") else kind for kind in kinds]

@@ -13,7 +13,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import Tree
 from . import formulas
 from .arguments import checked
-from .parts import Mask, Steps
+from .parts import Mask, StepCountState
 from .schedules import Rate
 from .stepping import by_rate, decayed, stepping
 from .transformation import Optimizer, like, nothing
@@ -30,7 +30,7 @@ def sgd(
         weight_decay: how much of the parameters is added to the gradients.
         mask: the parameters that decay; all if None.
     """
-    made = stepping(Steps, by_rate(formulas.sgd, learning_rate), [])
+    made = stepping(StepCountState, by_rate(formulas.sgd, learning_rate), [])
     return decayed(made, weight_decay, mask)
 
 

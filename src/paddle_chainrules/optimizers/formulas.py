@@ -2,7 +2,7 @@
 
 A formula takes its numbers, the learning rate among them, then a gradient ``g`` and
 what is kept for its parameter. Tensors and numbers of machine code (``Number`` in
-``programs/loops/elements/number.py``) both serve: a formula uses only what both have.
+``programs/codegen/elements/number.py``) both serve: a formula uses only what both have.
 ``maximum`` has Paddle's bits on each side: of tensors NaN of either one stays, and in
 kernels, and so in machine code, NaN of the second does not.
 """

@@ -20,7 +20,7 @@ from .transformation import Optimizer, chain, step_number
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Kind(NamedTuple):
+class OptimizerFacts(NamedTuple):
     """The facts of one of Paddle's optimizer classes.
 
     Attributes:
@@ -68,7 +68,7 @@ def _rounded(setting: Any) -> Any:
 _BETAS = {"beta1": "_beta1", "beta2": "_beta2", "epsilon": "_epsilon"}
 _POWERS = {"beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc"}
 _MOMENTS = {"first": "moment1", "second": "moment2"}
-_ADAM = Kind(
+_ADAM = OptimizerFacts(
     *(adaptive.adam, formulas.adam, _BETAS),
     trees={**_MOMENTS, "largest": "moment2_max"},
     scalars=_POWERS,
@@ -76,25 +76,25 @@ _ADAM = Kind(
     optional="_amsgrad",
 )
 
-OPTIMIZERS: dict[type, Kind] = {
-    paddle.optimizer.SGD: Kind(first_order.sgd, formulas.sgd),
-    paddle.optimizer.Momentum: Kind(
+OPTIMIZERS: dict[type, OptimizerFacts] = {
+    paddle.optimizer.SGD: OptimizerFacts(first_order.sgd, formulas.sgd),
+    paddle.optimizer.Momentum: OptimizerFacts(
         *(first_order.momentum, formulas.momentum, {"decay": "_momentum"}),
         trees={"velocity": "velocity"},
         options={"nesterov": "_use_nesterov"},
         decay="_regularization_coeff",
     ),
-    paddle.optimizer.Adagrad: Kind(
+    paddle.optimizer.Adagrad: OptimizerFacts(
         *(first_order.adagrad, formulas.adagrad, {"epsilon": "_epsilon"}),
         trees={"squares": "moment"},
         options={"initial": "initial_accumulator_value"},
     ),
-    paddle.optimizer.Adadelta: Kind(
+    paddle.optimizer.Adadelta: OptimizerFacts(
         *(first_order.adadelta, formulas.adadelta),
         settings={"rho": "_rho", "epsilon": "_epsilon"},
         trees={"squares": "_avg_squared_grad", "steps": "_avg_squared_update"},
     ),
-    paddle.optimizer.RMSProp: Kind(
+    paddle.optimizer.RMSProp: OptimizerFacts(
         *(first_order.rmsprop, formulas.rmsprop),
         settings={"rho": "_rho", "epsilon": "_epsilon", "decay": "_momentum"},
         trees={"squares": "mean_square", "velocity": "momentum", "means": "mean_grad"},
@@ -103,17 +103,17 @@ OPTIMIZERS: dict[type, Kind] = {
     ),
     paddle.optimizer.Adam: _ADAM,
     paddle.optimizer.AdamW: _ADAM._replace(make=adaptive.adamw, decay="_weight_decay"),
-    paddle.optimizer.Adamax: Kind(
+    paddle.optimizer.Adamax: OptimizerFacts(
         *(adaptive.adamax, formulas.adamax, _BETAS),
         trees={"first": "moment", "second": "inf_norm"},
         scalars={"beta1_pow": "beta1_pow_acc"},
     ),
-    paddle.optimizer.Lamb: Kind(
+    paddle.optimizer.Lamb: OptimizerFacts(
         *(adaptive.lamb, None, _BETAS, _MOMENTS, _POWERS),
         options={"always_adapt": "always_adapt"},
         decay="_lamb_weight_decay",
     ),
-    paddle.optimizer.NAdam: Kind(
+    paddle.optimizer.NAdam: OptimizerFacts(
         *(adaptive.nadam, None, {**_BETAS, "decay": "_momentum_decay"}, _MOMENTS),
         scalars={
             "decay_pow": "momentum_decay_pow",
@@ -130,7 +130,7 @@ MASKS = "_apply_decay_param_fun", "_lr_ratio", "_exclude_from_weight_decay_fn"
 """Attributes with functions of a parameter; optimizers here have masks instead."""
 
 
-def _made(kind: Kind, rate: Rate, it: Any) -> Optimizer:
+def _made(kind: OptimizerFacts, rate: Rate, it: Any) -> Optimizer:
     """Create the optimizer of tensors.
 
     Raises:
@@ -259,7 +259,7 @@ def _create(optimizer: Any, moved: dict[str, Any]) -> None:
     optimizer._create_accumulators(block, [*moved.values()])
 
 
-def _known(optimizer: Any, layer: nn.Layer) -> tuple[Kind, dict[str, Any]]:
+def _known(optimizer: Any, layer: nn.Layer) -> tuple[OptimizerFacts, dict[str, Any]]:
     """Return the kind of an optimizer, and by name the parameters that it moves."""
     if not isinstance(optimizer, paddle.optimizer.Optimizer):
         raise TypeError(

@@ -16,11 +16,11 @@ from .transformation import (
     Leaf,
     Optimizer,
     by_leaf,
+    leaves_without_none,
     like,
     of_dtype,
     stateless_update,
     step_number,
-    tensors_in,
     with_state,
 )
 
@@ -39,7 +39,7 @@ def scale(factor: Any) -> Optimizer:
     return stateless_update(each(lambda g: g * of_dtype(factor, g)))
 
 
-class Steps(NamedTuple):
+class StepCountState(NamedTuple):
     """State that counts the steps so far, int64."""
 
     step: Tensor
@@ -49,11 +49,17 @@ class Steps(NamedTuple):
 def scale_by_schedule(schedule: Rate) -> Optimizer:
     """Multiply updates by a schedule's value at the number of steps so far."""
 
-    def update(grads: Tree, state: Steps, params: Tree = None) -> tuple[Tree, Steps]:
+    def update(
+        grads: Tree, state: StepCountState, params: Tree = None
+    ) -> tuple[Tree, StepCountState]:
         rate = rate_at(schedule, state.step)
-        return each(lambda g: g * of_dtype(rate, g))(grads, None), Steps(state.step + 1)
+        return each(lambda g: g * of_dtype(rate, g))(grads, None), StepCountState(
+            state.step + 1
+        )
 
-    return with_state(Steps, lambda params: Steps(step_number()), update)
+    return with_state(
+        StepCountState, lambda params: StepCountState(step_number()), update
+    )
 
 
 @checked
@@ -80,7 +86,7 @@ def clip_by_norm(largest: float) -> Optimizer:
 
 def global_norm(tree: Tree) -> Tensor:
     """Return the norm of all entries of all tensors in a tree together."""
-    leaves = tensors_in(tree)
+    leaves = leaves_without_none(tree)
     if not leaves:
         raise ValueError("a tree without tensors has no norm; give one with gradients")
     double = any(g.dtype == paddle.float64 for g in leaves)
@@ -123,7 +129,7 @@ def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
             f"{name} depends on the parameters; give them to update, as "
             "update(grads, state, params)"
         )
-    tensors_in(params)
+    leaves_without_none(params)
     if mask is None:
         return params, by_leaf(lambda p: (True,), params)[0]
     marks = mask(params) if callable(mask) else mask
@@ -149,7 +155,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     return with_state(tuple, lambda params: (), update)
 
 
-class Average(NamedTuple):
+class AverageState(NamedTuple):
     """Averages, nested as the averaged tree, and the number of steps."""
 
     step: Tensor
@@ -169,8 +175,8 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
     """
 
     def update(
-        grads: Tree, state: Average, params: Tree = None
-    ) -> tuple[Tree, Average]:
+        grads: Tree, state: AverageState, params: Tree = None
+    ) -> tuple[Tree, AverageState]:
         count = state.step + 1
 
         def move(g: Leaf, a: Leaf) -> tuple[Leaf, ...]:
@@ -183,12 +189,12 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
             return a, a / left.astype(a.dtype)
 
         average, found = by_leaf(move, grads, state.average)
-        return found, Average(count, average)
+        return found, AverageState(count, average)
 
-    def init(params: Tree) -> Average:
-        return Average(step_number(), like(params))
+    def init(params: Tree) -> AverageState:
+        return AverageState(step_number(), like(params))
 
-    return with_state(Average, init, update)
+    return with_state(AverageState, init, update)
 
 
 class Accumulated(NamedTuple):

@@ -296,7 +296,7 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
     Args:
         anneal: as for :func:`one_cycle`.
     """
-    between = _between(anneal)
+    between = _interpolated_rate(anneal)
 
     def schedule(count: Any) -> Tensor:
         t = _steps(count)
@@ -313,7 +313,7 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
     return schedule
 
 
-def _between(anneal: str) -> Callable[[float, float, Tensor], Tensor]:
+def _interpolated_rate(anneal: str) -> Callable[[float, float, Tensor], Tensor]:
     if anneal == "cos":
         return lambda a, b, part: b + (a - b) / 2.0 * (1.0 + paddle.cos(part * math.pi))
     if anneal == "linear":

@@ -85,7 +85,7 @@ def with_state(
     """Create an optimizer that checks the type of its state in each step."""
 
     def checked_init(params: Tree) -> Any:
-        tensors_in(params)
+        leaves_without_none(params)
         return init(params)
 
     @names_kernels
@@ -116,7 +116,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
         TypeError: a leaf is neither a tensor nor None.
     """
 
-    tensors_in(updates)
+    leaves_without_none(updates)
 
     def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
         if p is None or u is None:
@@ -171,7 +171,7 @@ def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
     return with_state(tuple, lambda params: (), update)
 
 
-def tensors_in(tree: Tree) -> list[Tensor]:
+def leaves_without_none(tree: Tree) -> list[Tensor]:
     """Return the leaves of a tree, without None.
 
     Raises:
@@ -252,5 +252,7 @@ def step_number(count: int = 0) -> Tensor:
 
 def scalar(value: float, params: Tree) -> Tensor:
     """Return a number that goes along with the steps, as precise as the parameters."""
-    is_double = any(leaf.dtype == paddle.float64 for leaf in tensors_in(params))
+    is_double = any(
+        leaf.dtype == paddle.float64 for leaf in leaves_without_none(params)
+    )
     return paddle.full([], value, "float64" if is_double else "float32")

@@ -59,7 +59,7 @@ def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
     return same_dtype(a, b) or (a, b) in _PAIRS or (b, a) in _PAIRS
 
 
-class Facts(NamedTuple):
+class DtypeFacts(NamedTuple):
     """A dtype's name, its bytes an element, and whether it has derivatives."""
 
     name: str
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
     is_differentiable: bool
 
 
-def facts_of(tensor: Tensor) -> Facts:
+def facts_of(tensor: Tensor) -> DtypeFacts:
     """Return the name, bytes and kind of a tensor's dtype.
 
     Paddle ends the process if the tensor is a result that an operator has left out.
@@ -76,13 +76,13 @@ def facts_of(tensor: Tensor) -> Facts:
     found = _FACTS.get(id(dtype))
     if found is None:
         facts = dtype_name(dtype), tensor.element_size(), is_differentiable(tensor)
-        found = Facts(*facts)
+        found = DtypeFacts(*facts)
         if any(dtype is known for known in _DIFFERENTIABLE + _WHOLE):
             _FACTS[id(dtype)] = found
     return found
 
 
-_FACTS: dict[int, Facts] = {}
+_FACTS: dict[int, DtypeFacts] = {}
 """Facts by the identity of dtypes, which live as long as Paddle."""
 
 

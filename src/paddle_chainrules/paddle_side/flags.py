@@ -11,7 +11,7 @@ Noted = dict[int, tuple[Tensor, bool]]
 """Tensors by their identity, each with the flag that it had at first."""
 
 
-class Flags(NamedTuple):
+class StopGradientFlags(NamedTuple):
     """``stop_gradient`` of tensors, before a function has set it and afterwards."""
 
     tensors: list[Tensor]
@@ -23,10 +23,10 @@ class Flags(NamedTuple):
             tensor.stop_gradient = flag
 
 
-def flags_of(noted: Noted) -> Flags:
+def flags_of(noted: Noted) -> StopGradientFlags:
     """Return the noted flags of leaves; those of others may not be set back."""
     kept = [(tensor, flag) for tensor, flag in noted.values() if tensor.is_leaf]
     tensors = [tensor for tensor, _ in kept]
-    return Flags(
+    return StopGradientFlags(
         tensors, [flag for _, flag in kept], [t.stop_gradient for t in tensors]
     )

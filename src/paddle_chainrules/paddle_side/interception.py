@@ -23,8 +23,8 @@ from .index_lists import put_item, with_tensors
 from .listener import Listener, local
 from .locks import in_child_of_fork
 from .patching.places import (
-    Looked,
-    Taken,
+    ScannedModules,
+    TakenSlot,
     callable_of,
     code_calling,
     innermost,
@@ -136,7 +136,7 @@ def _begin(who: Listener) -> None:
         rules.place(looked)
         _listening.append((get_ident(), who))
         if first:
-            places = _places(looked)
+            places = _operator_slots(looked)
             for space in places:
                 space.look()
             taken.update(_every)
@@ -195,7 +195,7 @@ class _Space:
         if name == "__code__":
             call = code_calling(owner, call)
         number = len(self._stand_ins)
-        _every[id(owner), name] = Taken(
+        _every[id(owner), name] = TakenSlot(
             owner, name, self._beneath, number, stand_in.passing
         )
         self._stand_ins[name] = call
@@ -349,7 +349,7 @@ def _stand_ins() -> dict[str, StandIn]:
 
 
 @cache
-def _names() -> dict[int, str]:
+def _operator_names() -> dict[int, str]:
     """Return names of operators, by the identity of each function that is one."""
     found, stand_ins = {}, _stand_ins()
     for source in (vars(RAW), vars(paddle._C_ops)):
@@ -366,19 +366,19 @@ _modules_then = [(0, "")]
 """Alone in the list, :func:`_modules` when all of them had been looked through."""
 
 _spaces: dict[int, _Space] = {}
-_every: dict[tuple[int, str], Taken] = {}
+_every: dict[tuple[int, str], TakenSlot] = {}
 """All places of these, as :data:`.places.taken` has them."""
 
 
-def _look() -> Looked:
+def _look() -> ScannedModules:
     """Find where operators stand in modules that are new since the last time."""
     now = _modules()
     if now == _modules_then[0]:
-        return Looked([], [])
+        return ScannedModules([], [])
     new = [label for label in [*sys.modules] if label not in _seen]
     if not new:
         _modules_then[0] = now
-    return look_through(new, _names() if new else {})
+    return look_through(new, _operator_names() if new else {})
 
 
 def _modules() -> tuple[int, str]:
@@ -386,7 +386,7 @@ def _modules() -> tuple[int, str]:
     return len(sys.modules), next(reversed(sys.modules))
 
 
-def _places(looked: Looked | None = None) -> Collection[_Space]:
+def _operator_slots(looked: ScannedModules | None = None) -> Collection[_Space]:
     """Return all places where operators stand, in what is loaded.
 
     Args:

@@ -77,7 +77,7 @@ def is_plain() -> bool:
     return local.listener is not None or local.plain
 
 
-class plain:
+class programs_disabled:
     """A context in which functions are called, and not their programs."""
 
     def __enter__(self) -> None:

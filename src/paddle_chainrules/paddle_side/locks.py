@@ -50,14 +50,14 @@ def in_child_of_fork(function: Callable[[], object]) -> None:
 _in_child: list[Callable[[], object]] = []
 
 
-class _Acquired(threading.local):
+class _HeldLocks(threading.local):
     """The locks that a thread holds while it forks."""
 
     def __init__(self) -> None:
         self.locks: list[Any] = []
 
 
-_acquired = _Acquired()
+_acquired = _HeldLocks()
 
 
 def _before() -> None:

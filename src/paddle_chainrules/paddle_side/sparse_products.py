@@ -133,19 +133,21 @@ def on_graph(
     name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
 ) -> Tensor:
     """Run one of :data:`PRODUCTS`, on Paddle's graph if one is recorded."""
-    call = _Call(name, first, second, (crows, cols, d))
+    call = _ProductCall(name, first, second, (crows, cols, d))
     traced = [x for x in (first, second) if not x.stop_gradient]
     if not (traced and paddle.is_grad_enabled()):
         return call.value()
     if len(traced) == 1:  # Paddle's layers of several inputs lack a way to say which
-        found: Tensor = _OnGraph.apply(call, traced[0])
+        found: Tensor = _GraphProduct.apply(call, traced[0])
     else:
-        found = _OnGraph.apply(call, paddle.concat([x.reshape([-1]) for x in traced]))
+        found = _GraphProduct.apply(
+            call, paddle.concat([x.reshape([-1]) for x in traced])
+        )
     return found
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ProductCall:
     """One call; no tuple, since Paddle counts the tensors in one as inputs."""
 
     name: str
@@ -175,18 +177,18 @@ class _Call:
         ]
 
 
-class _OnGraph(HookedLayer):
+class _GraphProduct(HookedLayer):
     """A product among the operators that Paddle records."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, _: Tensor) -> Tensor:
+    def forward(ctx: Any, call: _ProductCall, _: Tensor) -> Tensor:
         ctx.call = call
         ctx.versions = call.versions()
         return call.value()
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        call: _Call = ctx.call
+        call: _ProductCall = ctx.call
         if ctx.versions != call.versions():
             raise RuntimeError(
                 "a factor of a sparse product was written into between the product and "

@@ -39,7 +39,7 @@ Formula = Callable[[Sequence[Any]], Any]
 """A number of Python's, computed of a function's leaves."""
 
 
-class Noted(NamedTuple):
+class NumberUses(NamedTuple):
     """What a function does with numbers that are inputs."""
 
     needed: set[int]
@@ -69,7 +69,7 @@ class TracedNumber:
         tensor: Tensor,
         origins: frozenset[int],
         formula: Formula,
-        noted: Noted,
+        noted: NumberUses,
         bound: int = MAX_INTEGER,
     ) -> None:
         self._tensor, self._bound = tensor, bound

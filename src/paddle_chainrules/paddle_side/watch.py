@@ -18,7 +18,7 @@ written_outside = [0]
 """Number of operations in place outside of recordings."""
 
 
-class Part(NamedTuple):
+class IndexedView(NamedTuple):
     """A view of part of a tensor, and by which index; neither is kept alive."""
 
     whole: ref[Tensor]
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     index: Any
 
 
-class Watch:
+class TapeContext:
     """The facts of one recording that its operators read and write.
 
     Args:
@@ -57,7 +57,7 @@ class Watch:
         """Leaves by address that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
         """By a constant's identity, all tensors that share its memory by views."""
-        self.parts: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[IndexedView]] = {}
         """By a traced tensor's identity, the parts that indices took of it."""
 
     @cached_property
@@ -105,7 +105,7 @@ class Watch:
     """Function of :mod:`.rules.operators` that runs when a watch begins."""
 
 
-def watch_alone(stack: list[Watch]) -> None:
+def watch_alone(stack: list[TapeContext]) -> None:
     """Have these recordings be those under way on this thread."""
     _watching.stack = stack
 
@@ -148,7 +148,7 @@ def ask_for(tensors: Sequence[Tensor]) -> None:
     """Have every recording under way differentiate by these too."""
     stack = recordings()
     if stack:
-        Context(stack).ask([t for t in tensors if not t.stop_gradient])
+        RuleContext(stack).ask([t for t in tensors if not t.stop_gradient])
 
 
 def has_view(constant: Tensor) -> bool:
@@ -160,19 +160,19 @@ def has_view(constant: Tensor) -> bool:
     return False
 
 
-def recordings() -> list[Watch]:
+def recordings() -> list[TapeContext]:
     """Return the recordings under way on this thread, the innermost last."""
     try:
-        found: list[Watch] = _watching.stack
+        found: list[TapeContext] = _watching.stack
     except AttributeError:
         found = _watching.stack = []
     return found
 
 
-class Context:
+class RuleContext:
     """The recordings under way on a thread, the innermost last."""
 
-    def __init__(self, stack: list[Watch]) -> None:
+    def __init__(self, stack: list[TapeContext]) -> None:
         self._stack = stack
 
     def create_graph(self, inputs: Sequence[Any]) -> bool:
@@ -247,7 +247,7 @@ class Context:
     def note_part(self, whole: Tensor, view: Tensor, index: Any) -> None:
         """Have the innermost recording know of a view of part of a traced tensor."""
         parts = self._stack[-1].parts.setdefault(id(whole), [])
-        parts.append(Part(ref(whole), ref(view), index))
+        parts.append(IndexedView(ref(whole), ref(view), index))
 
     def parts_of(self, whole: Tensor) -> list[tuple[Tensor, Any]]:
         """Return living views of its parts, each with its index."""
@@ -277,7 +277,7 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, Tensor) and not value.stop_gradient
 
 
-def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+def tensors_in_arguments(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among the values and in lists of them."""
     found: list[Tensor] = []
     for value in values:

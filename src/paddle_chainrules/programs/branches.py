@@ -18,8 +18,8 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from .batches.batching import batched, recorded_one, replayed, without_stops
+from .codegen.fused_kernels.regions import PRODUCTS
 from .compiling.program import Program
-from .loops.fused_kernels.regions import PRODUCTS
 from .operators.shared import is_zero, ops
 from .tracing.operations import Operation, Value
 

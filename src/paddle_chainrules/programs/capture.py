@@ -15,30 +15,30 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import casts_automatically
-from ..paddle_side.flags import Flags, flags_of
+from ..paddle_side.flags import StopGradientFlags, flags_of
 from ..paddle_side.interception import ended, listening
-from ..paddle_side.listener import local, plain
+from ..paddle_side.listener import local, programs_disabled
 from ..paddle_side.process.garbage import collector_waits
 from ..paddle_side.process.openmp import one_thread
 from ..paddle_side.process.random_state import (
     drawing_from,
     in_turn,
     note_drawing,
-    put_back,
     random_state,
+    restore_random_state,
 )
 from ..paddle_side.shared_memory import has_buffer
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
-from .captured import PLACE, Captured, kinds_of
-from .comparison import ROUGH, RTOL, TIMES, Numbers, other_inputs, shaken
+from .captured import PLACE, CapturedFunction, kinds_of
+from .comparison import ROUGH, RTOL, TIMES, ComparedResult, other_inputs, shaken
 from .compiling.collapsing import collapsed
-from .compiling.passes import least, program_of
+from .compiling.passes import program_of, simplify
 from .compiling.program import Program
 from .tracing.operations import Value
 from .tracing.outside import outside
-from .tracing.record import Record
+from .tracing.record import Tracer
 
 _CONSTANT = (
     int,
@@ -54,10 +54,10 @@ _CONSTANT = (
 """The types, besides tensors, that a function may return, the same at every call."""
 
 
-class Begun(NamedTuple):
+class OpenTrace(NamedTuple):
     """A function that was recorded, and whose record may go on."""
 
-    record: Record
+    record: Tracer
     leaves: list[Any]
     outputs: list[Any]
 
@@ -81,10 +81,10 @@ def capture(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     check: bool = True,
-    begun: list[Begun] | None = None,
+    begun: list[OpenTrace] | None = None,
     further: Further | None = None,
     once: bool = False,
-) -> Captured:
+) -> CapturedFunction:
     """Capture ``fn(leaves)`` as a program of the tensors among the leaves.
 
     Args:
@@ -117,7 +117,9 @@ def capture(
     try:
         watch_alone([])
         with collector_waits():
-            captured, how, given = _first(fn, leaves, state, begun, further, once)
+            captured, how, given = _first_program(
+                fn, leaves, state, begun, further, once
+            )
             draws, flags = how.draws, how.flags.before
             try:
                 must_check = check or how.must_check
@@ -127,19 +129,19 @@ def capture(
                     # Two threads in paddle.grad crash.
                     with in_turn() if how.takes_gradients else nullcontext():
                         del given  # and the memory
-                        _check(captured.program, fn, leaves, how)
+                        _check_program(captured.program, fn, leaves, how)
                 flags = how.flags.after
             finally:
                 how.flags.set(flags)
     finally:  # whatever an interrupt has left
         if draws:
-            put_back(state)
+            restore_random_state(state)
         local.plain = before[0]
         watch_alone(before[1])
     return captured
 
 
-class How(NamedTuple):
+class CheckPlan(NamedTuple):
     """Settings for the comparison of a function with its program."""
 
     must_check: bool
@@ -152,7 +154,7 @@ class How(NamedTuple):
 
     This holds for what runs for many samples, or is one operator that holds programs.
     """
-    flags: Flags
+    flags: StopGradientFlags
     """The flags of tensors where the function has set them. They are as before."""
     has_orphans: bool
     """Tells whether the function uses tensors that only this call knows."""
@@ -160,14 +162,14 @@ class How(NamedTuple):
     """Memory above that of the record. The system takes it back from the top."""
 
 
-def _first(
+def _first_program(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     state: Any,
-    begun: list[Begun] | None,
+    begun: list[OpenTrace] | None,
     further: Further | None,
     once: bool,
-) -> tuple[Captured, How, list[Tensor]]:
+) -> tuple[CapturedFunction, CheckPlan, list[Tensor]]:
     """Return a function as a program, not yet compared, and its result tensors.
 
     The tensors of its record are gone afterwards, unless another capture goes on with
@@ -207,24 +209,24 @@ def _first(
             shared.append(is_held and any(map(tensor._is_shared_buffer_with, held)))
             held += [tensor] * is_held
         known = record.inputs, record.constants
-        program = least(program_of(record.ops, *known, ends, shared=shared))
+        program = simplify(program_of(record.ops, *known, ends, shared=shared))
         if record.by_series:
             program = collapsed(program)
         captured = _captured(record, program, outputs, ends)
         if further is None and begun is not None and (once or not record.draws):
-            begun.append(Begun(record, given, outputs))
+            begun.append(OpenTrace(record, given, outputs))
     finally:  # whatever an interrupt has left
         ended(record, before)
         flags = flags_of(record.flags)
         flags.set(flags.before)
         if record.draws:
-            put_back(state)
+            restore_random_state(state)
     made = [v for op in record.ops for v in op.outputs]
     lost = record.writes and record.differentiates  # by the tape, perhaps
     twice = record.draws and record.differentiates  # a tape may draw so
     return (
         captured,
-        How(
+        CheckPlan(
             record.writes and not lost,
             record.draws,
             record.takes_gradients,
@@ -238,7 +240,7 @@ def _first(
     )
 
 
-def _fewest_holders(record: Record, outputs: Sequence[Any]) -> float:
+def _fewest_holders(record: Tracer, outputs: Sequence[Any]) -> float:
     """Count the references to constants, without these outputs; return the least."""
     constants = record.constants.values()
     counts = [getrefcount(t) - sum(out is t for out in outputs) for t in constants]
@@ -259,8 +261,8 @@ def _holders_of_an_orphan() -> float:
 
 
 def _captured(
-    record: Record, program: Program, outputs: Sequence[Any], ends: Sequence[Value]
-) -> Captured:
+    record: Tracer, program: Program, outputs: Sequence[Any], ends: Sequence[Value]
+) -> CapturedFunction:
     """Return what was seen of a function that gives these outputs.
 
     Raises:
@@ -275,7 +277,7 @@ def _captured(
     reached, free = outside(record)
     made = frozenset(filter(record.is_own, program.constants))
     kept = tuple(t for v, t in program.constants.items() if v not in made)
-    return Captured(
+    return CapturedFunction(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
         tuple(end in reached for end in ends),
@@ -287,14 +289,14 @@ def _captured(
     )
 
 
-def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Record]:
+def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Tracer]:
     """Return stand-ins for leaves, and a record of what is done to the tensors."""
     given = [*map(stand_in, leaves)]
-    return given, Record([leaf for leaf in given if isinstance(leaf, Tensor)])
+    return given, Tracer([leaf for leaf in given if isinstance(leaf, Tensor)])
 
 
 def _recorded(
-    record: Record, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
+    record: Tracer, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
 ) -> list[Any]:
     """Return what the function gives while it is recorded.
 
@@ -329,8 +331,11 @@ def stand_in(leaf: Any) -> Any:
     return found
 
 
-def _check(
-    program: Program, fn: Callable[[list[Any]], Sequence[Any]], leaves: Any, how: How
+def _check_program(
+    program: Program,
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Any,
+    how: CheckPlan,
 ) -> None:
     """Compare with the function at other values, and on a record where necessary.
 
@@ -372,7 +377,7 @@ def _compare(
     results = None
     if not again:
         try:
-            with drawing_from(state), plain(), alone:
+            with drawing_from(state), programs_disabled(), alone:
                 results = [*fn([*map(stand_in, other)])]
         except Exception:  # in a derivative, perhaps, that Paddle has not
             results = None
@@ -428,7 +433,7 @@ def _equal(
             f"it gives {len(native)} tensors{where}, and not {len(found)}; "
             "use paddle.where for what depends on values"
         )
-    expected = [*map(Numbers, native)]
+    expected = [*map(ComparedResult, native)]
     largest = max((numbers.largest for numbers in expected), default=0.0)
     rtol, terms = RTOL, 1
     if not switch.CALLS_BEFORE_CODE:
@@ -444,10 +449,10 @@ def _equal(
                 f"output {i} has shape {list(b.shape)}{where}, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
-        if Numbers(a).is_close(expected[i], largest, rtol, terms):
+        if ComparedResult(a).is_close(expected[i], largest, rtol, terms):
             continue
-        spread = spread or _spread(program, tensors, found, state)
-        if not Numbers(a).is_within(expected[i], spread[i]):
+        spread = spread or _rounding_spread(program, tensors, found, state)
+        if not ComparedResult(a).is_within(expected[i], spread[i]):
             raise CaptureError(
                 f"output {i} of the program differs from the function's{where}: it "
                 "depends on something that no operator shows, such as a value "
@@ -455,7 +460,7 @@ def _equal(
             )
 
 
-def _spread(
+def _rounding_spread(
     program: Program, tensors: Sequence[Tensor], found: Sequence[Tensor], state: Any
 ) -> list[Any]:
     """Return how far rounding of the inputs moves each entry of a program's results.
@@ -469,5 +474,7 @@ def _spread(
             moved = program(*[shaken(x, k) for x in tensors])
         for i, (a, b) in enumerate(zip(found, moved, strict=True)):
             if a.shape == b.shape:
-                largest[i] = np.fmax(largest[i], Numbers(a).distance(Numbers(b)))
+                largest[i] = np.fmax(
+                    largest[i], ComparedResult(a).distance(ComparedResult(b))
+                )
     return largest

@@ -16,7 +16,7 @@ PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
 """Stands for an output of the program among the results of its function."""
 
 
-class Captured(NamedTuple):
+class CapturedFunction(NamedTuple):
     """A program, and what else was seen of its function."""
 
     program: Program
@@ -42,13 +42,13 @@ class Captured(NamedTuple):
         """Tell whether constants differ from those that were captured."""
         return bool(self.kept) and self.kinds != kinds_of(self.kept)
 
-    def is_like(self, other: Captured) -> bool:
+    def is_like(self, other: CapturedFunction) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
         own = self.outputs, self.requires, self.kinds
         theirs = other.outputs, other.requires, other.kinds
         return own == theirs and not (self._reaches() or other._reaches())
 
-    def expanding(self) -> Captured:
+    def expanding(self) -> CapturedFunction:
         """Return the same, with one number for each constant that is only a number."""
         return self._replace(program=expanding(self.program, self.made))
 

@@ -43,14 +43,14 @@ def other_numbers(tensor: Tensor) -> Tensor:
         elif tensor.is_complex():
             found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
         elif tensor.is_floating_point():
-            found = paddle.to_tensor(_moved(tensor.numpy()), place=tensor.place)
+            found = paddle.to_tensor(_perturbed(tensor.numpy()), place=tensor.place)
         else:
             return _reordered(tensor)
     found.stop_gradient = tensor.stop_gradient
     return found
 
 
-def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _perturbed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Multiply each value by a factor from 0.79 to 0.99; replace zeros by small values.
 
     They stay where functions are defined: between 0 and 1, say.
@@ -123,7 +123,7 @@ def _is_grouped(row: Tensor) -> bool:
     return bool(steps.size) and steps.min() == 0
 
 
-class Numbers:
+class ComparedResult:
     """A result as it is compared with another.
 
     Attributes:
@@ -153,7 +153,7 @@ class Numbers:
 
     def is_close(
         self,
-        expected: Numbers,
+        expected: ComparedResult,
         largest: float,
         rtol: Mapping[str, float] = RTOL,
         terms: int = 1,
@@ -177,7 +177,7 @@ class Numbers:
         atol = max(part * expected.largest, float(rounding) * largest)
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
 
-    def distance(self, other: Numbers) -> np.ndarray[Any, Any]:
+    def distance(self, other: ComparedResult) -> np.ndarray[Any, Any]:
         """Return the distance of each entry; zero for integers and truths."""
         if self.values.dtype.kind not in "fc":
             return np.zeros(self.values.shape)
@@ -185,7 +185,7 @@ class Numbers:
             found: np.ndarray[Any, Any] = np.abs(self.values - other.values)
         return found
 
-    def is_within(self, expected: Numbers, spread: np.ndarray[Any, Any]) -> bool:
+    def is_within(self, expected: ComparedResult, spread: np.ndarray[Any, Any]) -> bool:
         """Tell whether no entry is farther than rounding of the inputs takes it."""
         if self.values.dtype.kind not in "fc":
             return False

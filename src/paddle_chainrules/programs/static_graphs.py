@@ -24,7 +24,7 @@ SOT = "paddle.jit.sot.psdb"
 _loaded = sys.modules.get
 
 
-class _Outside:
+class _NoStaticGraphs:
     """A substitute for that module where nothing makes static graphs."""
 
     @staticmethod
@@ -40,7 +40,7 @@ class _Sot:
     @property
     def fallback(self) -> Callable[[bool], None]:
         """The function that ends a graph. Paddle knows it by its identity."""
-        found: Any = _loaded(SOT, _Outside)
+        found: Any = _loaded(SOT, _NoStaticGraphs)
         return found.fallback
 
 

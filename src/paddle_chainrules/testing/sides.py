@@ -16,7 +16,7 @@ from ..nets.net import Net
 from ..paddle_side.autograd.engine import gradients
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.process.random_state import drawing_from
-from ..paddle_side.rules.operators import Watch
+from ..paddle_side.rules.operators import TapeContext
 from ..transforms.containers.tree import Tree, flatten_tree
 
 
@@ -135,7 +135,7 @@ def native(
     """
     for leaf in wanted:
         leaf.stop_gradient = False
-    watch = Watch(wanted)
+    watch = TapeContext(wanted)
     with drawing_from(0):
         outputs, _ = flatten_tree(watch.call(lambda: call(*args, **kwargs)))
     pairs = [

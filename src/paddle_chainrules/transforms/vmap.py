@@ -22,8 +22,8 @@ from ..programs.compiling.program import Program
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.tracing.operations import Operation
+from .as_programs.auto_jit import auto_jit
 from .as_programs.jit import Jitted, run_strictly
-from .as_programs.kept import kept
 from .containers.tree import Tree, flatten_tree, is_indexed, nesting
 
 Axes = Any
@@ -96,7 +96,7 @@ def vmap(
 
         def placed(*leaves: Any) -> Any:
             front = [
-                leaf if axis is None else _moved(leaf, axis, 0)
+                leaf if axis is None else _with_axis_moved(leaf, axis, 0)
                 for leaf, axis in zip(leaves, axes, strict=True)
             ]
             flags = [axis is not None for axis in axes]
@@ -110,7 +110,9 @@ def vmap(
             return placed(*leaves)
         return run_strictly(Jitted(placed, strict=True, empty=True), placed, *leaves)
 
-    return kept(fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness, order=0)
+    return auto_jit(
+        fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness, order=0
+    )
 
 
 def stack_params(trees: Sequence[Tree]) -> Tree:
@@ -180,13 +182,17 @@ def _axes_of(
         each: Sequence[Any] = in_axes
     else:
         each = [in_axes] * len(args)
-    axes = [a for axis, arg in zip(each, args, strict=True) for a in _spread(axis, arg)]
+    axes = [
+        a
+        for axis, arg in zip(each, args, strict=True)
+        for a in _axis_of_each_leaf(axis, arg)
+    ]
     for key in sorted(kwargs):
-        axes += _spread(0, kwargs[key])
+        axes += _axis_of_each_leaf(0, kwargs[key])
     leaves, _ = flatten_tree((args, kwargs))
     _refuse_indexed((args, kwargs), axes)
     return [
-        _checked(axis, leaf, "in_axes") if isinstance(leaf, Tensor) else None
+        _checked_axis(axis, leaf, "in_axes") if isinstance(leaf, Tensor) else None
         for axis, leaf in zip(axes, leaves, strict=True)
     ]
 
@@ -205,7 +211,7 @@ def _refuse_indexed(tree: Tree, axes: Sequence[Any]) -> None:
         start = stop
 
 
-def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
+def _axis_of_each_leaf(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
     """Return the axis of a prefix for each leaf."""
     if axis is None or isinstance(axis, int):
         return [axis] * len(flatten_tree(arg)[0])
@@ -223,7 +229,7 @@ def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
     return found
 
 
-def _checked(axis: Any, leaf: Tensor, what: str) -> int | None:
+def _checked_axis(axis: Any, leaf: Tensor, what: str) -> int | None:
     """Check an axis, and return it counted from 0."""
     if axis is None:
         return None
@@ -359,7 +365,7 @@ def _placed(
     size: int,
 ) -> Any:
     """Return the results with their samples along the asked axes."""
-    axes = _spread(out_axes, structure.unflatten(outputs), "out_axes")
+    axes = _axis_of_each_leaf(out_axes, structure.unflatten(outputs), "out_axes")
     found = []
     for y, axis, is_many in zip(outputs, axes, many, strict=True):
         if axis is not None and isinstance(y, _NUMBERS):
@@ -376,7 +382,9 @@ def _placed(
         else:
             whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])
             whole = whole if size else whole[:0]
-            found.append(_moved(whole, 0, _checked(axis, whole, "out_axes") or 0))
+            found.append(
+                _with_axis_moved(whole, 0, _checked_axis(axis, whole, "out_axes") or 0)
+            )
     return structure.unflatten(found)
 
 
@@ -391,5 +399,5 @@ def _taken(x: Tensor, index: int | slice) -> Tensor:
 _NUMBERS = (bool, int, float, complex)
 
 
-def _moved(x: Tensor, start: int, stop: int) -> Tensor:
+def _with_axis_moved(x: Tensor, start: int, stop: int) -> Tensor:
     return x if start == stop else paddle.moveaxis(x, start, stop)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...programs.loops.extents import Extent
+from ...programs.codegen.extents import SymInt
 from ..c_functions import ERRORS
-from ..exports import Function, Tensors
+from ..exports import LibraryFunction, TensorParameter
 
 TYPES = {
     "float32": "float",
@@ -20,12 +20,12 @@ TYPES = {
 STATUS = ("OK", "POINTER", "SAMPLES", "OVERLAP", "MEMORY", "INDEX")
 
 
-def shape_text(tensor: Tensors) -> str:
+def shape_text(tensor: TensorParameter) -> str:
     """Return a shape as ``[n, 3]``."""
     return f"[{', '.join(map(size_text, tensor.shape))}]"
 
 
-def size_text(size: Extent, power: str = "^") -> str:
+def size_text(size: SymInt, power: str = "^") -> str:
     """Return a size as ``3``, ``n`` or ``3*n``."""
     if not size.power:
         return str(size.factor)
@@ -33,10 +33,10 @@ def size_text(size: Extent, power: str = "^") -> str:
     return n if size.factor == 1 else f"{size.factor}*{n}"
 
 
-def call_text(function: Function) -> str:
+def call_text(function: LibraryFunction) -> str:
     """Return a call in a line: results, name, arguments, each with its shape."""
 
-    def listed(tensors: Sequence[Tensors]) -> str:
+    def listed(tensors: Sequence[TensorParameter]) -> str:
         return ", ".join(f"{t.name} {shape_text(t)}" for t in tensors)
 
     return f"{listed(function.outputs)} = {function.name}({listed(function.inputs)})"
@@ -60,7 +60,7 @@ def wrapped(
     return f"\n{indent}".join([*lines, line])
 
 
-def c_header(name: str, functions: Sequence[Function], said: str) -> str:
+def c_header(name: str, functions: Sequence[LibraryFunction], said: str) -> str:
     """Return the header."""
     guard = f"{name.upper()}_H"
     rows = [
@@ -108,7 +108,7 @@ def c_header(name: str, functions: Sequence[Function], said: str) -> str:
     return "\n".join(rows).replace("_Bool", "bool") + "\n"
 
 
-def parameters(function: Function) -> list[str]:
+def parameters(function: LibraryFunction) -> list[str]:
     """Return the parameters of a function."""
     given = [f"const {TYPES[t.dtype]} *{t.name}" for t in function.inputs]
     given += [f"{TYPES[t.dtype]} *{t.name}" for t in function.outputs]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..exports import Function
+from ..exports import LibraryFunction
 from .c import TYPES, call_text, wrapped
 
 
-def cpp_header(name: str, functions: Sequence[Function]) -> str:
+def cpp_header(name: str, functions: Sequence[LibraryFunction]) -> str:
     """Return the header, for C++20."""
     guard = f"{name.upper()}_HPP"
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..c_functions import ERRORS
-from ..exports import Function, Tensors
+from ..exports import LibraryFunction, TensorParameter
 from .c import size_text, wrapped
 
 TYPES = {
@@ -18,7 +18,7 @@ TYPES = {
 }
 
 
-def fortran_module(name: str, functions: Sequence[Function]) -> str:
+def fortran_module(name: str, functions: Sequence[LibraryFunction]) -> str:
     """Return the module."""
     rows = [
         f"! {name}: functions of machine code that need no Python.",
@@ -55,7 +55,7 @@ def fortran_module(name: str, functions: Sequence[Function]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _interface(function: Function, ending: str) -> list[str]:
+def _interface(function: LibraryFunction, ending: str) -> list[str]:
     tensors = [*function.inputs, *function.outputs]
     name = f"{function.name}{ending}"
     given = ["n"] if function.has_samples else []
@@ -81,13 +81,13 @@ def _interface(function: Function, ending: str) -> list[str]:
     ]
 
 
-def _declared(tensor: Tensors, intent: str) -> str:
+def _declared(tensor: TensorParameter, intent: str) -> str:
     sizes = ", ".join(size_text(size, "**") for size in reversed(tensor.shape))
     shape = f"({sizes})" if sizes else ""
     return f"      {TYPES[tensor.dtype]}, intent({intent}) :: {tensor.name}{shape}"
 
 
-def _work_bytes(function: Function) -> list[str]:
+def _work_bytes(function: LibraryFunction) -> list[str]:
     name = f"{function.name}_work_bytes"
     given = "n" if function.has_samples else ""
     rows = [

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...programs.loops.extents import Extent
-from ..exports import Function, Tensors
+from ...programs.codegen.extents import SymInt
+from ..exports import LibraryFunction, TensorParameter
 from .c import wrapped
 
 TYPES = {
@@ -32,7 +32,7 @@ RULES = {"vjp": "rrule (for Zygote)", "jvp": "frule"}
 ARGUMENTS = Path(__file__).with_name("arguments.jl")
 
 
-def julia_module(name: str, functions: Sequence[Function], said: str) -> str:
+def julia_module(name: str, functions: Sequence[LibraryFunction], said: str) -> str:
     """Return the module.
 
     Args:
@@ -69,7 +69,7 @@ def julia_module(name: str, functions: Sequence[Function], said: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _functions(functions: Sequence[Function]) -> Iterator[str]:
+def _functions(functions: Sequence[LibraryFunction]) -> Iterator[str]:
     """Yield the lines of all functions, with their rules."""
     roles = {f.export.role: f for f in functions if f.export.role is not None}
     for function in functions:
@@ -88,7 +88,7 @@ def _functions(functions: Sequence[Function]) -> Iterator[str]:
 
 
 def _introduction(
-    name: str, module: str, functions: Sequence[Function]
+    name: str, module: str, functions: Sequence[LibraryFunction]
 ) -> Iterator[str]:
     """Yield the lines that say what the file is, with all shapes."""
     usual = _usual(functions)
@@ -128,13 +128,13 @@ def _introduction(
     yield '"""'
 
 
-def _usual(functions: Sequence[Function]) -> str:
+def _usual(functions: Sequence[LibraryFunction]) -> str:
     """Return the element type that most tensors have."""
     every = (TYPES[t.dtype] for f in functions for t in (*f.inputs, *f.outputs))
     return Counter(every).most_common(1)[0][0]
 
 
-def _described(tensor: Tensors, usual: str) -> str:
+def _described(tensor: TensorParameter, usual: str) -> str:
     dtype = TYPES[tensor.dtype]
     size = _sizes(tensor) if tensor.shape else "number"
     return (
@@ -142,25 +142,25 @@ def _described(tensor: Tensors, usual: str) -> str:
     )
 
 
-def _listed(tensors: Sequence[Tensors]) -> str:
+def _listed(tensors: Sequence[TensorParameter]) -> str:
     return ", ".join(t.name for t in tensors)
 
 
-def _sizes(tensor: Tensors) -> str:
+def _sizes(tensor: TensorParameter) -> str:
     """Return the size of an array as Julia's tuple."""
     return _tuple([_size(size) for size in reversed(tensor.shape)])
 
 
-def _size(size: Extent) -> str:
+def _size(size: SymInt) -> str:
     n = ("", "n")[size.power] if size.power < 2 else f"n^{size.power}"
     return n if n and size.factor == 1 else f"{size.factor}{n}"
 
 
-def _is_floating(tensor: Tensors) -> bool:
+def _is_floating(tensor: TensorParameter) -> bool:
     return tensor.dtype.startswith("float")
 
 
-def _samples(function: Function) -> list[str]:
+def _samples(function: LibraryFunction) -> list[str]:
     """Return the line that finds the number of samples, if there are any."""
     if not function.has_samples:
         return []
@@ -175,7 +175,7 @@ def _samples(function: Function) -> list[str]:
     return [f"    n = _Arguments.samples({given})"]
 
 
-def _into_arrays(function: Function) -> Iterator[str]:
+def _into_arrays(function: LibraryFunction) -> Iterator[str]:
     """Yield the function that writes into arrays."""
     name = function.name
     tensors = [*function.inputs, *function.outputs]
@@ -196,7 +196,7 @@ def _into_arrays(function: Function) -> Iterator[str]:
     yield from ["end", ""]
 
 
-def _new_arrays(function: Function) -> Iterator[str]:
+def _new_arrays(function: LibraryFunction) -> Iterator[str]:
     """Yield the function that makes its results."""
     yield f"function {function.name}({_listed(function.inputs)})"
     yield from _samples(function)
@@ -208,7 +208,7 @@ def _new_arrays(function: Function) -> Iterator[str]:
     yield from ["end", ""]
 
 
-def _floating_of(name: str, tensors: Sequence[Tensors]) -> str:
+def _floating_of(name: str, tensors: Sequence[TensorParameter]) -> str:
     """Return a tuple of those components of a value that have derivatives."""
     if len(tensors) == 1:
         return _tuple([name])
@@ -219,7 +219,7 @@ def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def _rrule(function: Function, reverse: Function) -> Iterator[str]:
+def _rrule(function: LibraryFunction, reverse: LibraryFunction) -> Iterator[str]:
     """Yield the rule of reverse mode."""
     given = _listed(function.inputs)
     floating = [t for t in function.inputs if _is_floating(t)]
@@ -249,7 +249,7 @@ def _rrule(function: Function, reverse: Function) -> Iterator[str]:
     ]
 
 
-def _no_rrule(function: Function) -> Iterator[str]:
+def _no_rrule(function: LibraryFunction) -> Iterator[str]:
     """Yield a rule whose pullback says that there is no derivative."""
     given = _listed(function.inputs)
     yield from [
@@ -260,7 +260,7 @@ def _no_rrule(function: Function) -> Iterator[str]:
     ]
 
 
-def _frule(function: Function, forward: Function) -> Iterator[str]:
+def _frule(function: LibraryFunction, forward: LibraryFunction) -> Iterator[str]:
     """Yield the rule of forward mode."""
     name, outputs = function.name, function.outputs
     given = _listed(function.inputs)
@@ -294,7 +294,7 @@ def _frule(function: Function, forward: Function) -> Iterator[str]:
 
 
 def _net(
-    function: Function, reverse: bool, forward: bool, has_params: bool
+    function: LibraryFunction, reverse: bool, forward: bool, has_params: bool
 ) -> Iterator[str]:
     """Yield the net as Lux calls nets: inputs, then parameters."""
     name = function.name
@@ -328,7 +328,7 @@ def _net(
     yield ""
 
 
-def _net_name(function: Function) -> str:
+def _net_name(function: LibraryFunction) -> str:
     """Return the name of the net as Lux calls it."""
     return "layer" if function.name == "net" else "net"
 

@@ -20,12 +20,16 @@ from ...programs.captured import PLACE
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.keys import key_of
 from ...transforms.as_programs.last_call import are_off_the_graph, modes
-from ...transforms.as_programs.program_cache import BOUND, OfValue, ProgramCache
+from ...transforms.as_programs.program_cache import (
+    BOUND,
+    CompiledFunction,
+    ProgramCache,
+)
 from ...transforms.as_programs.program_recording import ProgramRecording, run
 from ...transforms.containers.tree import ONE_LEAF, Tree
 from ...transforms.tape.effects import flags
 from ..parameters.param_trees import ParamTree
-from .inputs import Inputs
+from .inputs import CallInputs
 from .pullback import RecordedPullback
 
 
@@ -62,21 +66,21 @@ class DispatchCache:
     def __init__(self, net: Any) -> None:
         self._net = net
         self._values: dict[Any, CachedValue] = {}
-        self._ways: dict[Any, CachedWay] = {}
-        self._last_value: Last | None = None
-        self._last_way: Last | None = None
+        self._ways: dict[Any, CachedVJP] = {}
+        self._last_value: LastServed | None = None
+        self._last_way: LastServed | None = None
 
-    def keep_value(self, inputs: Inputs, found: OfValue) -> None:
+    def keep_value(self, inputs: CallInputs, found: CompiledFunction) -> None:
         """Have this program serve calls like this one."""
         self._keep(self._values, inputs, CachedValue(found))
 
     def keep_way(
-        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+        self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
         """Have this program serve calls like this one, with a backward pass."""
-        self._keep(self._ways, inputs, CachedWay(inputs, programs, recording))
+        self._keep(self._ways, inputs, CachedVJP(inputs, programs, recording))
 
-    def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
+    def _keep(self, known: dict[Any, Any], inputs: CallInputs, found: Any) -> None:
         params, args, kwargs = inputs.given
         order = inputs.order  # of a tree it equals the names, too
         if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
@@ -91,7 +95,7 @@ class DispatchCache:
         known = self._values.get(key)
         if known is None or key is None:
             return None
-        self._last_value = Last(known, key[:STATES], key[-1], len(leaves))
+        self._last_value = LastServed(known, key[:STATES], key[-1], len(leaves))
         return known.value(leaves, True)
 
     def pullback(
@@ -102,7 +106,7 @@ class DispatchCache:
         known = self._ways.get(key)
         if known is None or key is None:
             return None
-        self._last_way = Last(known, key[:STATES], key[-1], len(leaves))
+        self._last_way = LastServed(known, key[:STATES], key[-1], len(leaves))
         return known.pullback(leaves)
 
     def last_forward(self, params: Any, args: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -131,7 +135,7 @@ class DispatchCache:
         return None if last is None or not leaves else last.known.vjp(leaves)
 
     def _like(
-        self, last: Last | None, params: Any, args: tuple[Any, ...], more: int = 0
+        self, last: LastServed | None, params: Any, args: tuple[Any, ...], more: int = 0
     ) -> list[Any]:
         """Return the leaves, if the call may be like the last one but for its tensors.
 
@@ -164,7 +168,7 @@ class DispatchCache:
 
     def way(
         self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[CachedWay | None, list[Tensor]]:
+    ) -> tuple[CachedVJP | None, list[Tensor]]:
         """Return the program kept for calls like this one, with the backward pass."""
         key, leaves = self._key_and_leaves(params, args)
         return self._ways.get(key), leaves
@@ -211,7 +215,7 @@ STATES = 3
 """The first parts of a key, which tell nothing of tensors: see :meth:`_like`."""
 
 
-class Last(NamedTuple):
+class LastServed(NamedTuple):
     """The program that served the last call, and the state that it serves in.
 
     Attributes:
@@ -230,7 +234,7 @@ class Last(NamedTuple):
 class CachedValue:
     """The program of the value of a kind of calls."""
 
-    def __init__(self, found: OfValue) -> None:
+    def __init__(self, found: CompiledFunction) -> None:
         self._found, self._structure = found, found.structure
         one = found.structure.buffers is None and found.structure.output is ONE_LEAF
         self._gives_one = one and found.captured.outputs == [PLACE]
@@ -264,7 +268,7 @@ class CachedValue:
         return (self._structure.nested(captured.filled(made)),)
 
 
-class CachedWay:
+class CachedVJP:
     """The programs of a kind of calls.
 
     Attributes:
@@ -279,7 +283,7 @@ class CachedWay:
     _joint: Callable[..., Sequence[Tensor] | None] | None = None
 
     def __init__(
-        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+        self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
         way, output = recording.way, recording.outputs[0]
         self._programs, self.way = programs, way
@@ -389,7 +393,7 @@ class CachedPullback(RecordedPullback):
 
     _recording: ProgramRecording
 
-    def __init__(self, known: CachedWay, recording: ProgramRecording) -> None:
+    def __init__(self, known: CachedVJP, recording: ProgramRecording) -> None:
         self._form, self._known, self._recording = known.form, known, recording
 
     def _straight(self, cotangent: Tree) -> list[Tensor] | None:

@@ -14,7 +14,7 @@ from ..parameters.params import Params, ParamSpec
 NO_KEYWORDS = flatten_tree({})
 
 
-class Form(NamedTuple):
+class CallStructure(NamedTuple):
     """The nesting of a call's arguments and of its output."""
 
     spec: ParamSpec
@@ -30,7 +30,7 @@ class Form(NamedTuple):
         return 1 if self.order is None else len(self.order)
 
 
-class Inputs:
+class CallInputs:
     """The parameters and arguments of a net's call, as a row of leaves.
 
     Attributes:
@@ -62,7 +62,7 @@ class Inputs:
         self._middle = self._start + len(arg_leaves)
         self.leaves = [*given, *arg_leaves, *kwarg_leaves]
 
-    def without_leaves(self) -> Inputs:
+    def without_leaves(self) -> CallInputs:
         """Return the nesting of the leaves without any tensor."""
         found = copy.copy(self)
         found.leaves = []
@@ -85,6 +85,8 @@ class Inputs:
             return values, args, {}
         return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
 
-    def form(self, output: Any) -> Form:
+    def form(self, output: Any) -> CallStructure:
         """Return the nesting of the call, with an output nested like this one."""
-        return Form(self._spec, self.order, self.args_spec, self.kwargs_spec, output)
+        return CallStructure(
+            self._spec, self.order, self.args_spec, self.kwargs_spec, output
+        )

@@ -15,13 +15,17 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
-from ...transforms.as_programs.program_cache import OfValue, ProgramCache, Refusal
+from ...transforms.as_programs.program_cache import (
+    CaptureRefusal,
+    CompiledFunction,
+    ProgramCache,
+)
 from ...transforms.as_programs.program_nodes import call, found_value, seen_value
-from ...transforms.as_programs.program_recording import ProgramRecording, Way
+from ...transforms.as_programs.program_recording import CompiledVJP, ProgramRecording
 from ...transforms.containers.tree import flatten_tree
 from ...transforms.tape.recording import records_graph
 from .dispatch_cache import DispatchCache, Structure
-from .inputs import Inputs
+from .inputs import CallInputs
 
 CALLS_BEFORE_PROGRAM = 3
 """Calls of a kind that run before a program that nobody has asked for."""
@@ -66,7 +70,7 @@ class NetPrograms:
     def describe(self) -> str:
         """Say in a sentence what runs."""
         made = [found for cache in self._made.values() for found in cache.made]
-        refused = [found.why for found in made if isinstance(found, Refusal)]
+        refused = [found.why for found in made if isinstance(found, CaptureRefusal)]
         count = len(made) - len(refused)
         if refused:
             kinds = f"{len(refused)} of {len(made)} kinds of calls"
@@ -82,7 +86,7 @@ class NetPrograms:
             return f"It will run as a program after {self._patience} calls of a kind."
         return "It will run as a program."
 
-    def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
+    def forward(self, inputs: CallInputs, constants: dict[str, Any]) -> tuple[Any, ...]:
         """Return the net's result, alone in a tuple; () if no program serves."""
         if not self._serves():
             return ()
@@ -98,7 +102,7 @@ class NetPrograms:
         return (structure.nested(outputs),)
 
     def record(
-        self, inputs: Inputs, constants: dict[str, Any]
+        self, inputs: CallInputs, constants: dict[str, Any]
     ) -> tuple[Any, Any, Any, ProgramRecording] | None:
         """Return output, buffers, how the output is nested, and the recording."""
         if (
@@ -118,7 +122,7 @@ class NetPrograms:
             self.cache.keep_way(inputs, programs, recording)
         return (*structure.parts(outputs), structure.output, recording)
 
-    def value(self, inputs: Inputs) -> tuple[OfValue, list[Any]]:
+    def value(self, inputs: CallInputs) -> tuple[CompiledFunction, list[Any]]:
         """Return the program of calls like this one, and the leaves that it takes.
 
         Raises:
@@ -127,7 +131,7 @@ class NetPrograms:
         programs, leaves = self._alone(inputs)
         return found_value(programs, leaves)[0], leaves
 
-    def way(self, inputs: Inputs) -> tuple[Way, list[Any]]:
+    def way(self, inputs: CallInputs) -> tuple[CompiledVJP, list[Any]]:
         """Return the program with its backward pass, and the leaves that it takes.
 
         Raises:
@@ -136,7 +140,7 @@ class NetPrograms:
         programs, leaves = self._alone(inputs)
         return programs.found("vjp", leaves, programs.way_of), leaves
 
-    def _alone(self, inputs: Inputs) -> tuple[ProgramCache, list[Any]]:
+    def _alone(self, inputs: CallInputs) -> tuple[ProgramCache, list[Any]]:
         """Return the programs of a call, if its result depends on nothing else."""
         if not self._serves():
             raise CaptureError(
@@ -163,14 +167,14 @@ class NetPrograms:
         return bool(self._net._effects.reaches) and paddle.is_grad_enabled()
 
     def _of(
-        self, inputs: Inputs, constants: dict[str, Any]
+        self, inputs: CallInputs, constants: dict[str, Any]
     ) -> tuple[ProgramCache, list[Any]]:
         """Return programs, and the leaves that they take: the inputs', then buffers."""
         names = _buffer_names(constants)
         key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
         programs = self._made.get(key)
         if programs is None:
-            flat = _Flat(self._net, inputs.without_leaves(), names)
+            flat = _FlatNet(self._net, inputs.without_leaves(), names)
             fixed = 1 if inputs.order is None else len(inputs.order)
             how = self._patience, self.most
             programs = ProgramCache(flat, self._net._effects, fixed, *how)
@@ -183,16 +187,18 @@ def _buffer_names(constants: dict[str, Any]) -> tuple[str, ...] | None:
     return None if buffers is None else tuple(buffers)
 
 
-def _leaves(inputs: Inputs, constants: dict[str, Any]) -> list[Any]:
+def _leaves(inputs: CallInputs, constants: dict[str, Any]) -> list[Any]:
     """Return the inputs' leaves, and buffers if they are given."""
     buffers: dict[str, Tensor] | None = constants.get("_buffers")
     return inputs.leaves if not buffers else [*inputs.leaves, *buffers.values()]
 
 
-class _Flat:
+class _FlatNet:
     """The net as a function of a list of leaves."""
 
-    def __init__(self, net: Any, inputs: Inputs, names: Sequence[str] | None) -> None:
+    def __init__(
+        self, net: Any, inputs: CallInputs, names: Sequence[str] | None
+    ) -> None:
         self._net, self._inputs, self._names = net, inputs, names
 
     def __call__(self, leaves: list[Any]) -> tuple[list[Any], Structure]:

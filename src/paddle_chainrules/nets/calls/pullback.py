@@ -18,14 +18,14 @@ from ...transforms.tape.recording import Recording
 from ..parameters.param_trees import ParamTree
 from ..parameters.params import ParamSpec
 from .grad_buffers import Primal, check_buffers, write
-from .inputs import Form
+from .inputs import CallStructure
 from .wrt import WRT, Flags, Wrt, each, items_of, needs_grad, selected
 
 
 class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: CallStructure) -> None:
         self._form = form
 
     @overload
@@ -266,7 +266,7 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
 class RecordedPullback(NetPullback[Any]):
     """The pullback of any net, from the record of a call."""
 
-    def __init__(self, recording: Recording, form: Form) -> None:
+    def __init__(self, recording: Recording, form: CallStructure) -> None:
         super().__init__(form)
         self._recording = recording
 

@@ -13,10 +13,10 @@ from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
 from ..nesting import Nesting
 from ..net import Net
-from .along import InARow
+from .vjp_jvp_nets import FlatArgsNet
 
 
-class PerSample(InARow):
+class SampleDerivatives(FlatArgsNet):
     """A net at one sample at a time, all of them at once.
 
     Args:
@@ -54,7 +54,7 @@ class PerSample(InARow):
         return flatten_tree(self._output(params, row)[0])[0]
 
 
-class SampleVJP(PerSample):
+class SampleVJP(SampleDerivatives):
     """``forward(params, *leaves, *cotangents)``: gradients of each sample, in a row.
 
     Those of the parameters in order, with one axis more, the first, then of the leaves,
@@ -84,7 +84,7 @@ class SampleVJP(PerSample):
         return (*found[:count], *by_leaves), []
 
 
-class SampleJacobian(PerSample):
+class SampleJacobian(SampleDerivatives):
     """``forward(params, x, ...)``: the Jacobian of one array by another, by sample.
 
     Its shape is [n, inputs, outputs], where samples of several dimensions count as one.

@@ -28,17 +28,17 @@ Slot = tuple[Any, Any]
 ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType)
 
 
-class Mark:
+class TensorMark:
     """A mark in the place of a tensor of this name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __deepcopy__(self, memo: Any) -> Mark:
+    def __deepcopy__(self, memo: Any) -> TensorMark:
         return self
 
 
-class _Cell:
+class _ClosureCell:
     """A closed-over variable of a function, as a container of one."""
 
     def __init__(self, cell: types.CellType) -> None:
@@ -51,7 +51,7 @@ class _Cell:
         return self._cell.cell_contents
 
 
-class Slotted:
+class SlotAttributes:
     """The attributes of an object of a class with ``__slots__``."""
 
     def __init__(self, owner: Any) -> None:
@@ -101,10 +101,10 @@ class _Parts:
         return container[key][index]
 
 
-MutableMapping.register(Slotted)
+MutableMapping.register(SlotAttributes)
 MutableSequence.register(np.flatiter)
 MutableSequence.register(_Arguments)
-MutableSequence.register(_Cell)
+MutableSequence.register(_ClosureCell)
 MutableSequence.register(_Parts)
 
 
@@ -134,7 +134,7 @@ def walk(root: Any, name: str) -> Iterator[Visit]:
             yield where, container, key, value
             if takes(container):
                 value = container[key]  # which may have been replaced meanwhile
-            if not isinstance(value, Tensor | Mark):
+            if not isinstance(value, Tensor | TensorMark):
                 pending.append((where, value, (container, key)))
 
 
@@ -147,7 +147,7 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
     if isinstance(owner, Mapping):
         for i, (key, value) in enumerate(list(owner.items())):
             yield f"{path}[{key!r}]", owner, key, value
-            if isinstance(key, Tensor | Mark):
+            if isinstance(key, Tensor | TensorMark):
                 yield f"key {i} of {path}", owner.keys(), i, key
     elif isinstance(owner, np.ndarray) and owner.dtype == object:
         for i, value in enumerate(owner.flat):
@@ -159,7 +159,12 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
         names = owner.__code__.co_freevars
         for name, cell in zip(names, owner.__closure__ or (), strict=True):
             if is_bound(cell):
-                yield f"{path} closing over {name}", _Cell(cell), 0, cell.cell_contents
+                yield (
+                    f"{path} closing over {name}",
+                    _ClosureCell(cell),
+                    0,
+                    cell.cell_contents,
+                )
         for i, value in enumerate(owner.__defaults__ or ()):
             yield f"{path} default {i}", owner.__defaults__, i, value
         for name, value in (owner.__kwdefaults__ or {}).items():
@@ -192,11 +197,14 @@ def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
             if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
                 value = getattr(owner, name)
                 attributes.append(value)
-                yield f"{path}.{name}", Slotted(owner), name, value
+                yield f"{path}.{name}", SlotAttributes(owner), name, value
     known = {*map(id, attributes)}
     for part in gc.get_referents(owner):
         for value in part if type(part) is tuple else (part,):
-            if isinstance(value, Tensor | Mark) and not known & {id(part), id(value)}:
+            if isinstance(value, Tensor | TensorMark) and not known & {
+                id(part),
+                id(value),
+            }:
                 yield path, owner, None, value
 
 
@@ -217,7 +225,7 @@ def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[
     """Return the places of marks of :func:`copied`, among all that the layer holds."""
     found: dict[str, list[Slot]] = {}
     for path, container, key, value in visits:
-        if not isinstance(value, Mark):
+        if not isinstance(value, TensorMark):
             continue
         if not takes(container):
             raise TypeError(

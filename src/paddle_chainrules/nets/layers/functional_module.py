@@ -24,10 +24,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...transforms.as_programs.seen import codes_of
+from ...transforms.as_programs.dependencies import codes_of
 from .attribute_walk import (
     ATOMS,
-    Mark,
+    TensorMark,
     attributes_of,
     held_by,
     is_bound,
@@ -69,7 +69,7 @@ class FunctionalModule:
         self.release()
         self._places = {name for name, _ in self._parameters()}
 
-    def put(self, values: Mapping[str, Any]) -> None:
+    def set_tensors(self, values: Mapping[str, Any]) -> None:
         """Put tensors by name in all of their places."""
         slots = self._slots
         for name, value in values.items():
@@ -99,7 +99,7 @@ class FunctionalModule:
 
     def mark(self) -> None:
         """Put marks where tensors belong, for a copy of the layer."""
-        self.put({name: Mark(name) for name in self._slots})
+        self.set_tensors({name: TensorMark(name) for name in self._slots})
 
     def release(self) -> None:
         """Leave no tensor of a caller in the layer."""
@@ -194,11 +194,11 @@ def copied(
         RecursionError: layers are nested too deeply.
     """
     _refuse_globals(layer, tensors)
-    marks = {id(value): Mark(name) for name, value in tensors.items()}
+    marks = {id(value): TensorMark(name) for name, value in tensors.items()}
     memo: dict[int, Any] = dict(marks)
     for value in _tensors_in(layer):
         if id(value) not in memo and value._is_initialized():
-            memo[id(value)] = value if shared else _own(value)
+            memo[id(value)] = value if shared else _own_copy(value)
     try:
         found = copy.deepcopy(layer, memo)
     except RecursionError:
@@ -222,7 +222,7 @@ def derives(layer: paddle.nn.Layer) -> bool:
     return any(not value.is_leaf for value in _tensors_in(layer))
 
 
-def _own(value: Tensor) -> Tensor:
+def _own_copy(value: Tensor) -> Tensor:
     """Copy a value; one computed from parameters keeps its graph, which shows that."""
     return (value.detach() if value.is_leaf else value).clone()
 
@@ -286,7 +286,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
     made[id(new)] = new  # and is not to be rebound again
     parts = [*map(of, held)]
     if not _has_state(value) and all(
-        (a is b and not isinstance(a, Mark)) or a is new
+        (a is b and not isinstance(a, TensorMark)) or a is new
         for a, b in zip(parts, held, strict=True)
     ):
         made[id(value)] = value
@@ -316,7 +316,7 @@ def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
 
     def is_one(value: Any) -> bool:
         known = id(value) in memo and not isinstance(value, ATOMS)
-        return known or isinstance(value, Mark)
+        return known or isinstance(value, TensorMark)
 
     return is_one(part) or any(is_one(value) for _, _, _, value in walk(part, ""))
 

@@ -55,7 +55,7 @@ class FunctionalModules:
                 )
 
 
-class Bound:
+class BoundModule:
     """A functional module with tensors in their places, for one call.
 
     The first call learns which buffers the layer only reads, and which of its
@@ -85,7 +85,7 @@ class Bound:
         if not effects.copies:
             self._kept = modules.read if frozen is None else modules.read & frozen
 
-    def __enter__(self) -> Bound:
+    def __enter__(self) -> BoundModule:
         self._module = self._modules.one()
         try:
             self._put()
@@ -107,12 +107,12 @@ class Bound:
         return {name: self._module.buffer(name) for name in self._buffers}
 
     def _put(self) -> None:
-        self._module.put(self._params)
+        self._module.set_tensors(self._params)
         if self._buffers:
             kept = self._kept
             self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
             self._before = versions(map(self._fresh.__getitem__, kept))
-            self._module.put(self._fresh)
+            self._module.set_tensors(self._fresh)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         modules = self._modules

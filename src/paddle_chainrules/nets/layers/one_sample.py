@@ -8,7 +8,7 @@ from typing import Any
 import optree
 from paddle import Tensor
 
-from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...transforms.containers.tree import Tree, flatten_tree, is_indexed
 from ...transforms.tape.effects import is_refused_write, tensors_among, versions
 
@@ -37,7 +37,7 @@ class OneSample:
         given = tensors_among(_leaves((args, kwargs)))
         before = versions(given)
         try:
-            with undrawn():
+            with random_state_restored_on_error():
                 return run(args, kwargs)
         except _REFUSALS as refusal:
             wrote = versions(given) != before or is_refused_write(refusal)

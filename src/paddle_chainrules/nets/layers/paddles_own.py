@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from .attribute_walk import ATOMS, Mark, walk
+from .attribute_walk import ATOMS, TensorMark, walk
 
 _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 
@@ -25,7 +25,7 @@ def is_paddles_own(layer: paddle.nn.Layer) -> bool:
 
 
 def _is_known(value: Any) -> bool:
-    if value is None or isinstance(value, (*ATOMS, paddle.Tensor, Mark)):
+    if value is None or isinstance(value, (*ATOMS, paddle.Tensor, TensorMark)):
         return True
     if isinstance(value, paddle.nn.Layer):
         return _is_of_paddle(type(value)) and _is_of_paddle(type(value).forward)

@@ -27,7 +27,7 @@ _IMAGES: dict[type, int] = {
 """Number of axes besides samples and channels, by the kind of layer."""
 
 
-class Words:
+class PythonTerms:
     """The words that Python uses for values."""
 
     def tensor(self, shape: Size) -> str:
@@ -69,14 +69,14 @@ class Words:
         return f"a {type(x).__name__}"
 
 
-PYTHONS = Words()
+PYTHONS = PythonTerms()
 
 
 class LayerError(ValueError, TypeError):
     """An error of a layer in a net, in terms of that layer."""
 
 
-class Refusal(NamedTuple):
+class LayerRefusal(NamedTuple):
     """A layer that was called, and failed."""
 
     name: str
@@ -85,7 +85,7 @@ class Refusal(NamedTuple):
     given: tuple[Any, ...]
     held: dict[str, tuple[tuple[int, ...], str]]
     """Shapes and dtypes of the net's parameters."""
-    words: Words
+    words: PythonTerms
     error: BaseException
 
     @property
@@ -161,7 +161,7 @@ class Refusal(NamedTuple):
         return None
 
 
-def refusal(error: BaseException, words: Words = PYTHONS) -> Refusal | None:
+def refusal(error: BaseException, words: PythonTerms = PYTHONS) -> LayerRefusal | None:
     """Return what is known of the layer in which Paddle has raised an error.
 
     None if no layer of a net raised it. None too if others' code or this package did,
@@ -176,7 +176,7 @@ def refusal(error: BaseException, words: Words = PYTHONS) -> Refusal | None:
     return None
 
 
-def _refusal(error: BaseException, words: Words) -> Refusal | None:
+def _refusal(error: BaseException, words: PythonTerms) -> LayerRefusal | None:
     frames = [*_frames(error)]
     # The last frame of a call that does not fit the arguments of forward is the call.
     calls = [frame for frame in frames[:-1] if frame.f_code is _CALL]
@@ -187,7 +187,7 @@ def _refusal(error: BaseException, words: Words) -> Refusal | None:
     name = next((name for name, part in named if part is layer), "")
     local = calls[-1].f_locals
     given = (*local["inputs"], *local["kwargs"].values())
-    return Refusal(name, layer, given, _held(frames), words, error)
+    return LayerRefusal(name, layer, given, _held(frames), words, error)
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
@@ -234,7 +234,7 @@ def _fits(shape: Sequence[int], size: Size) -> bool:
     )
 
 
-def _index(x: Any, rows: int, words: Words) -> str:
+def _index(x: Any, rows: int, words: PythonTerms) -> str:
     """Say what an embedding with ``rows`` rows was given, and what it takes."""
     takes = f"it takes integers from 0 to {rows - 1}"
     if not isinstance(x, Tensor):

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import paddle
 
-from .attribute_walk import ATOMS, Mark, Slotted, Visit, is_bound
+from .attribute_walk import ATOMS, SlotAttributes, TensorMark, Visit, is_bound
 
 
-class Contents:
+class ContainerContents:
     """The first contents of a container, with marks in the places of tensors.
 
     Args:
@@ -50,29 +50,31 @@ class Contents:
         self._write(self._start)
 
 
-def contents_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, Contents]:
+def contents_of(
+    layer: paddle.nn.Layer, visits: Iterable[Visit]
+) -> dict[str, ContainerContents]:
     """Return all that the layer holds, by paths, but attributes of the layers in it."""
     apart = {
         id(held)
         for part in layer.sublayers(include_self=True)
         for held in (vars(part), part._buffers, part._sub_layers, part._parameters)
     }
-    found: dict[str, Contents] = {}
+    found: dict[str, ContainerContents] = {}
     for path, _, _, value in visits:
         if value is None or isinstance(value, _WITHOUT):
             continue
-        for where, owner, read, write in _places(value):
+        for where, owner, read, write in _paths(value):
             if id(owner) not in apart:
                 apart.add(id(owner))
-                found[path + where] = Contents(owner, read, write)
+                found[path + where] = ContainerContents(owner, read, write)
     return found
 
 
-_WITHOUT = (*ATOMS, paddle.Tensor, Mark)
+_WITHOUT = (*ATOMS, paddle.Tensor, TensorMark)
 
 
-def _places(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
-    """Yield paths with the arguments of :class:`Contents`."""
+def _paths(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
+    """Yield paths with the arguments of :class:`ContainerContents`."""
     if isinstance(value, dict | set):
         yield "", value, value.copy, functools.partial(_refill, value)
     elif isinstance(value, list | deque):
@@ -143,14 +145,14 @@ def _relist(container: Any, start: list[Any]) -> None:
 def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
     for name in names:
         if name in start:
-            Slotted(owner)[name] = start[name]
+            SlotAttributes(owner)[name] = start[name]
         elif hasattr(owner, name):
             object.__delattr__(owner, name)
 
 
 def is_same(value: Any, before: Any) -> bool:
     """Tell whether a place holds the same as before; any tensor matches a mark."""
-    if value is before or isinstance(before, Mark):
+    if value is before or isinstance(before, TensorMark):
         return True
     if type(value) is not type(before):
         return False

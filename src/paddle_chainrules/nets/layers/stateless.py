@@ -31,7 +31,7 @@ from ..parameters.params import P, Params, ParamSpec, checked_tensors
 from ..parameters.state_dicts import aliases, placed
 from .buffers import moved_buffers
 from .functional_module import copied, derives, keywords_of, required_arguments
-from .functional_modules import Bound, FunctionalModules
+from .functional_modules import BoundModule, FunctionalModules
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
 from .refusals import LayerError, refusal
@@ -450,7 +450,9 @@ class StatelessLayer(Net):
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
             with (
                 drawing_from(_seed),
-                Bound(self._modules, self._calls, params, buffers, frozen) as bound,
+                BoundModule(
+                    self._modules, self._calls, params, buffers, frozen
+                ) as bound,
             ):
                 try:
                     output = bound.call(args, kwargs)

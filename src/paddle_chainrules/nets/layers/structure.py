@@ -19,7 +19,7 @@ from paddle.nn import functional
 
 from ...paddle_side.dtypes import dtype_name
 from ..parameters.params import ParamSpec
-from .attribute_walk import Mark
+from .attribute_walk import TensorMark
 
 ROOMS = ("paddle.nn.", "paddle.vision.")
 """Prefixes of the modules whose classes may be named."""
@@ -57,7 +57,7 @@ def describe(
     Raises:
         TypeError: a class, a hook, a function or an attribute is not Paddle's own.
     """
-    writer = _Writer(layer)
+    writer = _StructureWriter(layer)
     facts = {
         **kept,
         "_spec": [kept["_spec"].names, kept["_spec"].shapes, kept["_spec"].dtypes],
@@ -109,7 +109,7 @@ def _made(layers: list[Any], constants: Sequence[Tensor]) -> nn.Layer:
     return made[0]
 
 
-class _Writer:
+class _StructureWriter:
     """Layers in a row, each as its class and attributes, the root first."""
 
     def __init__(self, root: nn.Layer) -> None:
@@ -146,7 +146,7 @@ class _Writer:
                 return [name, *(self._written(part, path) for part in pairs)]
         if isinstance(value, nn.Layer):
             return ["layer", self._place(value)]
-        if kind is Mark:
+        if kind is TensorMark:
             return ["tensor", value.name]
         if kind is ParamAttr:
             return None  # how a parameter was to be made, which it is
@@ -215,7 +215,7 @@ def _read(value: Any, layers: list[nn.Layer], constants: Sequence[Tensor]) -> An
     if kind == "forward":
         return layers[part].forward
     if kind == "tensor":
-        return Mark(str(part))
+        return TensorMark(str(part))
     if kind == "class":
         return _class_named(part)
     if kind == "function" and part in functional.__all__:

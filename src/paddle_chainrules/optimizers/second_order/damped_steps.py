@@ -56,14 +56,14 @@ class Fit(NamedTuple):
         return in_a_line(self)
 
 
-class Step(NamedTuple):
+class DampedStep(NamedTuple):
     """A change of the parameters, and that of the linear problem alone, as arrays."""
 
     move: Any
     linear: Any
 
 
-class Near(NamedTuple):
+class LocalProblem(NamedTuple):
     """The problem near some parameters.
 
     Attributes:
@@ -74,10 +74,10 @@ class Near(NamedTuple):
 
     grad: Any
     scale: Any
-    step: Callable[[float], Step | None]
+    step: Callable[[float], DampedStep | None]
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """The limits at which a search ends."""
 
     steps: int
@@ -93,9 +93,9 @@ class DampedSearch:
         self,
         residuals: VectorFunction,
         start: Tensor,
-        near: Callable[[Tensor, Tensor], Near],
+        near: Callable[[Tensor, Tensor], LocalProblem],
         damping: float,
-        limits: Limits,
+        limits: SearchLimits,
     ) -> None:
         if not 0.0 <= damping < math.inf:
             raise ValueError(
@@ -154,7 +154,7 @@ class DampedSearch:
             ends = done, *counts, self._mu, converged, reason
             return Fit(self._fn.params.tree(self._at), self._value, largest, *ends)
 
-    def _step(self, near: Near) -> tuple[bool, str]:
+    def _step(self, near: LocalProblem) -> tuple[bool, str]:
         """Take a step; tell whether there is one, and what tolerance it meets."""
         growth, limits = 2.0, self._limits
         while self._mu < self._most:

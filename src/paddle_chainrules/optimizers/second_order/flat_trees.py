@@ -17,7 +17,7 @@ from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.value_and_grad import value_and_grad
 
 
-class Nesting(NamedTuple):
+class VectorNesting(NamedTuple):
     """The nesting of the tensors of a vector.
 
     Attributes:
@@ -60,7 +60,7 @@ def array_of(tensor: Tensor) -> Any:
 
 def flat_params(
     params: Tree, caller: str, dtypes: Sequence[str] | None = None
-) -> tuple[Tensor, Nesting]:
+) -> tuple[Tensor, VectorNesting]:
     """Return parameters as a vector, and how they were nested."""
     leaves, spec = flatten_tree(params)
     if not leaves:
@@ -90,12 +90,12 @@ def flat_params(
             f"{caller} solves in {' or '.join(dtypes)}, and is given parameters of "
             f"{name}; convert them"
         )
-    nesting = Nesting(spec, [list(leaf.shape) for leaf in leaves])
+    nesting = VectorNesting(spec, [list(leaf.shape) for leaf in leaves])
     return paddle.concat([leaf.detach().flatten() for leaf in leaves]), nesting
 
 
 def value_and_slope(
-    fn: Callable[[Tree], Tensor], nesting: Nesting
+    fn: Callable[[Tree], Tensor], nesting: VectorNesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return a program for a number and its gradient."""
     kept = fn.within if isinstance(fn, Jitted) else {}

@@ -82,7 +82,7 @@ there are more of them: to add some at a time takes hardly more memory traffic t
 add one."""
 
 
-class Matrix:
+class DenseInverse:
     """A matrix of all parameters by all, in the dtype of these.
 
     It is a factor times the sum of what is written in full and of products of columns

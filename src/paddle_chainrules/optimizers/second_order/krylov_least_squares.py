@@ -20,7 +20,7 @@ from paddle import Tensor
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
-from .damped_steps import DampedSearch, Fit, Limits, Near, Step
+from .damped_steps import DampedSearch, DampedStep, Fit, LocalProblem, SearchLimits
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES
 from .vector_functions import VectorFunction
@@ -126,7 +126,7 @@ def gauss_newton(
         diagonal = paddle.maximum(diagonal, found)
         return paddle.where(diagonal > 0.0, diagonal, paddle.ones_like(diagonal))
 
-    def near(at: Tensor, residuals: Tensor) -> Near:
+    def near(at: Tensor, residuals: Tensor) -> LocalProblem:
         nonlocal first
         grad, scale = pullback(at, residuals), scale_at(at, residuals)
         function.derivatives += 1
@@ -134,7 +134,7 @@ def gauss_newton(
         first = first or norm
         enough = norm * min(forcing, math.sqrt(norm / first)) if norm else 0.0
 
-        def step(mu: float) -> Step | None:
+        def step(mu: float) -> DampedStep | None:
             z = -grad / scale
             v, left, p = paddle.zeros_like(at), -residuals, z
             damping, square = paddle.full([], mu, at.dtype), -(grad * z).sum()
@@ -144,9 +144,9 @@ def gauss_newton(
                 if not float(square) > enough**2:
                     break
             found = array_of(v)
-            return Step(found, found)
+            return DampedStep(found, found)
 
-        return Near(array_of(grad), array_of(scale), step)
+        return LocalProblem(array_of(grad), array_of(scale), step)
 
-    limits = Limits(steps, tolerance_grad, tolerance_change, tolerance_step)
+    limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
     return DampedSearch(function, start, near, damping, limits).run(on_step)

@@ -19,7 +19,7 @@ from paddle import Tensor
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
-from .damped_steps import DampedSearch, Fit, Limits, Near, Step
+from .damped_steps import DampedSearch, DampedStep, Fit, LocalProblem, SearchLimits
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
 from .vector_functions import VectorFunction
@@ -104,7 +104,7 @@ def levenberg_marquardt(
     bent = jit(function.bend)
     largest: Any = 0.0
 
-    def near(at: Tensor, residuals: Tensor) -> Near:
+    def near(at: Tensor, residuals: Tensor) -> LocalProblem:
         nonlocal largest
         matrix, r = function.jacobian(at), array_of(residuals)
         with without_warnings():
@@ -117,20 +117,20 @@ def levenberg_marquardt(
                 scale = np.ones_like(slope)
                 squares = DampedSquares(matrix)
 
-        def step(mu: float) -> Step | None:
+        def step(mu: float) -> DampedStep | None:
             solve = squares.solver(mu)
             if solve is None:
                 return None
             v = -solve(r)
             if not geodesic:
-                return Step(v, v)
+                return DampedStep(v, v)
             function.derivatives += 1
             a = -solve(array_of(bent(at, paddle.to_tensor(v, place=at.place))))
             if not a @ (scale * a) <= BEND**2 * (v @ (scale * v)):
                 return None
-            return Step(v + a / 2.0, v)
+            return DampedStep(v + a / 2.0, v)
 
-        return Near(slope, scale, step)
+        return LocalProblem(slope, scale, step)
 
-    limits = Limits(steps, tolerance_grad, tolerance_change, tolerance_step)
+    limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
     return DampedSearch(function, start, near, damping, limits).run(on_step)

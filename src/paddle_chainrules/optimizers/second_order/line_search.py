@@ -19,7 +19,7 @@ LONGER = 4.0
 """Factor by which a step is longer if the function still goes down at its end."""
 
 
-class Point(NamedTuple):
+class LinePoint(NamedTuple):
     """A step's end: its length, the value, the gradient, and the slope along it."""
 
     length: float
@@ -28,13 +28,13 @@ class Point(NamedTuple):
     slope: float
 
 
-Evaluate = Callable[[float], Point]
+Evaluate = Callable[[float], LinePoint]
 """Function from a length along the direction to the point there."""
 
 
 def strong_wolfe(
-    evaluate: Evaluate, start: Point, length: float, most: int
-) -> Point | None:
+    evaluate: Evaluate, start: LinePoint, length: float, most: int
+) -> LinePoint | None:
     """Return a step that meets the conditions, or the lowest; None if none is lower.
 
     Args:
@@ -60,11 +60,11 @@ def strong_wolfe(
 
 
 def _zoom(
-    evaluate: Evaluate, start: Point, low: Point, high: Point, last: int
-) -> Point | None:
+    evaluate: Evaluate, start: LinePoint, low: LinePoint, high: LinePoint, last: int
+) -> LinePoint | None:
     """Search between two ends; ``low`` is the lower one."""
     for _ in range(last):
-        length = _between(low, high)
+        length = _cubic_minimum(low, high)
         if length in (low.length, high.length):
             break
         here = evaluate(length)
@@ -79,14 +79,14 @@ def _zoom(
     return low if low.length else None
 
 
-def _is_lower(here: Point, start: Point) -> bool:
+def _is_lower(here: LinePoint, start: LinePoint) -> bool:
     """Tell whether a step gains enough; it does not if value or slope is not finite."""
     if not (math.isfinite(here.value) and math.isfinite(here.slope)):
         return False
     return here.value <= start.value + DECREASE * here.length * start.slope
 
 
-def _between(one: Point, other: Point) -> float:
+def _cubic_minimum(one: LinePoint, other: LinePoint) -> float:
     """Return where the cubic of both values and slopes is lowest, well between both."""
     low, high = sorted((one.length, other.length))
     middle, margin = (low + high) / 2.0, 0.1 * (high - low)

@@ -21,7 +21,7 @@ from ...transforms.containers.tree import Tree
 from ...transforms.derivatives.hessian import hvp
 from ...transforms.vmap import vmap
 from ..arguments import checked
-from .flat_trees import Nesting, array_of, flat_params, value_and_slope
+from .flat_trees import VectorNesting, array_of, flat_params, value_and_slope
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
 from .reports import in_callers_mode
@@ -122,7 +122,7 @@ def natural_gradient(
             "leave them out for one and its halves"
         )
     start, nesting = flat_params(params, "natural_gradient", DTYPES)
-    search = _Search(loss, metric, model, jacobian, nesting)
+    search = _MetricSearch(loss, metric, model, jacobian, nesting)
     limits = steps, tolerance_grad, tolerance_change
     n = int(start.size)
     cut = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
@@ -131,14 +131,14 @@ def natural_gradient(
         return search.run(start, lengths, (damping, cut), limits, tell)
 
 
-class _Search:
+class _MetricSearch:
     def __init__(
         self,
         loss: Callable[[Tree], Tensor],
         metric: Callable[[Tree], Tree] | None,
         model: Callable[[Tree], Tree] | None,
         jacobian: Callable[[Tree], Tree] | None,
-        nesting: Nesting,
+        nesting: VectorNesting,
     ) -> None:
         self._loss, self._model, self._tree = loss, model, nesting.tree
         kind, name = (metric, "metric") if model is None else (model, "model")

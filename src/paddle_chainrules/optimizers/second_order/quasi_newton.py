@@ -17,8 +17,8 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
 from .flat_trees import flat_params, value_and_slope
-from .inverse_hessians import InverseHessian, LimitedMemory, Matrix
-from .line_search import Point, strong_wolfe
+from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
+from .line_search import LinePoint, strong_wolfe
 from .reports import in_a_line, in_callers_mode
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
@@ -91,7 +91,7 @@ def lbfgs(
         >>> lbfgs(bowl, paddle.zeros([2])).params.tolist()
         [3.0, 3.0]
     """
-    search = _Search(fn, params, "lbfgs", LimitedMemory(memory), evaluations)
+    search = _QuasiNewtonSearch(fn, params, "lbfgs", LimitedMemory(memory), evaluations)
     return search.run(steps, tolerance_grad, tolerance_change, on_step)
 
 
@@ -149,11 +149,11 @@ def bfgs(
             f"bfgs has the updates {', '.join(UPDATES)}, and is given {update!r}; "
             "name one of them"
         )
-    search = _Search(fn, params, "bfgs", Matrix(update), evaluations)
+    search = _QuasiNewtonSearch(fn, params, "bfgs", DenseInverse(update), evaluations)
     return search.run(steps, tolerance_grad, tolerance_change, on_step)
 
 
-class _Search:
+class _QuasiNewtonSearch:
     def __init__(
         self,
         fn: Callable[[Tree], Tensor],
@@ -220,7 +220,9 @@ class _Search:
             ends = done, self._count, converged, reason
             return Minimum(tree, value, largest, *ends)
 
-    def _line(self, value: float, grad: Tensor) -> tuple[Point | None, Tensor, float]:
+    def _line(
+        self, value: float, grad: Tensor
+    ) -> tuple[LinePoint | None, Tensor, float]:
         """Return the end of a step, None if there is none; the direction; its slope."""
         found, last = None, self._count + self._most
         while found is None:
@@ -232,7 +234,7 @@ class _Search:
             length = 1.0
             if self._inverse.empty:
                 length = min(1.0, 1.0 / float(grad.abs().sum()))
-            start = Point(0.0, value, grad, slope)
+            start = LinePoint(0.0, value, grad, slope)
             left = last - self._count
             if not self._inverse.empty:  # some are for a search that begins anew
                 left -= left // 3
@@ -243,9 +245,9 @@ class _Search:
                 self._inverse.forget()
         return found, direction, slope
 
-    def _along(self, direction: Tensor) -> Callable[[float], Point]:
-        def evaluate(length: float) -> Point:
+    def _along(self, direction: Tensor) -> Callable[[float], LinePoint]:
+        def evaluate(length: float) -> LinePoint:
             value, grad = self._evaluate(self._at + direction * length)
-            return Point(length, value, grad, float((grad * direction).sum()))
+            return LinePoint(length, value, grad, float((grad * direction).sum()))
 
         return evaluate

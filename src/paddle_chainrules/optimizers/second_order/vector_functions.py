@@ -17,7 +17,7 @@ from ...transforms.derivatives.jvp import jvp
 from ...transforms.derivatives.value_and_grad import grad
 from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
-from .flat_trees import Nesting, array_of, in_a_row, joined
+from .flat_trees import VectorNesting, array_of, in_a_row, joined
 
 CHUNK = 64
 """Rows or columns of a Jacobian that are computed at once, to bound memory."""
@@ -36,13 +36,13 @@ class VectorFunction:
     def __init__(
         self,
         fn: Callable[[Tree], Tree],
-        params: Nesting,
+        params: VectorNesting,
         name: str,
         jacobian: Callable[[Tree], Tree] | None = None,
     ) -> None:
         self.params, self._fn, self._name = params, fn, name
         self.evaluations = self.derivatives = 0
-        self.outputs: Nesting
+        self.outputs: VectorNesting
         self._values = jit(self.of)
         self._jacobian = jacobian
         self._rows_given = jit(self._given)
@@ -53,7 +53,7 @@ class VectorFunction:
         leaves, spec = flatten_tree(self._fn(self.params.tree(at)))
         for leaf in leaves:
             _check_dtype(self._name, leaf, at)
-        self.outputs = Nesting(spec, [list(leaf.shape) for leaf in leaves])
+        self.outputs = VectorNesting(spec, [list(leaf.shape) for leaf in leaves])
         if not sum(self.outputs.sizes):
             raise ValueError(
                 f"{self._name} gives tensors of shapes {self.outputs.shapes}, which "

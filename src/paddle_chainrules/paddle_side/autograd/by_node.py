@@ -9,7 +9,7 @@ from weakref import ref
 T = TypeVar("T")
 
 
-class ByNode(Generic[T]):
+class NodeMap(Generic[T]):
     """Objects that nodes keep alive themselves, by the addresses of these nodes.
 
     An object that is gone is not found, since its node may be gone too and another one

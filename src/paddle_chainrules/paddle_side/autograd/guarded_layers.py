@@ -41,13 +41,13 @@ def guarded(layer: Any) -> Any:
 
 def _subclass_of(layer: Any) -> Any:
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        given = tensors_in([args, kwargs])
+        given = tensors_in_tree([args, kwargs])
         before = [x._inplace_version() for x in given]
         result = layer.forward(ctx, *args, **kwargs)
         if [x._inplace_version() for x in given] == before:
             result = _in_own_memory(ctx, result, given)
         state = [*(ctx.saved_tensor() or ()), *vars(ctx).values()]
-        saved = [(x, x._inplace_version()) for x in tensors_in(state)]
+        saved = [(x, x._inplace_version()) for x in tensors_in_tree(state)]
         asked = [a for a in (*args, *kwargs.values()) if has_gradient(a)]
         ctx._guard = saved, [*map(_asked_of, asked)]
         return result
@@ -86,7 +86,7 @@ def _are_written(saved: Sequence[tuple[Tensor, int]]) -> bool:
     return any(x._inplace_version() != version for x, version in saved)
 
 
-def tensors_in(tree: Any) -> list[Tensor]:
+def tensors_in_tree(tree: Any) -> list[Tensor]:
     """Return the tensors in a tree of any containers."""
     leaves = optree.tree_leaves(tree, none_is_leaf=True)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -129,7 +129,7 @@ def has_gradient(argument: Any) -> bool:
     return isinstance(argument, Tensor)
 
 
-class _Asked(NamedTuple):
+class _RequestedGradients(NamedTuple):
     """What Paddle's engine asks a gradient to be; None for a list of them.
 
     Attributes:
@@ -141,15 +141,15 @@ class _Asked(NamedTuple):
     needed: bool
 
 
-def _asked_of(argument: Any) -> _Asked | None:
+def _asked_of(argument: Any) -> _RequestedGradients | None:
     if not isinstance(argument, Tensor):
         return None
     needed = not (argument.stop_gradient or argument.is_leaf)
-    return _Asked(argument.shape, argument.dtype, needed)
+    return _RequestedGradients(argument.shape, argument.dtype, needed)
 
 
 def _fitted(
-    layer: Any, grads: Sequence[Any], asked: Sequence[_Asked | None]
+    layer: Any, grads: Sequence[Any], asked: Sequence[_RequestedGradients | None]
 ) -> list[Any]:
     """Return gradients of the arguments' shapes and dtypes, with zeros where needed.
 
@@ -170,7 +170,7 @@ def _fitted(
     return found
 
 
-def _fitted_one(layer: Any, grad: Tensor, like: _Asked) -> Tensor:
+def _fitted_one(layer: Any, grad: Tensor, like: _RequestedGradients) -> Tensor:
     if grad.size != math.prod(like.shape):
         raise ValueError(
             f"the backward of the PyLayer {layer.__name__} gives a gradient of shape "

@@ -16,8 +16,8 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..dtypes import dtype_name
-from ..patching.places import Places, by_itself
-from .by_node import ByNode
+from ..patching.places import PatchSet, by_itself
+from .by_node import NodeMap
 from .kernel_errors import note, refused_later
 from .partial_gradients import node_of
 
@@ -124,7 +124,7 @@ class Hooks:
                 return None
             changed = hook(grad)
             after = grad if changed is None else changed
-            self._changed[place] = _checked(after, shape, dtype)
+            self._changed[place] = _checked_hook_result(after, shape, dtype)
             return after
 
         return kept
@@ -150,7 +150,7 @@ class Hooks:
         return found
 
 
-def _checked(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
+def _checked_hook_result(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
     """Return what a hook has returned, which compiled code is going to read.
 
     Raises:
@@ -174,7 +174,7 @@ def _checked(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
     return grad
 
 
-_hooks: ByNode[Hooks] = ByNode()
+_hooks: NodeMap[Hooks] = NodeMap()
 
 
 @cache
@@ -187,4 +187,4 @@ def _take_hooks() -> None:
         hooks = None if node is None else _hooks.get(node)
         return native(self, hook if hooks is None else hooks.taken(self, hook))
 
-    Places({"register_hook": (_tensor.register_hook, register_hook)}).put(1)
+    PatchSet({"register_hook": (_tensor.register_hook, register_hook)}).put(1)

@@ -19,7 +19,7 @@ def native_apply(layer: Any) -> Any:
     return vars(core.eager.PyLayer)["apply"].__get__(None, layer)
 
 
-class _Apply:
+class _ApplyReplacement:
     """A replacement for ``PyLayer.apply``."""
 
     def __get__(self, layer: Any, kind: Any) -> Any:
@@ -42,7 +42,7 @@ def _init(context: Any, *_: Any) -> None:
 @cache
 def install() -> None:
     """Have calls of PyLayers come here, for good."""
-    PyLayer.apply = _Apply()  # type: ignore[assignment]
+    PyLayer.apply = _ApplyReplacement()  # type: ignore[assignment]
 
 
 def watch_contexts() -> None:

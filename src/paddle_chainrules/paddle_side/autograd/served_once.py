@@ -6,7 +6,7 @@ process. Here hooks of the node's outputs, which run before it, raise an error i
 and ``paddle.grad`` looks for such nodes first.
 
 While a recording is under way, ``paddle.grad`` also differentiates by what the kernels
-of operators in it need (:meth:`.Context.ask`).
+of operators in it need (:meth:`.RuleContext.ask`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import paddle
 from paddle import Tensor
 
 from ..listener import listener
-from ..patching.places import Places, by_itself
+from ..patching.places import PatchSet, by_itself
 from ..watch import recordings
-from .by_node import ByNode
+from .by_node import NodeMap
 from .kernel_errors import kernels_named
 from .partial_gradients import node_of, nodes
 from .running import refuse_within
@@ -43,7 +43,7 @@ def _refuse(who: str) -> NoReturn:
     )
 
 
-class Once(ref[Any]):
+class SingleUseHook(ref[Any]):
     """A hook that lets a gradient pass while what its node needs is there.
 
     Made of the context that the ``forward`` of a ``PyLayer`` was given. The node keeps
@@ -70,10 +70,10 @@ class Once(ref[Any]):
         return super().__call__() is None
 
 
-_nodes: ByNode[Once] = ByNode()
+_nodes: NodeMap[SingleUseHook] = NodeMap()
 
 
-def watch(outputs: Sequence[Tensor], once: Once) -> None:
+def watch(outputs: Sequence[Tensor], once: SingleUseHook) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
     guard()
     once.several = len(outputs) > 1
@@ -97,7 +97,7 @@ def check(outputs: Any) -> None:
         _refuse("paddle.grad: a backward")
 
 
-def _one_of_several(x: Any) -> Once | None:
+def _one_of_several(x: Any) -> SingleUseHook | None:
     """Return what belongs to the node of a tensor, if that has other results too."""
     if not isinstance(x, Tensor) or x.is_leaf or (node := node_of(x)) is None:
         return None
@@ -173,7 +173,7 @@ def guard() -> None:
                 found[i] = g
         return found
 
-    Places({"grad": (paddle.grad, grad)}).put(1)
+    PatchSet({"grad": (paddle.grad, grad)}).put(1)
 
 
 _signature = inspect.signature(paddle.grad)

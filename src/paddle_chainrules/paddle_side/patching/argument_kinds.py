@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .places import Places, by_itself, lock
+from .places import PatchSet, by_itself, lock
 
 _HANDLERS: dict[Any, dict[type, Callable[..., Any]]] = {}
 """Handlers by Paddle's function or class of layers, and by the kind of its first
@@ -56,7 +56,7 @@ def place() -> None:
             else:
                 name = f"{function.__module__}.{function.__qualname__}"
                 pairs[name] = function, _stand_in(function)
-        Places(pairs).put(1)
+        PatchSet(pairs).put(1)
         _placed[0] = len(_HANDLERS)
 
 

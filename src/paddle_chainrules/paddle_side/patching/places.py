@@ -24,7 +24,7 @@ lock = new_lock(held_at_fork=True)
 """A lock to hold while the function in a place changes."""
 
 
-class Taken:
+class TakenSlot:
     """A place that a listener takes.
 
     Attributes:
@@ -50,7 +50,7 @@ class Taken:
         self._beneath[self.number] = value
 
 
-taken: dict[tuple[int, str], Taken] = {}
+taken: dict[tuple[int, str], TakenSlot] = {}
 """Places by owner and name, each with a listener in it; see :mod:`..interception`."""
 
 
@@ -111,7 +111,7 @@ def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield vars(module)
 
 
-class Looked(NamedTuple):
+class ScannedModules(NamedTuple):
     """Modules that were looked through, and what stands there."""
 
     labels: Sequence[str]
@@ -119,7 +119,7 @@ class Looked(NamedTuple):
     """Namespaces, names there, and the operators that these stand for."""
 
 
-def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Looked:
+def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> ScannedModules:
     """Find where operators stand, or functions that replace them.
 
     Args:
@@ -135,7 +135,7 @@ def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Looked:
                 operator = operators.get(id(original(value)))
             if operator is not None:
                 found.append((space, name, operator))
-    return Looked(labels, found)
+    return ScannedModules(labels, found)
 
 
 def callable_of(owner: Any, value: Any) -> Any:
@@ -197,7 +197,7 @@ def original(function: Any) -> Any:
     return function
 
 
-class Places:
+class PatchSet:
     """The places of some of Paddle's functions, to replace and restore them.
 
     An operator may stand in many modules. All loaded modules are looked through, once
@@ -218,7 +218,7 @@ class Places:
         self._found: list[tuple[dict[str, Any], str, Pair]] = []
         self._modules = 0
 
-    def put(self, which: int, looked: Looked | None = None) -> None:
+    def put(self, which: int, looked: ScannedModules | None = None) -> None:
         """Put the replacements (1), or the functions themselves (0), into their places.
 
         Args:
@@ -236,7 +236,7 @@ class Places:
             for inner, codes in self._codes:
                 stand(inner, "__code__", codes[which])
 
-    def _among(self, looked: Looked) -> list[tuple[dict[str, Any], str, Pair]]:
+    def _among(self, looked: ScannedModules) -> list[tuple[dict[str, Any], str, Pair]]:
         by_id = self._by_id
         return [
             (space, name, by_id[id(value)])

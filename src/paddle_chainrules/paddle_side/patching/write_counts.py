@@ -24,11 +24,11 @@ MAX_WRITES = 65_536
 """Most places that keep the number of their last write; the oldest goes first."""
 
 
-class _Here(threading.local):
+class _ThreadCounts(threading.local):
     on = False
 
 
-_here = _Here()
+_here = _ThreadCounts()
 
 _total = [0]
 """Number of writes so far."""
@@ -109,7 +109,7 @@ def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
     if _total[0] == count:
         return False
     with lock:
-        places = sorted(_places(count))
+        places = sorted(_write_addresses(count))
     for x in tensors if places else ():
         if not x._is_initialized():
             continue
@@ -121,7 +121,7 @@ def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
     return False
 
 
-def _places(count: int) -> Iterator[int]:
+def _write_addresses(count: int) -> Iterator[int]:
     """Yield the first addresses of all writes after the first ``count``."""
     for key, (number, moved) in reversed(_last.items()):
         if number <= count:

@@ -16,7 +16,7 @@ from paddle import Tensor
 from ..dtypes import tensor_kind
 from ..listener import listener
 from ..locks import in_child_of_fork, new_lock
-from ..patching.places import Places, by_itself, standing
+from ..patching.places import PatchSet, by_itself, standing
 from ..traced_numbers import TracedNumber
 
 DRAWING = (
@@ -47,7 +47,7 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def _turns() -> Places:
+def _turns() -> PatchSet:
     ops = vars(paddle._C_ops)
     functions = {
         name: function
@@ -58,7 +58,7 @@ def _turns() -> Places:
         name: getattr(paddle, name)
         for name in ("seed", "get_rng_state", "set_rng_state")
     }
-    return Places(
+    return PatchSet(
         {n: (call, _in_turn(by_itself(call))) for n, call in functions.items()}
     )
 
@@ -86,14 +86,14 @@ def random_state() -> Any:
     return found
 
 
-def put_back(state: Any) -> None:
+def restore_random_state(state: Any) -> None:
     """Have the generators at a :func:`random_state` again."""
     with _turn:
         for device, generators in state:
             paddle.set_rng_state(generators, device)
 
 
-class sketched:
+class private_dropout_seed:
     """A context in which dropout draws by a seed of its own: only sizes matter there.
 
     The generators are left alone, and nobody waits for their turn.
@@ -115,7 +115,7 @@ def is_sketched() -> bool:
 _local = threading.local()
 
 
-class undrawn:
+class random_state_restored_on_error:
     """The generators as before where an error comes, as if nothing had been drawn.
 
     Attributes:
@@ -126,9 +126,9 @@ class undrawn:
     def __init__(self) -> None:
         self.state: Any = None
 
-    def __enter__(self) -> undrawn:
+    def __enter__(self) -> random_state_restored_on_error:
         try:
-            self._marks: list[undrawn] = _here.marks
+            self._marks: list[random_state_restored_on_error] = _here.marks
         except AttributeError:
             self._marks = _here.marks = []
         self._marks.append(self)
@@ -139,7 +139,7 @@ class undrawn:
         if self in marks:  # where an interrupt may have kept those within
             del marks[marks.index(self) :]
         if kind is not None and self.state is not None:
-            put_back(self.state)
+            restore_random_state(self.state)
 
 
 _here = threading.local()
@@ -190,14 +190,14 @@ def _drawing_from(source: Any) -> Iterator[None]:
                 yield
                 _handed_over("end_seed", end_seed)
             else:
-                put_back(source)
+                restore_random_state(source)
                 yield
         finally:
             del _seeds()[count:]
             try:
-                put_back(before)
+                restore_random_state(before)
             finally:  # an interrupt in the one leaves the other
-                put_back(before)
+                restore_random_state(before)
                 _set_aside.pop()
 
 
@@ -214,7 +214,7 @@ def begin_seed(seed: int | Tensor) -> None:
 
 def end_seed() -> None:
     """Draw as before :func:`begin_seed`; a step of a program."""
-    put_back(_seeds().pop())
+    restore_random_state(_seeds().pop())
 
 
 def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
@@ -241,7 +241,7 @@ def running_seeds() -> Iterator[None]:
             yield
         finally:
             if len(_seeds()) > count:
-                put_back(_seeds()[count])
+                restore_random_state(_seeds()[count])
                 del _seeds()[count:]
 
 
@@ -253,7 +253,7 @@ _set_aside: list[tuple[int, Any]] = []
 def _leave_seeds_of_others() -> None:
     """Restore the program's random state, which another thread had replaced."""
     if _set_aside and _set_aside[0][0] != threading.get_ident():
-        put_back(_set_aside[0][1])
+        restore_random_state(_set_aside[0][1])
         _set_aside.clear()
 
 
@@ -273,12 +273,12 @@ def checked_seed(seed: Any) -> int | Tensor | None:
     if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(
             "seed must be an int, an integer tensor of one number, or None for the "
-            f"program's random numbers, got {_kind(seed)}; give int(seed)"
+            f"program's random numbers, got {_generator_kind(seed)}; give int(seed)"
         )
     return _in_range(int(seed))
 
 
-def _kind(seed: Any) -> str:
+def _generator_kind(seed: Any) -> str:
     if isinstance(seed, Tensor):
         return tensor_kind(seed)
     return type(seed).__name__

@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..watch import Context, is_traced, tensors_in
+from ..watch import RuleContext, is_traced, tensors_in_arguments
 
 
 def refused_where(
@@ -30,12 +30,12 @@ def refused_where(
         otherwise: the rule elsewhere.
     """
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         if otherwise is None:
             found = operator(*args, **kwargs)
         else:
             found = otherwise(operator, context, *args, **kwargs)
-        if any(map(is_traced, tensors_in([*args, *kwargs.values()]))):
+        if any(map(is_traced, tensors_in_arguments([*args, *kwargs.values()]))):
             with paddle.no_grad():
                 wrong = is_wrong(found, *args, **kwargs)
             if wrong:

@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ..autograd.hooked_layers import HookedLayer
 from ..dtypes import single
-from ..watch import Context, is_traced
+from ..watch import RuleContext, is_traced
 
 
 class _Scaled(HookedLayer):
@@ -61,7 +61,7 @@ class _Softmax(HookedLayer):
 
 def dropout(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     seed_tensor: Any,
     p: Any,
@@ -97,7 +97,7 @@ _NAMES = "dropout_prob", "is_test", "dropout_implementation", "seed", "fix_seed"
 
 def rrelu(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     lower: float,
     upper: float,
@@ -117,7 +117,7 @@ def rrelu(
 
 def gumbel_softmax(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     temperature: float,
     hard: bool,
@@ -144,7 +144,7 @@ def gumbel_softmax(
     return choice
 
 
-def _may_nest(context: Context, x: Tensor) -> bool:
+def _may_nest(context: RuleContext, x: Tensor) -> bool:
     """Tell whether its derivative may be differentiated once more."""
     return is_traced(x) and context.create_graph([x])
 

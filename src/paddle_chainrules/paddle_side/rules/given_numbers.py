@@ -11,7 +11,7 @@ from paddle import Tensor
 from paddle.base import core
 
 from ..listener import listener
-from ..watch import Context, is_traced
+from ..watch import RuleContext, is_traced
 
 _KINDS = core.eager.ops.get_core_ops_args_type_info()
 
@@ -34,7 +34,7 @@ def _is_traced(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
     return any(map(is_traced, args)) or any(map(is_traced, kwargs.values()))
 
 
-def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+def filled(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run ``full`` and ``full_like`` with a traced value, or one that is recorded."""
     if not any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
         return operator(*args, **kwargs)
@@ -49,7 +49,7 @@ def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     return value.reshape([]).astype(made.dtype).expand(made.shape)
 
 
-def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+def arange(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     if not _is_traced(args, kwargs):
         return operator(*args, **kwargs)
     given = inspect.signature(operator).bind(*args, **kwargs).arguments
@@ -65,7 +65,7 @@ def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     return whole
 
 
-def padded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+def padded(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run ``nn.functional.pad`` with a traced value."""
     if not _is_traced(args, kwargs):
         return operator(*args, **kwargs)

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..watch import Context, is_traced
+from ..watch import RuleContext, is_traced
 
 
 class ConstantWarning(UserWarning):
@@ -30,7 +30,7 @@ _NUMBERS = frozenset(name.strip("_") for name in _CONVERSIONS)
 
 
 def taking_out(
-    operator: Any, context: Context, tensor: Any, *args: Any, **kwargs: Any
+    operator: Any, context: RuleContext, tensor: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Warn where the caller's own code does it; refuse where a function of Paddle's.
 
@@ -54,7 +54,7 @@ def taken_out(attribute: str, frame: Any) -> str:
     if not _is_ours(frame):
         _warn(name, frame)
     elif name in _NUMBERS:
-        return _lost(_function(frame))
+        return _lost(_name_of_function(frame))
     return ""
 
 
@@ -70,7 +70,7 @@ def a_number(function: Any, parameter: str) -> Any:
     """Return the rule of a function that ignores such a number if it is 0."""
     place = list(inspect.signature(function).parameters).index(parameter)
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         found = args[place] if len(args) > place else kwargs.get(parameter)
         if is_traced(found) and not context.by_caller:
             context.refuse(_lost(operator.__name__))
@@ -80,7 +80,7 @@ def a_number(function: Any, parameter: str) -> Any:
 
 
 def to_tensor(
-    operator: Any, context: Context, data: Any, *args: Any, **kwargs: Any
+    operator: Any, context: RuleContext, data: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Run ``paddle.to_tensor``, which makes constants, of tensors too.
 
@@ -143,7 +143,7 @@ def _is_between(frame: Any) -> bool:
     return _module(frame).startswith((*_BETWEEN, "paddle.base.wrapped"))
 
 
-def _function(frame: Any) -> str:
+def _name_of_function(frame: Any) -> str:
     """Return the name of Paddle's function that runs in a frame, or above it."""
     while _is_between(frame) and _is_ours(frame.f_back):
         frame = frame.f_back

@@ -25,7 +25,7 @@ from ..index_lists import (
     without_ones,
 )
 from ..shared_memory import share_memory
-from ..watch import Context, has_view, is_traced, tensors_in
+from ..watch import RuleContext, has_view, is_traced, tensors_in_arguments
 from .derivatives import every_order as closed
 from .derivatives.formulas import spread_to
 
@@ -77,7 +77,7 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
     return x
 
 
-def view(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
+def view(operator: Any, context: RuleContext, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an operator whose results are views of its argument, and note these."""
     found = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
@@ -124,7 +124,7 @@ def rule_of(name: str) -> Callable[..., Any]:
     alone = (*_SUMS, *_SHAPES, *_ALONE)
     has_twin = hasattr(paddle._C_ops, name[:-1]) and name not in alone
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         x = args[at]
         if name in _FILLS and is_traced(x):
             if not x.is_leaf:
@@ -134,7 +134,7 @@ def rule_of(name: str) -> Callable[..., Any]:
                 return overwrite(x, constant)
             if not context.is_given(x):  # a parameter that is being made
                 return operator(*args, **kwargs)
-        values = tensors_in([*args[:at], *args[at + 1 :], *kwargs.values()])
+        values = tensors_in_arguments([*args[:at], *args[at + 1 :], *kwargs.values()])
         views = refuse_write(x, values, context.same)
         by_values = any(map(is_traced, values))
         if not (by_values or is_traced(x)):
@@ -159,7 +159,7 @@ def rule_of(name: str) -> Callable[..., Any]:
     return renewing(rule, at)
 
 
-def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
+def _unchanged(context: RuleContext, x: Tensor, write: Callable[[], Any]) -> Any:
     """Make a write that changes no derivative, and note that."""
     before = node_of(x)
     found = write()
@@ -168,7 +168,7 @@ def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
 
 
 def _written(
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     views: Sequence[Any],
     values: Sequence[Any],
@@ -188,14 +188,16 @@ def _written(
     return found
 
 
-def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -> Any:
+def assign_out(
+    operator: Any, context: RuleContext, value: Tensor, output: Tensor
+) -> Any:
     refuse_write(output, [value], context.same)
     return (
         overwrite(output, value * 1) if is_traced(output) else operator(value, output)
     )
 
 
-def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
+def get_item(operator: Any, context: RuleContext, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
     found = item_of(operator, x, item)
     if context.records and found is not x and share_memory(found, x):
@@ -209,7 +211,7 @@ def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
 def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
     """Return the rule of a write, after which views of parts hold what was written."""
 
-    def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def call(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         found = rule(operator, context, *args, **kwargs)
         if not context.records:
             return found
@@ -221,14 +223,16 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
     return call
 
 
-def _renew(context: Context, x: Tensor) -> None:
+def _renew(context: RuleContext, x: Tensor) -> None:
     for view, index in context.parts_of(x):
         if view is not x and share_memory(view, x):
             view.reconstruct_from_(x[index])
             _renew(context, view)
 
 
-def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
+def set_item(
+    operator: Any, context: RuleContext, x: Tensor, item: Any, value: Any
+) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
     if not context.records:
         return put_item(operator, x, item, value, has_gaps=True)
@@ -241,7 +245,9 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
     return _set_item(operator, context, x, item, value)
 
 
-def _set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
+def _set_item(
+    operator: Any, context: RuleContext, x: Tensor, item: Any, value: Any
+) -> Any:
     value = without_ones(x, item, value)
     if is_whole(x) and isinstance(value, Tensor):
         value = value.detach()
@@ -279,7 +285,7 @@ def _set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any)
     return overwrite(x, paddle.where(owner >= 0, found, x))
 
 
-def copy(operator: Any, context: Context, x: Tensor, value: Any, *rest: Any) -> Any:
+def copy(operator: Any, context: RuleContext, x: Tensor, value: Any, *rest: Any) -> Any:
     """Run ``x.copy_(value)``, which Paddle's graph does not know of."""
     if is_traced(x) or is_traced(value):
         raise NotImplementedError(
@@ -289,7 +295,7 @@ def copy(operator: Any, context: Context, x: Tensor, value: Any, *rest: Any) -> 
     return operator(x, value, *rest)
 
 
-def set_value(operator: Any, context: Context, x: Tensor, value: Any) -> Any:
+def set_value(operator: Any, context: RuleContext, x: Tensor, value: Any) -> Any:
     """Run ``x.set_value(value)``, which sets the value of a leaf, and no more."""
     if is_traced(x) and not x.is_leaf:
         raise NotImplementedError(

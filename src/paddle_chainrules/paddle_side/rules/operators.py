@@ -1,7 +1,7 @@
 """Paddle's operators in the hands of their rules while a graph is recorded.
 
-A :class:`Watch` that is under way has the operators of its thread go through the rules
-of :mod:`.table`.
+A :class:`TapeContext` that is under way has the operators of its thread go through the
+rules of :mod:`.table`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,27 @@ import paddle
 
 from ..autograd import py_layer_calls, served_once
 from ..listener import is_plain, listener
-from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
+from ..patching.places import (
+    Pair,
+    PatchSet,
+    ScannedModules,
+    by_itself,
+    lock,
+    stand,
+    standing,
+)
 from ..process.random_state import DRAWING, noting
-from ..watch import Context, Watch, is_traced, note_written, recordings, tensors_in
+from ..watch import (
+    RuleContext,
+    TapeContext,
+    is_traced,
+    note_written,
+    recordings,
+    tensors_in_arguments,
+)
 from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
-__all__ = ["Watch"]
+__all__ = ["TapeContext"]
 
 ALWAYS = {"__getitem__", "__setitem__"}
 """Rules that give other values than Paddle, which is wrong there."""
@@ -34,13 +49,13 @@ They go through their rules on graphs of the caller's, too.
 """
 
 
-def _is_on_graph(stack: list[Watch], name: str, args: Sequence[Any]) -> bool:
+def _is_on_graph(stack: list[TapeContext], name: str, args: Sequence[Any]) -> bool:
     """Tell whether a call of an operator goes through its rule."""
     if not paddle.is_grad_enabled():
         return False
     if stack or name not in _FATAL:
         return bool(stack)
-    return listener() is None and any(map(is_traced, tensors_in(args)))
+    return listener() is None and any(map(is_traced, tensors_in_arguments(args)))
 
 
 def _through(
@@ -62,9 +77,9 @@ def _through(
             if writes and not stack:
                 note_written()
             if always and is_plain():
-                return rule(operator, Context(stack), *args, **kwargs)
+                return rule(operator, RuleContext(stack), *args, **kwargs)
             return operator(*args, **kwargs)
-        return rule(operator, Context(stack), *args, **kwargs)
+        return rule(operator, RuleContext(stack), *args, **kwargs)
 
     call.__wrapped__ = operator  # type: ignore[attr-defined]
     return call
@@ -86,12 +101,12 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
     rule = METHODS.get(name.removeprefix("Tensor.")) if "." in name else RULES.get(name)
     if rule is None:
         return operator(*args)
-    if gives_more and any(map(is_traced, tensors_in(args))):
+    if gives_more and any(map(is_traced, tensors_in_arguments(args))):
         raise NotImplementedError(
             f"the tape takes no gradient of {name} where Paddle's kernel for it is "
             "called with all of its results; take it by rules, as jit does"
         )
-    return rule(operator, Context(stack), *args)
+    return rule(operator, RuleContext(stack), *args)
 
 
 def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
@@ -106,14 +121,14 @@ def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
 
 
 @cache
-def _places() -> Places:
+def _places() -> PatchSet:
     names = {f"{each.__module__}.{each.__name__}": each for each in FUNCTIONS}
     functions = {
         name: (each, _through(name, FUNCTIONS[each], by_itself(each), True))
         for name, each in names.items()
     }
     operators = _pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
-    return Places(operators | _drawing(operators) | functions)
+    return PatchSet(operators | _drawing(operators) | functions)
 
 
 def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
@@ -133,7 +148,7 @@ _placed = [False]
 """True if the rules are in their places."""
 
 
-def place(looked: Looked | None = None) -> None:
+def place(looked: ScannedModules | None = None) -> None:
     """Put the rules in the operators' places, for good.
 
     To place them costs more than they do: outside of recordings they ask whether there
@@ -154,4 +169,4 @@ def place(looked: Looked | None = None) -> None:
             _placed[0] = True
 
 
-Watch.on_begin = staticmethod(place)
+TapeContext.on_begin = staticmethod(place)

@@ -19,7 +19,7 @@ from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..process.random_state import in_turn, note_drawing
-from ..watch import Context, as_leaf, is_traced, tensors_in
+from ..watch import RuleContext, as_leaf, is_traced, tensors_in_arguments
 from . import at_numbers, in_place
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
@@ -45,10 +45,10 @@ def _whole(name: str, always: bool = True) -> Rule:
     If that is not always needed, it is needed where second derivatives may come.
     """
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        inputs = tensors_in(args)
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+        inputs = tensors_in_arguments(args)
         if kwargs:
-            inputs += tensors_in(kwargs.values())
+            inputs += tensors_in_arguments(kwargs.values())
         if not (always or context.create_graph(inputs)) or not any(
             map(is_traced, inputs)
         ):
@@ -78,7 +78,7 @@ def _whole(name: str, always: bool = True) -> Rule:
 
 def _embedding(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     weight: Tensor,
     padding_idx: int = -1,
@@ -95,7 +95,7 @@ def _embedding(
     return closed.without_padding(rows, x, padding_idx)
 
 
-def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
+def _triangular_solve(operator: Any, context: RuleContext, *args: Any) -> Any:
     *given, unit = args
     if unit and any(map(is_traced, given)):
         return linear_algebra.unit_triangular_solve(*given)
@@ -103,15 +103,15 @@ def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
 
 
 def _cholesky_solve(
-    operator: Any, context: Context, x: Tensor, y: Tensor, upper: bool = False
+    operator: Any, context: RuleContext, x: Tensor, y: Tensor, upper: bool = False
 ) -> Any:
     if is_traced(y):  # of which the gradient takes both triangles
         y = paddle.triu(y) if upper else paddle.tril(y)
     return _whole("cholesky_solve")(operator, context, x, y, upper)
 
 
-def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    traced = [t for t in tensors_in(args) if is_traced(t)]
+def _rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+    traced = [t for t in tensors_in_arguments(args) if is_traced(t)]
     if args[-1] is True and traced:
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
@@ -195,7 +195,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("addmm", "baddbmm"), where_traced(linear_algebra.addmm)),
     # They are wrong, or fail, whatever is asked for.
     "matmul": where_traced(linear_algebra.matmul),
-    "prod": where_traced(formulas.product, 0, checked=True),
+    "prod": where_traced(formulas.product_by_pairs, 0, checked=True),
     **{
         name: by_rules(name, of_complex=True)
         for name in (

@@ -11,11 +11,11 @@ from typing import Any
 from paddle import Tensor
 
 from ..dtypes import is_whole, same_parts
-from ..watch import Context, is_traced
+from ..watch import RuleContext, is_traced
 from . import in_place
 
 
-def cut(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+def cut(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run an operator; take its result off the graph if dtypes have no derivative."""
     found = operator(*args, **kwargs)
     if is_traced(found) and (is_whole(found) or any(map(is_whole, args[:1]))):
@@ -30,7 +30,7 @@ WITH_PLACES = (
 """Operators that give the places of elements, beside their values or alone."""
 
 
-def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+def cut_places(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run an operator that gives places, and take these off the graph."""
     found = operator(*args, **kwargs)
     for part in found:
@@ -39,7 +39,7 @@ def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> An
     return found
 
 
-def view_of_bits(operator: Any, context: Context, x: Tensor, dtype: Any) -> Tensor:
+def view_of_bits(operator: Any, context: RuleContext, x: Tensor, dtype: Any) -> Tensor:
     """Return the same bits as values of another dtype."""
     found: Tensor = in_place.view(operator, context, x, dtype)
     if not is_traced(found):
@@ -54,7 +54,7 @@ def view_of_bits(operator: Any, context: Context, x: Tensor, dtype: Any) -> Tens
     return found
 
 
-def cast_in_place(operator: Any, context: Context, x: Tensor, *args: Any) -> Any:
+def cast_in_place(operator: Any, context: RuleContext, x: Tensor, *args: Any) -> Any:
     was_whole = is_whole(x)
     found = _cast_in_place(operator, context, x, *args)
     if is_traced(x) and (was_whole or is_whole(x)):

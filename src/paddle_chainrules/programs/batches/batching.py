@@ -16,15 +16,15 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener, not_listening
-from ...paddle_side.process.random_state import put_back, random_state
-from ..compiling.passes import least, program_of
+from ...paddle_side.process.random_state import random_state, restore_random_state
+from ..compiling.passes import program_of, simplify
 from ..compiling.program import Program
 from ..operators.calls import BatchCall, NoRule
 from ..operators.random import SEEDS
 from ..operators.table import TABLE
 from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
-from ..tracing.record import Record
+from ..tracing.record import Tracer
 
 DETACH, STOP = TABLE["Tensor.detach"], TABLE["stop_gradient"]
 RANDOMNESS = ("error", "different", "same")
@@ -45,7 +45,7 @@ def recorded_one(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     samples: Sequence[Tensor],
     is_unlikely: bool = False,
-) -> tuple[Program, Record]:
+) -> tuple[Program, Tracer]:
     """Return the program as :func:`of_one` does, and its record.
 
     Args:
@@ -55,16 +55,16 @@ def recorded_one(
     try:
         record, ends = recorded_inside(fn, samples, is_unlikely)
     except BaseException:
-        put_back(state)
+        restore_random_state(state)
         raise
     if record.draws:
-        put_back(state)
+        restore_random_state(state)
     ops = [*_with_stops(record)]
     known = record.inputs, record.constants
     return program_of(ops, *known, ends, "sample"), record
 
 
-def _with_stops(record: Record) -> Iterator[Operation]:
+def _with_stops(record: Tracer) -> Iterator[Operation]:
     """Give its operations, with stops where gradients end that would go on."""
     given = (*record.inputs, *record.constants)
     fresh = fresh_numbers(given, record.ops)
@@ -95,7 +95,7 @@ def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def closed_over(
-    program: Program, record: Record
+    program: Program, record: Tracer
 ) -> tuple[dict[Value, Tensor], dict[Value, Tensor]]:
     """Split a program's constants into those from elsewhere and those made within."""
     every = program.constants.items()
@@ -109,7 +109,7 @@ def without_stops(program: Program) -> Program:
         replace(o, operator=DETACH) if o.operator is STOP else o for o in program.ops
     ]
     known = program.inputs, program.constants
-    return least(program_of(row, *known, program.outputs, program.name))
+    return simplify(program_of(row, *known, program.outputs, program.name))
 
 
 def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -25,7 +25,7 @@ from ..operators.entry import define, holds_for_complex, reverse_of
 from ..operators.shared import ops
 from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value
-from ..tracing.record import Record
+from ..tracing.record import Tracer
 from .batching import replayed
 
 Rows = Callable[[list[Tensor]], Sequence[Tensor]]
@@ -60,7 +60,7 @@ def rows_at_once(program: Program, rows: int) -> int:
     return max(PROBE, WHOLE * rows // max(program.peak_bytes, 1))
 
 
-class Blocks:
+class RowTiledProgram:
     """Programs for blocks of certain numbers of rows.
 
     Args:
@@ -78,7 +78,7 @@ class Blocks:
     ) -> None:
         self.programs, self.rows, self.sums = programs, rows, sums
         self.size = max(programs)
-        self._back: dict[Any, tuple[Blocks, list[bool]]] = {}
+        self._back: dict[Any, tuple[RowTiledProgram, list[bool]]] = {}
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         n = next(compress(tensors, self.rows)).shape[0]
@@ -103,7 +103,7 @@ class Blocks:
 
     def back(
         self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> tuple[Blocks, list[bool]]:
+    ) -> tuple[RowTiledProgram, list[bool]]:
         """Return blocks from inputs and given cotangents to the gradients needed.
 
         Returns:
@@ -114,13 +114,15 @@ class Blocks:
         if (wanted, given) not in self._back:
             seeds = [c for c in cotangents if c is not None]
             sums = tuple(compress(self.sums, given))
-            both = Blocks(self.programs, (*self.rows, *(not s for s in sums)), ())
+            both = RowTiledProgram(
+                self.programs, (*self.rows, *(not s for s in sums)), ()
+            )
             made, has = {}, [False] * sum(wanted)
             for size, program in self.programs.items():
                 here = both._block([*tensors, *seeds], 0, size)
                 made[size], has = _reversed(program, here, wanted, given)
             kept = compress(compress((not row for row in self.rows), wanted), has)
-            self._back[wanted, given] = Blocks(made, both.rows, [*kept]), has
+            self._back[wanted, given] = RowTiledProgram(made, both.rows, [*kept]), has
         return self._back[wanted, given]
 
 
@@ -138,7 +140,7 @@ def _reversed(
     leaves = [x.detach() for x in tensors]
     for x, flag in zip(leaves, wanted, strict=False):
         x.stop_gradient = not flag
-    record = Record(leaves)
+    record = Tracer(leaves)
     with listening(record), grad_mode(True):
         outputs = [*compress(replayed(program, leaves), given)]
         starts = [*compress(leaves, wanted)]
@@ -244,11 +246,11 @@ def _joined(
     inputs: Sequence[Tensor],
     rows: Sequence[bool],
     sums: Sequence[bool],
-) -> tuple[Blocks, list[Tensor]]:
+) -> tuple[RowTiledProgram, list[Tensor]]:
     """Return blocks of several sizes, and their inputs."""
     wholes = {id(t): t for block in made.values() for t in block.wholes.values()}
     programs = {size: block.of(wholes) for size, block in made.items()}
-    blocks = Blocks(programs, [*rows, *[False] * len(wholes)], sums)
+    blocks = RowTiledProgram(programs, [*rows, *[False] * len(wholes)], sums)
     return blocks, [*inputs, *wholes.values()]
 
 
@@ -295,7 +297,7 @@ def _block_of(
 ) -> _Block:
     """Return the block of the first rows."""
     outer = listener()
-    assert isinstance(outer, Record)
+    assert isinstance(outer, Tracer)
     outer.by_series = True
     with not_listening():
         first = [
@@ -349,7 +351,7 @@ def _near(a: Tensor, b: Tensor, double: float, single: float) -> bool:
     )
 
 
-def _agree(blocks: Blocks, tensors: Sequence[Tensor], few: int) -> bool:
+def _agree(blocks: RowTiledProgram, tensors: Sequence[Tensor], few: int) -> bool:
     """Tell whether the end rows of a block agree with a block of their own."""
     size = blocks.size
     with grad_mode(False):

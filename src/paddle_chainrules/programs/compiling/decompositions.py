@@ -15,9 +15,9 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import not_listening
-from ...paddle_side.process.random_state import sketched
+from ...paddle_side.process.random_state import private_dropout_seed
 from ..capture_error import CaptureError
-from ..loops.fused_kernels.regions import may_be_part
+from ..codegen.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST
 from ..sizes.any_size import samples_of
@@ -31,7 +31,7 @@ MAX_COMPARED_NUMBERS = 64
 """Constants of up to this many entries are compared with other constants."""
 
 
-class Parts(NamedTuple):
+class Decomposition(NamedTuple):
     """The operators that replace an operator.
 
     Attributes:
@@ -120,7 +120,7 @@ def _is_decomposed(op: Operation) -> bool:
     return _has_formula(op)
 
 
-PartsOf = Callable[[Operation, tuple[bool, ...]], Parts | None]
+PartsOf = Callable[[Operation, tuple[bool, ...]], Decomposition | None]
 """A function that returns what replaces an operation, given which outputs are used.
 
 It returns None where the operation stays.
@@ -149,7 +149,7 @@ def decomposed(
     ) -> Replaced:
         return decomposed(ops, given, outputs, None, has_products)
 
-    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Parts | None:
+    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Decomposition | None:
         return _parts_of(op, asked, samples, inner, has_products)
 
     return _replaced(ops, given, outputs, _is_decomposed, parts_of)
@@ -174,7 +174,7 @@ def by_formulas(
     ) -> Replaced:
         return _replaced(ops, given, outputs, may_go, parts_of)
 
-    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Parts | None:
+    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Decomposition | None:
         found = _traced(op, asked, int, inner)
         return None if found is None or any(map(lacks, found.ops)) else found
 
@@ -189,9 +189,9 @@ def _replaced(
     parts_of: PartsOf,
 ) -> Replaced:
     """Return the same, with parts in place of the operations that have some."""
-    known: dict[Any, Parts | None] = {}
+    known: dict[Any, Decomposition | None] = {}
     wanted = {*outputs}
-    chosen: list[tuple[Operation, Parts | None]] = []
+    chosen: list[tuple[Operation, Decomposition | None]] = []
     for op in reversed(ops):
         if not op.operator.random and wanted.isdisjoint(op.outputs):
             continue
@@ -231,7 +231,7 @@ def _parts_of(
     samples: Samples | None,
     inner: Callable[..., Replaced],
     has_products: bool,
-) -> Parts | None:
+) -> Decomposition | None:
     """Return the formula's parts for the outputs asked for, if all fit in a region."""
     found = _traced(op, asked, int if samples else None, inner)
     if found is None or not all(
@@ -262,7 +262,7 @@ def _traced(
     asked: tuple[bool, ...],
     resized: Callable[[int], int] | None,
     inner: Callable[..., Replaced],
-) -> Parts | None:
+) -> Decomposition | None:
     """Trace the formula of an operation.
 
     Args:
@@ -286,7 +286,7 @@ def _traced(
     try:
         with not_listening(), grad_mode(False):
             tensors = [_zeros(v, resized) for v in values]
-        with grad_mode(False), sketched():
+        with grad_mode(False), private_dropout_seed():
             record, ends = recorded_inside(of_tensors, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
@@ -314,4 +314,4 @@ def _traced(
         ops, known = with_one_number(ops, known, given)
     used = {*values_in([each.args for each in ops])}
     constants = {v: t for v, t in known.items() if v in used}
-    return Parts(record.inputs, constants, ops, places)
+    return Decomposition(record.inputs, constants, ops, places)

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..operators.axes import Elements
+from ..operators.axes import Elementwise
 from ..operators.table import TABLE
 from ..sizes.one_number import with_one_number
 from ..tracing.common_subexpressions import CommonSubexpressions
@@ -117,7 +117,7 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     return found[::-1]
 
 
-def least(program: Program) -> Program:
+def simplify(program: Program) -> Program:
     """Return the program without the results that it does not need itself.
 
     Differentiation of the program might need them.
@@ -146,7 +146,7 @@ def _may_pass(op: Operation, arg: Value) -> bool:
     """
     (end,) = op.outputs
     is_product = len(op.operator.linear) > 1
-    is_alike = isinstance(op.operator.axes, Elements) and end.shape == arg.shape
+    is_alike = isinstance(op.operator.axes, Elementwise) and end.shape == arg.shape
     return end.dtype == arg.dtype and (is_product or is_alike)
 
 

@@ -12,26 +12,26 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
-from ..loops.fused_kernels.entries import prepare_entries
-from ..loops.fused_kernels.region import Region
-from ..loops.fused_kernels.regions import (
+from ..codegen.fused_kernels.entries import prepare_entries
+from ..codegen.fused_kernels.region import Region
+from ..codegen.fused_kernels.regions import (
     copied_views,
     has_products_among,
     may_have_regions,
     with_regions,
 )
-from ..loops.groups import is_long
-from ..loops.machine import begin_machine_code, machine_code
-from ..loops.matrix_products.blas import library
-from ..loops.views import RULES
+from ..codegen.fusion import is_long
+from ..codegen.jit_engine import begin_machine_code, machine_code
+from ..codegen.matrix_products.blas import library
+from ..codegen.views import VIEW_LOWERINGS
 from ..sizes.samples import Samples
 from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import inputs_reached
+from .common_subkernels import share_subkernels
 from .decompositions import decomposed, may_decompose
-from .fusion import fused
-from .reuse import Reuse, most_bytes
-from .sharing import with_shared
+from .linear_grad_patterns import fused
+from .reuse import BufferReuse, most_bytes
 from .source import compiled, entered, source
 
 
@@ -173,7 +173,8 @@ class Program:
         left = Counter(
             op.operator.name
             for op in made.ops
-            if not isinstance(op.operator, Region) and op.operator.name not in RULES
+            if not isinstance(op.operator, Region)
+            and op.operator.name not in VIEW_LOWERINGS
         )
         if not count:
             return "No machine code: no two operators that meet have rules for it."
@@ -194,7 +195,7 @@ class Program:
         return {}
 
     def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
-        shared = with_shared(self.ops)
+        shared = share_subkernels(self.ops)
         given = (*self.inputs, *self.constants)
         ops, constants = fused(shared, given, self._zeros, apart)
         if shared is self.ops and len(ops) == len(self.ops):
@@ -257,7 +258,7 @@ class Program:
         )
 
     def _shared(self) -> Program:
-        return replace(self, ops=tuple(with_shared(self.ops)))
+        return replace(self, ops=tuple(share_subkernels(self.ops)))
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:
@@ -274,7 +275,7 @@ class Program:
     def reused(self) -> dict[Operation, int]:
         """By operation, the place of the argument that the result is written into."""
         kept = (*self.inputs, *self.constants, *self.outputs)
-        return Reuse(self.ops, kept).of_operators()
+        return BufferReuse(self.ops, kept).of_operators()
 
     @cached_property
     def peak_bytes(self) -> int:

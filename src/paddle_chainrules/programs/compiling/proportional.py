@@ -100,7 +100,7 @@ def with_proportions(
         if not is_plain(op):
             continue
         (out,) = op.outputs
-        factor, made = _parts(op, base)
+        factor, made = _factor_and_rest(op, base)
         if type(made) is Value:
             if is_moderate(factor):
                 base[out] = factor, made
@@ -116,7 +116,7 @@ def with_proportions(
     return found
 
 
-def _parts(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
+def _factor_and_rest(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
     """Return a factor, and a value or a key of what it multiplies.
 
     The key is the same for equal values.

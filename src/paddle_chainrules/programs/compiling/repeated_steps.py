@@ -14,8 +14,8 @@ from paddle import Tensor
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.interception import RAW
 from ...paddle_side.shared_memory import without_gaps
-from ..loops.fused_kernels.region import FIRST, NEVER, Region
-from ..loops.fused_kernels.workspace import CPU
+from ..codegen.fused_kernels.region import FIRST, NEVER, Region
+from ..codegen.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
 from .program import Program
 
@@ -44,7 +44,7 @@ def memory_of(values: Iterable[Value], *count: int) -> list[Tensor]:
     return [empty([*count, *v.shape], getattr(paddle, v.dtype), CPU) for v in values]
 
 
-class NotOne(Exception):
+class NotRepeatable(Exception):
     """Raised where a step is more or less than one function that may follow itself."""
 
 
@@ -60,7 +60,7 @@ class RepeatedStep:
         backwards: whether steps go from the last part of xs to the first.
 
     Raises:
-        NotOne: it is not one such function.
+        NotRepeatable: it is not one such function.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class RepeatedStep:
         backwards: bool = False,
     ) -> None:
         if program.draws:
-            raise NotOne
+            raise NotRepeatable
         try:
             made = program.as_code
         except MemoryError:  # too little for LLVM
-            raise NotOne from None
+            raise NotRepeatable from None
         if len(made.ops) != 1 or len(made.regions) != 1 or made.samples is not None:
-            raise NotOne
+            raise NotRepeatable
         if len(made.inputs) != len(carry) + len(xs) + len(held):
-            raise NotOne
+            raise NotRepeatable
         # A result for each, which is the rule: programs copy what else they give.
         ends = {*made.outputs}
         if ends != {*made.ops[0].outputs} or len(ends) < len(made.outputs):
-            raise NotOne
+            raise NotRepeatable
         every = [*carry, *xs, *held, *made.constants.values()]
         if not all(t.place.is_cpu_place() and 0 not in t.shape for t in every):
-            raise NotOne
+            raise NotRepeatable
         (region,) = made.regions
         self._region: Region = region
         self._program, self._plain = made, program

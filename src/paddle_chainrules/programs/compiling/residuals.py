@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from ..loops.extents import Sizes
-from ..loops.text import TYPES
+from ..codegen.extents import ShapeEnv
+from ..codegen.ir_builder import TYPES
 from ..operators.table import TABLE
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value, fresh_numbers, with_values
-from .split import There
+from .split import ForwardBackward
 
 MAX_PACKED_BYTES = 1 << 15
 """Tensors of this many bytes or more are not packed."""
@@ -25,16 +25,16 @@ MIN_PACKED = 3
 """The fewest tensors that are packed together."""
 
 
-def in_few(there: There) -> There:
+def pack_small_residuals(there: ForwardBackward) -> ForwardBackward:
     """Return the same, with small residuals packed together."""
     groups, samples = _groups(there)
     if not groups:
         return there
     forward, (saved, rest) = there.forward, there.kept
-    together = _Together([*forward.inputs], [*forward.ops, *rest])
+    together = _PackedResiduals([*forward.inputs], [*forward.ops, *rest])
     made = {v for op in forward.ops for v in op.outputs}
     for group in groups:
-        together.put(group)
+        together.pack(group)
     left = [v for v in saved if v not in together.renamed]
     kept = (*left, *together.blocks)
     held = {saved[i] for i in there.reachable}
@@ -49,7 +49,7 @@ def in_few(there: There) -> There:
     )
 
 
-class _Together:
+class _PackedResiduals:
     """Groups of values packed into one tensor each.
 
     Args:
@@ -70,7 +70,7 @@ class _Together:
         self.blocks: list[Value] = []
         self.renamed: dict[Value, Value] = {}
 
-    def put(self, group: Sequence[Value]) -> None:
+    def pack(self, group: Sequence[Value]) -> None:
         """Pack one more group."""
         sizes = [math.prod(v.shape) for v in group]
         rows, parts = ([self._row(v) for v in group] for _ in range(2))
@@ -114,13 +114,13 @@ class _Together:
             yield replace(op, args=args, outputs=outputs)
 
 
-def _groups(there: There) -> tuple[list[list[Value]], Samples | None]:
+def _groups(there: ForwardBackward) -> tuple[list[list[Value]], Samples | None]:
     """Return what goes together, and which sizes vary with the number of samples then.
 
     All of a group has one dtype, and either the same number of samples or any number.
     """
     samples = there.forward.samples
-    sizes = Sizes(samples)
+    sizes = ShapeEnv(samples)
     saved, rest = there.kept
     every = (*there.forward.ops, *rest)
     made = {v for op in there.forward.ops if _is_plain(op) for v in op.outputs}

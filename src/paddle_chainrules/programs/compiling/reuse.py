@@ -22,7 +22,7 @@ def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
     return found
 
 
-class Reuse:
+class BufferReuse:
     """The arguments that operations may overwrite with their results.
 
     They are the program's own, with the result's shape and dtype. They and everything

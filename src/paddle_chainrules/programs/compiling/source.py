@@ -22,8 +22,8 @@ import paddle
 from paddle import Tensor
 
 from .. import switch
-from ..loops.extents import Extent, Sizes
-from ..loops.fused_kernels.region import Region
+from ..codegen.extents import ShapeEnv, SymInt
+from ..codegen.fused_kernels.region import Region
 from ..sizes.samples import SIZED
 from ..tracing.operations import Value
 
@@ -91,7 +91,7 @@ def source(
                 return label
             # Another program of the same names may have another of this number.
             return named(program.constants[arg], label)
-        if isinstance(arg, Extent):
+        if isinstance(arg, SymInt):
             return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
         if type(arg) is list:
             return f"[{', '.join(map(text, arg))}]"
@@ -136,7 +136,7 @@ def source(
             dense.update(op.outputs)
         sized = op.args
         if program.samples is not None and op.operator.name in SIZED:
-            sized = tuple(map(Sizes(program.samples).in_list, op.args))
+            sized = tuple(map(ShapeEnv(program.samples).in_list, op.args))
         args = [text(arg) for arg in sized]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
@@ -199,7 +199,7 @@ def compiled(
     """
     names: dict[str, Any] = {}
     if with_loops is None:
-        found = _function(program, names)
+        found = _python_function(program, names)
         found.trusting, found.entered = found, None  # type: ignore[attr-defined]
         return found
 
@@ -211,7 +211,7 @@ def compiled(
             found.trusting = trusting  # type: ignore[attr-defined]
             found.entered = entered(looped)  # type: ignore[attr-defined]
         except Exception as error:
-            found.__code__ = _function(program, names).__code__
+            found.__code__ = _python_function(program, names).__code__
             is_short = isinstance(error, MemoryError)
             warnings.warn(
                 f"programs run without loops of machine code: {error}"
@@ -236,7 +236,7 @@ def compiled(
     patience = _patience(program)
     names.update(calls=itertools.count(), reached=reached)
     first = "reached(next(calls))"
-    found = _function(program, names, first)
+    found = _python_function(program, names, first)
     found.trusting, found.entered = found, None  # type: ignore[attr-defined]
     if not patience:
         go_over()
@@ -264,18 +264,18 @@ def _looped(
     It leaves calls on other devices to the plain function, and calls with indices out
     of range.
     """
-    may_leave = any(region.may_leave for region in program.regions)
-    if may_leave or not ON_CPU_ALONE:
-        names[ELSEWHERE] = _function(plain, names)
+    may_bail_out = any(region.may_bail_out for region in program.regions)
+    if may_bail_out or not ON_CPU_ALONE:
+        names[ELSEWHERE] = _python_function(plain, names)
     if ON_CPU_ALONE:
-        return _function(program, names, trusts=trusts)
+        return _python_function(program, names, trusts=trusts)
     inputs = ", ".join(f"t{value.number}" for value in program.inputs)
     if program.inputs:
         tensor = f"t{program.inputs[0].number}"
     else:
         tensor, names["constant"] = "constant", next(iter(program.constants.values()))
     first = f"if not {tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
-    return _function(program, names, first, trusts)
+    return _python_function(program, names, first, trusts)
 
 
 def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
@@ -320,7 +320,7 @@ def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
     return found
 
 
-def _function(
+def _python_function(
     program: Any, names: dict[str, Any], first: str = "", trusts: bool = False
 ) -> FunctionType:
     text, names = source(program, names, first, trusts)

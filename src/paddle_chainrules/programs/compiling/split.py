@@ -23,7 +23,7 @@ LARGE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class There:
+class ForwardBackward:
     """A forward program for values, and what the backward program needs later.
 
     Attributes:
@@ -42,14 +42,14 @@ class There:
     _gradients: tuple[Value | None, ...]
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
     _behind: dict[tuple[bool, ...], frozenset[Value]] = field(default_factory=dict)
-    _apart: There | None = None
+    _apart: ForwardBackward | None = None
 
     @property
-    def apart(self) -> There:
+    def apart(self) -> ForwardBackward:
         """The same with a tensor for each residual."""
         return self._apart or self
 
-    def for_samples(self, samples: Samples) -> There:
+    def for_samples(self, samples: Samples) -> ForwardBackward:
         """Return the same for any number of samples, with a tensor per residual."""
         there = self.apart
         forward = replace(there.forward, samples=samples)
@@ -62,7 +62,7 @@ class There:
         rest: tuple[Operation, ...],
         saved: tuple[Value, ...],
         named: Callable[[Value], Value],
-    ) -> There:
+    ) -> ForwardBackward:
         """Return the same with other residuals.
 
         Args:
@@ -117,11 +117,11 @@ class There:
             self._behind[given] = frozenset(computed_of(self.forward.ops, ends))
         return self._behind[given]
 
-    def again(self, values: Set[Value]) -> There:
+    def again(self, values: Set[Value]) -> ForwardBackward:
         """Return the same, with these values made again in the backward pass."""
         return self._divided(self._together, values)
 
-    def expanding(self, made: Collection[Value]) -> There:
+    def expanding(self, made: Collection[Value]) -> ForwardBackward:
         """Return the same, with one number for each constant that is only a number.
 
         Args:
@@ -139,7 +139,9 @@ class There:
         outputs = forward.outputs[: self.count]
         return Program(inputs, forward.constants, tuple(ops), outputs)
 
-    def _divided(self, program: Program, again: Set[Value] = frozenset()) -> There:
+    def _divided(
+        self, program: Program, again: Set[Value] = frozenset()
+    ) -> ForwardBackward:
         numbers = len(self.forward.inputs), self.count
         return split(program, *numbers, self._gradients, again)
 
@@ -148,7 +150,7 @@ class There:
         """The residuals, and the operations of the backward pass on them."""
         return self._saved, self._rest
 
-    def of_used(self) -> There:
+    def of_used(self) -> ForwardBackward:
         """Return the same with only the gradients that exist."""
         found = tuple(grad for grad in self._gradients if grad is not None)
         apart = self._apart and self._apart.of_used()
@@ -191,7 +193,7 @@ def split(
     outputs: int,
     gradients: Sequence[Value | None],
     made_again: Set[Value] = frozenset(),
-) -> There:
+) -> ForwardBackward:
     """Split a program from inputs and cotangents to outputs and gradients.
 
     Views are not kept but made again. So are large values that come from a number and
@@ -232,7 +234,7 @@ def split(
     pairs = enumerate(memory.get(v, v) for v in saved)
     reachable = tuple(i for i, root in pairs if root in known)
     ways = tuple(rest), saved, cotangents, tuple(gradients)
-    return There(whole, outputs, reachable, *ways)
+    return ForwardBackward(whole, outputs, reachable, *ways)
 
 
 def _before_use(

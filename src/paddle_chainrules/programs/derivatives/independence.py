@@ -23,11 +23,11 @@ from ..comparison import other_inputs
 from ..compiling.program import Program
 from ..compiling.source import compiled
 from ..tracing.operations import Value
-from ..tracing.record import Record
+from ..tracing.record import Tracer
 
 
 def is_by_rows(
-    record: Record,
+    record: Tracer,
     start: int,
     starts: Sequence[Value],
     outputs: Sequence[Tensor],
@@ -58,7 +58,7 @@ def is_by_rows(
 
 
 def _recorded(
-    record: Record, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
+    record: Tracer, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
 ) -> tuple[Program, list[Value]]:
     """Return the operations from start on as a program, to run at other values.
 

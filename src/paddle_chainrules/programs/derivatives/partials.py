@@ -15,11 +15,11 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener, not_listening
-from ...paddle_side.process.random_state import put_back, random_state
+from ...paddle_side.process.random_state import random_state, restore_random_state
 from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_another
 from ..operators.calls import Series
 from ..tracing.operations import Operation, Value
-from ..tracing.record import Record
+from ..tracing.record import Tracer
 from ..tracing.where import in_one_place
 from .independence import is_by_rows
 from .taylor import in_full, own, second_sums_of, series_of
@@ -55,7 +55,7 @@ def partials(
         outputs = fn([*inputs])
         return [outputs[n] * 0.0 if any(index) else outputs[n] for n, index in wanted]
 
-    def answer(seen: Seen) -> list[Tensor]:
+    def answer(seen: LinearizationPoint) -> list[Tensor]:
         outputs = seen.outputs
         ends: dict[Wanted, Tensor | None] = {(n, ()): outputs[n] for n, _ in wanted}
         for at, direction in enumerate(seen.directions):
@@ -104,7 +104,7 @@ def second_sums(
         zeros = ((y, y * 0.0) for y in fn([*inputs]))
         return [(y, paddle.stack([zero] * count, -1), zero) for y, zero in zeros]
 
-    def answer(seen: Seen) -> list[Tensor]:
+    def answer(seen: LinearizationPoint) -> list[Tensor]:
         if count <= UNROLLED:
             return [part for every in _second_sums(seen) for part in every]
         return _in_turn(fn, seen, given, like=directions)
@@ -149,7 +149,7 @@ def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     return units.astype(x.dtype) * lengths.unsqueeze(-1)
 
 
-def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
+def _second_sums(seen: LinearizationPoint) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Return for each output the sums along all directions."""
     ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
     with grad_mode(True):
@@ -168,7 +168,7 @@ def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 def _in_turn(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
-    seen: Seen,
+    seen: LinearizationPoint,
     given: Sequence[Tensor],
     like: Sequence[Rows | None],
 ) -> list[Tensor]:
@@ -200,7 +200,7 @@ def or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LinearizationPoint:
     """A function recorded at a point.
 
     Attributes:
@@ -209,7 +209,7 @@ class Seen:
         directions: at the point.
     """
 
-    record: Record
+    record: Tracer
     inputs: Sequence[Tensor]
     start: int
     starts: Sequence[Value]
@@ -231,7 +231,7 @@ def _at_point(
     inputs: Sequence[Tensor],
     directions: Sequence[Direction],
     by_rows: bool,
-    answer: Callable[[Seen], list[Tensor]],
+    answer: Callable[[LinearizationPoint], list[Tensor]],
 ) -> list[Tensor]:
     """Evaluate ``answer`` for a function at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
@@ -252,7 +252,7 @@ def _at_point(
             found = None
         if found is not None:
             return found
-        put_back(state)
+        restore_random_state(state)
     seen = seen or _seen(fn, inputs, directions, by_rows)
     with in_one_place(seen.record):
         return answer(seen)
@@ -263,9 +263,9 @@ def _seen(
     inputs: Sequence[Tensor],
     directions: Sequence[Direction],
     by_rows: bool,
-) -> Seen:
+) -> LinearizationPoint:
     record = listener()
-    assert isinstance(record, Record)
+    assert isinstance(record, Tracer)
     record.by_series = True
     with grad_mode(True):
         point = [own(record, x) for x in inputs]
@@ -288,11 +288,11 @@ def _seen(
                 "into evaluation mode, or take jvp or jacobian, which are of the whole "
                 "batch"
             )
-    return Seen(record, inputs, start, starts, outputs, along)
+    return LinearizationPoint(record, inputs, start, starts, outputs, along)
 
 
 def _along(
-    seen: Seen,
+    seen: LinearizationPoint,
     direction: Sequence[Tensor | None],
     ends: dict[Wanted, Tensor | None],
     at: int,

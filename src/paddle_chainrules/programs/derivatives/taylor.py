@@ -21,11 +21,11 @@ from ...paddle_side.listener import not_listening
 from ..operators.calls import JetCall, Series
 from ..operators.series import total
 from ..tracing.operations import Operation, Value, with_values
-from ..tracing.reverse import Record, reverse
+from ..tracing.reverse import TraceView, reverse
 
 
 def series_of(
-    record: Record,
+    record: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
@@ -47,13 +47,13 @@ def series_of(
     def of(value: Value) -> Series:
         return known.get(value) or [record.tensor(value), *[None] * order]
 
-    for i in _between(record, range(start, stop), ends, known):
+    for i in _operations_between(record, range(start, stop), ends, known):
         known.update(_through(record, i, of, order))
     return [of(value) for value in ends]
 
 
 def second_sums_of(
-    record: Record,
+    record: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
@@ -78,7 +78,7 @@ def second_sums_of(
     def along(known: dict[Value, Series]) -> Callable[[Value], Series]:
         return lambda v: known.get(v) or [record.tensor(v), None, None]
 
-    for i in _between(record, range(start, stop), ends, moving):
+    for i in _operations_between(record, range(start, stop), ends, moving):
         op = record.ops[i]
         sums: dict[Value, Any] = dict.fromkeys(op.outputs)
         if rows := _rows_of_all(op, curves):
@@ -125,7 +125,7 @@ def _any(parts: Iterable[Any]) -> bool:
 
 
 def _through(
-    record: Record, i: int, of: Callable[[Value], Series], order: int
+    record: TraceView, i: int, of: Callable[[Value], Series], order: int
 ) -> dict[Value, Series]:
     """Return the series of an operation's results, from those of its arguments."""
     op = record.ops[i]
@@ -174,8 +174,8 @@ def _expanded(part: Tensor, like: Tensor) -> Tensor:
     return part if part.shape == like.shape else part.expand(like.shape)
 
 
-def _between(
-    record: Record, places: range, ends: Sequence[Value], starts: Iterable[Value]
+def _operations_between(
+    record: TraceView, places: range, ends: Sequence[Value], starts: Iterable[Value]
 ) -> list[int]:
     """Return the operations through which the ends depend on the starts.
 
@@ -196,7 +196,7 @@ def _between(
 
 
 def _by_gradients(
-    record: Record, place: int, curve: dict[Value, Series], order: int
+    record: TraceView, place: int, curve: dict[Value, Series], order: int
 ) -> list[Series]:
     """Return the series by ``y' = J(x) x'``.
 
@@ -229,7 +229,7 @@ def _by_gradients(
 
 
 def _slopes(
-    record: Record, place: int, velocities: dict[Value, Series]
+    record: TraceView, place: int, velocities: dict[Value, Series]
 ) -> tuple[list[Value | None], dict[Value, Value]]:
     """Return ``J(x) v`` for all outputs of an operation, and the values for ``v``."""
     op, start = record.ops[place], len(record.ops)
@@ -259,7 +259,7 @@ def _slopes(
     return [slopes.get(v) for v in op.outputs], stand
 
 
-def own(record: Record, tensor: Tensor) -> Tensor:
+def own(record: TraceView, tensor: Tensor) -> Tensor:
     """Return the same values as a new value, to differentiate by."""
     own: Tensor = paddle.assign(tensor)
     own.stop_gradient = False
@@ -267,7 +267,7 @@ def own(record: Record, tensor: Tensor) -> Tensor:
     return own
 
 
-def leaf_of(record: Record, tensor: Tensor) -> Tensor:
+def leaf_of(record: TraceView, tensor: Tensor) -> Tensor:
     """Return as :func:`own` does, but integers and the like unchanged."""
     return own(record, tensor) if is_differentiable(tensor) else tensor
 

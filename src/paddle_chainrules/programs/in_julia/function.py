@@ -17,13 +17,13 @@ from ..compiling.passes import program_of
 from ..compiling.program import Program
 from ..tracing.operations import Operation, with_values
 from .operators.call import FLOATS, TYPES, row, typed_number
-from .source import Source, has_expression
+from .source import JuliaSource, has_expression
 
 OF_TYPE = r"\bT\b"
 """The places in a line that name the type of numbers."""
 
 
-class Group(NamedTuple):
+class TupleParameter(NamedTuple):
     """Arrays that come as one tuple.
 
     Attributes:
@@ -35,7 +35,7 @@ class Group(NamedTuple):
     labels: Sequence[str]
 
 
-class Function(NamedTuple):
+class JuliaFunction(NamedTuple):
     """A Julia function: its text, and the tensors of its last argument."""
 
     text: str
@@ -45,10 +45,10 @@ class Function(NamedTuple):
 def julia_function(
     name: str,
     program: Program,
-    groups: Sequence[Group],
+    groups: Sequence[TupleParameter],
     nest: Callable[[list[str]], Any] = list,
     count: int = 0,
-) -> Function:
+) -> JuliaFunction:
     """Return the text of a function of a tuple for each group, and one of constants.
 
     Args:
@@ -92,7 +92,7 @@ def julia_function(
                 times = ", ".join([*["1"] * (tensor.ndim - 1), str(count)])
                 text = f"repeat({text}, {times})"
         head.append(f"    {names[value]} = {text}")
-    body = Source(program, names, kind)
+    body = JuliaSource(program, names, kind)
     lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
     lines = [samples, *head, *lines] if samples else [*head, *lines]
     if any(re.search(OF_TYPE, line.partition(" # ")[0]) for line in lines):
@@ -104,7 +104,7 @@ def julia_function(
     text = "\n".join(
         [f"function {name}({arguments})", *lines, f"    return {end}", "end", ""]
     )
-    return Function(text, tuple(constants))
+    return JuliaFunction(text, tuple(constants))
 
 
 def _with_formulas(program: Program, kind: str) -> Program:

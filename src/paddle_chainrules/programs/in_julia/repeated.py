@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compiling.program import Program
-from ..compiling.repeated import MOST, is_arithmetic, takers_of
+from ..compiling.rematerialize import MOST, is_arithmetic, takers_of
 from ..tracing.operations import Operation, Value
 from .operators.call import ELEMENTWISE
 

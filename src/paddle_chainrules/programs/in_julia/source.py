@@ -25,11 +25,11 @@ from .operators import (  # noqa: F401, which put rules into the table
 )
 from .operators.call import (
     ELEMENTWISE,
-    Bracketed,
-    Dotted,
+    BracketedExpression,
+    ElementwiseExpression,
     Infix,
     JuliaCall,
-    Several,
+    TupleExpression,
 )
 from .repeated import Repeated
 
@@ -42,7 +42,7 @@ LONGEST = 160
 """The most characters of an expression that others are inserted into."""
 
 
-class Source:
+class JuliaSource:
     """The body of a Julia function, a line an operation.
 
     Args:
@@ -55,12 +55,12 @@ class Source:
         self._program, self._kind = program, kind
         self._names = dict(names)
         self._numbers = itertools.count(1)
-        self._waiting: dict[Value, Dotted] = {}
+        self._waiting: dict[Value, ElementwiseExpression] = {}
         self._uses = Counter(v for op in program.ops for v in op.inputs)
         self._uses.update(program.outputs)
         self._repeated = Repeated(program)
         self.lines: list[tuple[str, str]] = []
-        self._spread = _spread(program)
+        self._spread = _broadcast_values(program)
         for op in program.ops:
             self._write(op)
         self.outputs = [self._name(v) for v in program.outputs]
@@ -73,7 +73,7 @@ class Source:
         used = [bool(self._uses[v]) for v in op.outputs]
         text = _expression(op, lambda v: self._name(v, within), used, self._kind)
         taken = [v for v in op.outputs if self._uses[v]]
-        if isinstance(text, Several):
+        if isinstance(text, TupleExpression):
             left = [self._named(v) if v in taken else "_" for v in op.outputs]
             while left and left[-1] == "_":
                 left.pop()
@@ -85,7 +85,7 @@ class Source:
                 f"a second result of the operator {op.operator.name}{_at(op)} in "
                 "Julia; use the first alone"
             )
-        if isinstance(text, Dotted):
+        if isinstance(text, ElementwiseExpression):
             is_once = self._uses[out] == 1 and out not in self._program.outputs
             if op in self._repeated or is_once:
                 self._waiting[out] = text
@@ -107,7 +107,11 @@ class Source:
         if waiting is None:
             return self._names[value]
         if within == value.shape and len(waiting) < LONGEST:
-            return Bracketed(f"({waiting})") if isinstance(waiting, Infix) else waiting
+            return (
+                BracketedExpression(f"({waiting})")
+                if isinstance(waiting, Infix)
+                else waiting
+            )
         del self._waiting[value]
         name = self._named(value)
         text = str(waiting) if value.shape else f"fill({waiting})"
@@ -119,7 +123,7 @@ def has_expression(op: Operation, kind: str) -> bool:
     """Tell whether an operation has a Julia expression.
 
     Args:
-        kind: as of :class:`Source`.
+        kind: as of :class:`JuliaSource`.
     """
     used = [True, *[False] * (len(op.outputs) - 1)]
     try:
@@ -137,7 +141,7 @@ def _expression(
     Args:
         name: gives the name of a value.
         used: tells for each result whether something takes it.
-        kind: as of :class:`Source`.
+        kind: as of :class:`JuliaSource`.
 
     Raises:
         NoRule: there is no such expression.
@@ -175,7 +179,7 @@ def _argument(arg: Any, name: Callable[[Value], str]) -> Any:
     return with_values(arg, name)
 
 
-def _spread(program: Program) -> set[Value]:
+def _broadcast_values(program: Program) -> set[Value]:
     """Return values that broadcasting repeats by itself, beside a full-shape tensor."""
     takers: dict[Value, list[Operation]] = {}
     for op in program.ops:

@@ -56,14 +56,14 @@ class Axes:
 UNKNOWN = Axes()
 
 
-class Anywhere(Axes):
+class ShapePolymorphic(Axes):
     """The kind of operators that act the same for any size of any axis."""
 
     def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
         return True
 
 
-class InOrder(Anywhere):
+class Reshaping(ShapePolymorphic):
     """The kind that keeps all elements in their order, in another shape."""
 
     def keeps_rows(
@@ -72,7 +72,7 @@ class InOrder(Anywhere):
         return len(given) == 1
 
 
-class Elements(Anywhere):
+class Elementwise(ShapePolymorphic):
     """The kind that acts on each element by itself, with broadcasting."""
 
     batches = True
@@ -96,7 +96,7 @@ class Elements(Anywhere):
         return len(ranks) == 1  # else they are broadcast along other axes
 
 
-class Broadcast(Elements):
+class Broadcast(Elementwise):
     """The same kind, by a kernel that broadcasts."""
 
     def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
@@ -104,7 +104,7 @@ class Broadcast(Elements):
         return aligned(x, ndim) if i in call.batched else x
 
 
-class ByNumbers(Elements):
+class ElementwiseWithShared(Elementwise):
     """The kind that acts on each element and some values that all samples share.
 
     Args:
@@ -131,7 +131,7 @@ SIZES = frozenset({"shifts", "k", "num", "sections", "starts", "ends", "strides"
 """Arguments that give sizes and places, and are not data where they are tensors."""
 
 
-class Along(Axes):
+class AxesArgument(Axes):
     """The kind that acts along the axes of the first tensor that an argument gives.
 
     Args:
@@ -225,7 +225,7 @@ def _same_along(op: Any, argument: str, varies: Varies) -> bool:
     return not any(varies(shape[axis]) for axis in each)
 
 
-class Outside(Axes):
+class OtherAxes(Axes):
     """The kind that acts the same along all axes but those that some arguments give.
 
     Args:
@@ -260,7 +260,7 @@ class Matrices(Axes):
         return all(max(axes, default=-1) < len(v.shape) - 2 for v, axes in pairs)
 
 
-class OnAxis(Axes):
+class PlaceOnAxis(Axes):
     """The kind that acts on each place along one axis, of images or sequences.
 
     Args:
@@ -274,7 +274,7 @@ class OnAxis(Axes):
         return all({*axes} <= {self._axis} for axes in sizes)
 
 
-class Images(OnAxis):
+class Images(PlaceOnAxis):
     """The kind that acts on images, whose tensors have a first axis of their own.
 
     Args:
@@ -303,8 +303,13 @@ class Images(OnAxis):
         ]
 
 
-ANYWHERE, IN_ORDER, ELEMENTS, BROADCAST = Anywhere(), InOrder(), Elements(), Broadcast()
-MATRICES, FIRST, SECOND = Matrices(), OnAxis(0), OnAxis(1)
+ANYWHERE, IN_ORDER, ELEMENTS, BROADCAST = (
+    ShapePolymorphic(),
+    Reshaping(),
+    Elementwise(),
+    Broadcast(),
+)
+MATRICES, FIRST, SECOND = Matrices(), PlaceOnAxis(0), PlaceOnAxis(1)
 
 
 def moved(axis: int, ndim: int) -> int:

@@ -31,13 +31,13 @@ class Operator:
         nested: makes lists within the operator's result of the tensors of ``run``.
         differentiable: positions of the arguments that rules can differentiate by, all
             where None; empty where no gradient goes through.
-        reverse: gradients of the arguments, from a :class:`.calls.Call`.
+        reverse: gradients of the arguments, from a :class:`.calls.NetCall`.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
         batch: results of many samples, from a :class:`.calls.BatchCall`; by ``axes``
             where there is no other rule.
-        loop: instructions on one element, from a :class:`.LoopCall`.
+        loop: instructions on one element, from a :class:`.ElementCall`.
         julia: an expression of Julia's, from a :class:`.JuliaCall`.
         shapes: positions of the arguments where only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
@@ -239,12 +239,12 @@ TABLE: dict[str, Operator] = {}
 def operator_of(name: str) -> Operator:
     """Return the entry of this name, also of another process's program."""
     if name not in TABLE:
-        for module in ("choosing", "steps", "turns"):
+        for module in ("cond_op", "scan_op", "while_op"):
             import_module(f"...{module}", __name__)
     return TABLE[name]
 
 
-def put(operator: Operator) -> Operator:
+def register(operator: Operator) -> Operator:
     """Put an operator into the table.
 
     Raises:
@@ -268,7 +268,7 @@ def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
         kinds: as the attributes of :class:`Operator`; besides ``run``, where it is
             not Paddle's own, and ``defaults`` of arguments.
     """
-    return put(Operator(name, arguments, **kinds))
+    return register(Operator(name, arguments, **kinds))
 
 
 def holds_for_complex(*names: str) -> None:
@@ -279,12 +279,12 @@ def holds_for_complex(*names: str) -> None:
 
 def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
     def of(*names: str) -> Callable[[Any], Any]:
-        def put(found: Any) -> Any:
+        def register(found: Any) -> Any:
             for name in names:
                 setattr(TABLE[name], rule, found)
             return found
 
-        return put
+        return register
 
     return of
 
@@ -305,9 +305,9 @@ def formula_of(*names: str, keeps_kernel: bool = False) -> Callable[[Any], Any]:
         keeps_kernel: as of :class:`Operator`.
     """
 
-    def put(found: Any) -> Any:
+    def register(found: Any) -> Any:
         for name in names:
             TABLE[name].formula, TABLE[name].keeps_kernel = found, keeps_kernel
         return found
 
-    return put
+    return register

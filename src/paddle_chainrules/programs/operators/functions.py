@@ -11,7 +11,7 @@ import paddle
 
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.table import FUNCTIONS
-from ...paddle_side.watch import Context
+from ...paddle_side.watch import RuleContext
 from .axes import Matrices
 from .calls import Call
 from .entry import TABLE, define, reverse_of
@@ -21,7 +21,7 @@ from .shared import ops
 define("matrix_exp", "x", run=paddle.linalg.matrix_exp, axes=Matrices(batches=False))
 
 
-def _matrix_exp(operator: Any, context: Context, x: Any, name: Any = None) -> Any:
+def _matrix_exp(operator: Any, context: RuleContext, x: Any, name: Any = None) -> Any:
     if listener() is None or not isinstance(x, paddle.Tensor):
         return operator(x)
     return TABLE["matrix_exp"].every([x])[0]

@@ -72,7 +72,7 @@ def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) ->
     return rule
 
 
-def linear(*names: str, **instead: Any) -> None:
+def linear_in_first(*names: str, **instead: Any) -> None:
     """Do the same for operators that are linear in their first argument.
 
     The derivative of ``name_grad`` with respect to its cotangent is then the operator.

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ..capture_error import CaptureError
-from .entry import INFO, Operator, put, raw
+from .entry import INFO, Operator, raw, register
 
 
-class OfKnownShape(Operator):
+class ShapedOperator(Operator):
     """An operator with the shape of its first result as its last argument."""
 
     def canonical(
@@ -31,14 +31,14 @@ def define_of_known_shape(name: str, **kinds: Any) -> None:
     """Put such an operator into the table. Its rules get the shape as last argument."""
     arguments = " ".join((*INFO[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
-    put(OfKnownShape(name, arguments, _checked(name), **kinds))
+    register(ShapedOperator(name, arguments, _checked_shape(name), **kinds))
 
 
 def _first(result: Any) -> Any:
     return result[0] if isinstance(result, list | tuple) else result
 
 
-def _checked(name: str) -> Callable[..., Any]:
+def _checked_shape(name: str) -> Callable[..., Any]:
     run = raw(name)
 
     def checked(*args: Any) -> Any:

@@ -21,7 +21,7 @@ from ...paddle_side.autograd.guarded_layers import (
     copy_of_cotangent,
     guarded,
     has_gradient,
-    tensors_in,
+    tensors_in_tree,
 )
 from ...paddle_side.autograd.py_layer_calls import native_apply
 from ...paddle_side.dtypes import dtype_name, is_differentiable
@@ -30,7 +30,7 @@ from .calls import Call
 from .entry import define, holds_for_complex, reverse_of
 
 
-class _Held:
+class _TensorSlot:
     """A stand-in for a tensor among arguments and results, none of which is kept."""
 
 
@@ -69,7 +69,7 @@ class LayerCall:
         self._holding = [
             (_kind_of_argument(argument), len(own))
             for argument in given
-            if (own := tensors_in(argument))
+            if (own := tensors_in_tree(argument))
         ]
         """Arguments that hold tensors: the kind of each, and how many it holds."""
         self._number = next(_numbers)
@@ -127,11 +127,11 @@ class LayerCall:
             )
         leaves, self._nesting = _flatten(result)
         self._results = [*map(_without_tensor, leaves)]
-        made = tensors_in(result)
+        made = tensors_in_tree(result)
         self._kinds = [*map(_kind, made)]
         marked = {*map(id, context.non_differentiable or ())}
         self.fixed = [id(y) in marked for y in made]
-        self._first, self.tensors = _own(made), []
+        self._first, self.tensors = _own_copies(made), []
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
         """Return a result that holds these tensors."""
@@ -146,18 +146,18 @@ class LayerCall:
         first, self._first = self._first, None
         if first is not None:
             return first
-        found = tensors_in(self._forward(self._context()[0], tensors))
+        found = tensors_in_tree(self._forward(self._context()[0], tensors))
         if (kinds := [*map(_kind, found)]) != self._kinds:
             raise ValueError(
                 f"the PyLayer {self.name} gives {kinds}, and gave {self._kinds} when "
                 "it was traced; have it give the same shapes and dtypes at each call"
             )
-        return _own(found)
+        return _own_copies(found)
 
     def on_graph(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the same, with a graph."""
         args, kwargs = self.filled(tensors)
-        return [*tensors_in(native_apply(guarded(self._layer))(*args, **kwargs))]
+        return [*tensors_in_tree(native_apply(guarded(self._layer))(*args, **kwargs))]
 
     def back(
         self,
@@ -170,7 +170,7 @@ class LayerCall:
         Paddle's engine is not asked, since a program may run within a hook of it.
         """
         context, fills = self._context()
-        results = tensors_in(self._forward(context, tensors, wanted))
+        results = tensors_in_tree(self._forward(context, tensors, wanted))
         seeds = [
             paddle.zeros_like(y) if g is None and fills[0] else copy_of_cotangent(g)
             for y, g in zip(results, cotangents, strict=True)
@@ -238,7 +238,7 @@ class Gradient:
                 f"the backward of the PyLayer {self.name} writes into an argument of "
                 "its forward, which others read; have it write into a copy"
             )
-        self._first = _own(g for g in found if g is not None)
+        self._first = _own_copies(g for g in found if g is not None)
         there = [g is not None for g in found]
         self._wanted = [i for i, flag in zip(self._wanted, there, strict=True) if flag]
         return there
@@ -249,7 +249,9 @@ class Gradient:
         if first is not None:
             return first
         found = zip(self._gradients(leaves), self._wanted, strict=True)
-        return _own(paddle.zeros_like(leaves[i]) if g is None else g for g, i in found)
+        return _own_copies(
+            paddle.zeros_like(leaves[i]) if g is None else g for g, i in found
+        )
 
     def _gradients(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
         tensors, given = leaves[: self._count], leaves[self._count :]
@@ -304,15 +306,15 @@ def _kind_of_argument(argument: Any) -> str | None:
 
 
 def _without_tensor(leaf: Any) -> Any:
-    return _Held if isinstance(leaf, Tensor) else leaf
+    return _TensorSlot if isinstance(leaf, Tensor) else leaf
 
 
 def _filled(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
     each = iter(tensors)
-    return [next(each) if leaf is _Held else leaf for leaf in leaves]
+    return [next(each) if leaf is _TensorSlot else leaf for leaf in leaves]
 
 
-def _own(tensors: Iterable[Tensor]) -> list[Tensor]:
+def _own_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return copies in memory of their own, since a layer may keep its results."""
     return [x.detach().clone() for x in tensors]
 

@@ -25,7 +25,7 @@ def total(terms: Any) -> Any:
     return found
 
 
-def linear(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:
+def linear_series(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:
     """Return the series of ``f(x)`` for a linear f."""
     return [None if part is None else f(part) for part in x]
 
@@ -63,7 +63,7 @@ def _both(x: Any, y: Any) -> bool:
     return x is not None and y is not None
 
 
-def product(
+def product_series(
     x: Series, y: Series, times: Callable[[Any, Any], Any] = operator.mul
 ) -> list[Any]:
     """Return the series of ``x * y``, or of another bilinear function."""
@@ -91,7 +91,7 @@ def second_order(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]
         slope: its derivative at the value of x.
         half_bend: half of its second derivative there.
     """
-    y = [y0, *linear(lambda part: part * slope, x[1:])]
+    y = [y0, *linear_series(lambda part: part * slope, x[1:])]
     if len(x) > 2 and x[1] is not None:
         y[2] = total((y[2], x[1] * x[1] * half_bend))
     return y

@@ -7,19 +7,21 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .axes import Along
+from .axes import AxesArgument
 from .calls import Call, NoRule
 from .entry import define, holds_for_complex, reverse_of
 from .shared import ops
 
-define("fft_c2c", "x axes normalization forward", axes=Along("axes", mixes=True))
+define("fft_c2c", "x axes normalization forward", axes=AxesArgument("axes", mixes=True))
 define(
-    "fft_r2c", "x axes normalization forward onesided", axes=Along("axes", mixes=True)
+    "fft_r2c",
+    "x axes normalization forward onesided",
+    axes=AxesArgument("axes", mixes=True),
 )
 define(
     "fft_c2r",
     "x axes normalization forward last_dim_size",
-    axes=Along("axes", mixes=True),
+    axes=AxesArgument("axes", mixes=True),
 )
 define("frame", "x frame_length hop_length axis")
 define("overlap_add", "x hop_length axis")

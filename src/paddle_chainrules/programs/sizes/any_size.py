@@ -19,7 +19,7 @@ from .along_samples import holds
 from .samples import ANY, SIZED, Samples
 
 
-class Line(Protocol):
+class OperationSequence(Protocol):
     """The part of :class:`.program.Program` that this uses: operations in order."""
 
     @property
@@ -36,9 +36,9 @@ class Line(Protocol):
 
 
 def samples_of(
-    program: Line,
+    program: OperationSequence,
     size: int,
-    other: Line,
+    other: OperationSequence,
     its_size: int,
     most: int = ANY,
     known: frozenset[int] = frozenset(),
@@ -67,7 +67,9 @@ class _Pairs:
         self._varying = {*known}
         self._constant: set[int] = set()
 
-    def of_programs(self, one: Line, other: Line) -> Samples | None:
+    def of_programs(
+        self, one: OperationSequence, other: OperationSequence
+    ) -> Samples | None:
         found = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
         found.append((tuple(one.constants), tuple(other.constants)))
         if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):

@@ -11,7 +11,7 @@ from ...paddle_side.traced_numbers import TracedNumber
 from .operations import Value, tensors_in
 
 
-class Noting(Protocol):
+class OperatorListener(Protocol):
     """An object that notes operators: a record."""
 
     def value_of(self, tensor: Tensor) -> Value:
@@ -24,7 +24,7 @@ class Noting(Protocol):
         """Give up."""
 
 
-def in_values(record: Noting, arg: Any) -> Any:
+def in_values(record: OperatorListener, arg: Any) -> Any:
     """Return an argument with values of the record in place of tensors.
 
     Raises:

@@ -12,7 +12,7 @@ from ..operators.entry import Operator, UnknownArgument
 from ..operators.table import TABLE
 
 
-class View(NamedTuple):
+class ConstantView(NamedTuple):
     """A view: the operator and arguments that took it, and the result."""
 
     entry: Operator
@@ -25,7 +25,7 @@ class ConstantViews:
     """The views that a function has taken of constants of its own."""
 
     def __init__(self) -> None:
-        self._views: list[View] = []
+        self._views: list[ConstantView] = []
 
     def note(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         """Keep the result of an operator if it is a view of its first argument."""
@@ -39,9 +39,9 @@ class ConstantViews:
         except UnknownArgument:
             return
         if all(share_memory(part, given[0]) for part in parts):
-            self._views.append(View(entry, given, parts, many))
+            self._views.append(ConstantView(entry, given, parts, many))
 
-    def sharing(self, x: Tensor) -> Iterator[View]:
+    def sharing(self, x: Tensor) -> Iterator[ConstantView]:
         """Give the views that share memory with a tensor, oldest first; forget them."""
         found = [v for v in self._views if share_memory(v.parts[0], x)]
         self._views = [v for v in self._views if all(v is not each for each in found)]

@@ -18,10 +18,10 @@ from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, set_aside
 from ..capture_error import CaptureError
 from ..operators.entry import Operator
-from .existing import once
+from .existing import single_use_captures
 from .in_place import ITEM
 from .operations import OF_SHAPES, Value, tensors_in
-from .record import Record
+from .record import Tracer
 
 _READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
 """Attributes through which Python reads the values of a tensor."""
@@ -49,7 +49,7 @@ def _without_masks(item: Any, writes: bool) -> Any:
     return tuple(found) if len(found) > 1 or isinstance(item, tuple) else found[0]
 
 
-class Eager(Record):
+class Eager(Tracer):
     """The operators of one call, with rules for derivatives of every order.
 
     Values may leave: what Python computes of them is a constant to the derivative, as
@@ -62,7 +62,7 @@ class Eager(Record):
 
     is_reused = False
 
-    def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
+    def __init__(self, inputs: Sequence[Tensor], outer: Tracer | None = None) -> None:
         super().__init__(inputs, outer)
         self.place = ""
         self._refusal = ""
@@ -146,7 +146,7 @@ class Eager(Record):
         for record in records:
             record.failure = None
         try:
-            with set_aside(), once(), listening(self):
+            with set_aside(), single_use_captures(), listening(self):
                 yield
         except Exception as error:  # of which Paddle may have made another
             for record in records:

@@ -18,7 +18,7 @@ from ...paddle_side.autograd.running import is_running
 from ...paddle_side.listener import local, not_listening
 
 
-class once:
+class single_use_captures:
     """A context in which captures make programs that serve one call alone."""
 
     def __init__(self, flag: bool = True) -> None:
@@ -37,7 +37,7 @@ def is_once() -> bool:
     return bool(getattr(local, "once", False))
 
 
-class whole:
+class undecomposed_operators:
     """A context in which captures keep Paddle's operators whole."""
 
     def __enter__(self) -> None:

@@ -21,14 +21,14 @@ from ...paddle_side.listener import not_listening
 from ..operators.entry import Operator
 from ..operators.manipulation.brackets import without_new_axes
 from ..operators.table import TABLE
-from .memory import Memory
+from .memory import AliasMap
 from .operations import Value, with_values
 
 
-class Record(Protocol):
-    """The part of :class:`.record.Record` that this module uses."""
+class WritableTrace(Protocol):
+    """The part of :class:`.record.WritableTrace` that this module uses."""
 
-    memory: Memory
+    memory: AliasMap
 
     def value_of(self, tensor: Tensor) -> Value: ...
 
@@ -98,7 +98,7 @@ def is_write(name: str) -> bool:
 
 
 def write(
-    record: Record, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    record: WritableTrace, name: str, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """Note an operator in place, and return its result.
 
@@ -146,7 +146,7 @@ def write(
     return None if name == ITEM else x
 
 
-def begin(record: Record, name: str, x: Tensor) -> None:
+def begin(record: WritableTrace, name: str, x: Tensor) -> None:
     """Keep the contents of values whose memory will be written into.
 
     Raises:
@@ -166,7 +166,7 @@ def begin(record: Record, name: str, x: Tensor) -> None:
     record.set_apart(x)
 
 
-def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
+def end(record: WritableTrace, name: str, x: Tensor, found: Tensor) -> None:
     """Make x, and all that shares its memory, stand for what was found.
 
     Raises:
@@ -184,7 +184,7 @@ def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
             f"{name} writes what is differentiated into a tensor that the function has "
             "not made; give it as an argument, and return its new value"
         )
-    known = {chain[0]: _put(record, chain, found)}
+    known = {chain[0]: _replaced_first_value(record, chain, found)}
     with grad_mode(False):
         RAW.assign_out_(found, x.detach())
     values = [*map(record.value_of, tensors)]  # before flags change, which some share
@@ -194,7 +194,9 @@ def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
         record.stand_for(tensor, record.value_of(made))
 
 
-def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
+def _replaced_first_value(
+    record: WritableTrace, chain: list[Value], found: Tensor
+) -> Tensor:
     """Return the new first value of a chain, whose last value is what was found.
 
     Each value of the chain is a view of the one before it.
@@ -223,7 +225,7 @@ def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
     return record.every(TABLE["reshape"], (flat, base.shape))
 
 
-def _again(record: Record, value: Value, known: dict[Value, Tensor]) -> Tensor:
+def _again(record: WritableTrace, value: Value, known: dict[Value, Tensor]) -> Tensor:
     """Take a view once more, of the present value of its root."""
     if value not in known:
         op = record.memory.by(value)

@@ -10,14 +10,14 @@ from paddle import Tensor
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import listener, not_listening
 from .operations import Value
-from .record import Record
+from .record import Tracer
 
 
 def recorded_inside(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     tensors: Sequence[Tensor],
     is_unlikely: bool = False,
-) -> tuple[Record, list[Value]]:
+) -> tuple[Tracer, list[Value]]:
     """Return the record of a function, run on these tensors' memory, and its results.
 
     Args:
@@ -29,7 +29,7 @@ def recorded_inside(
         leaves = [x.detach() for x in tensors]
         for leaf, x in zip(leaves, tensors, strict=True):
             leaf.stop_gradient = x.stop_gradient
-        record = Record(leaves, outer, is_unlikely)
+        record = Tracer(leaves, outer, is_unlikely)
     with listening(record):
         try:
             outputs = fn(leaves)

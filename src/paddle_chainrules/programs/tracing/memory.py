@@ -16,7 +16,7 @@ _PLAIN = frozenset({"cast"})
 """Views of all elements in their order. With other values they would not be views."""
 
 
-class Memory:
+class AliasMap:
     """The tensors that a function has met, and the views among its values."""
 
     def __init__(self) -> None:

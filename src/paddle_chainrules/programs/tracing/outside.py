@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from paddle import Tensor
 
 from .operations import Value, read
-from .record import Record
+from .record import Tracer
 
 
-def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
+def outside(record: Tracer) -> tuple[set[Value], list[Tensor]]:
     """Return the values that depend on outside tensors, and those tensors.
 
     Outside tensors are arguments or free variables that required gradients before. Only
@@ -25,14 +25,14 @@ def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
     return reached, [record.constants[v] for v in free]
 
 
-def from_outside(record: Record) -> list[Value]:
+def from_outside(record: Tracer) -> list[Value]:
     """Return the constants that require gradients."""
     dummies = {*map(id, record.dummies)}
     constants = filter(record.required, record.constants)
     return [v for v in constants if id(record.constants[v]) not in dummies]
 
 
-def reached_from(record: Record, starts: Iterable[Value]) -> set[Value]:
+def reached_from(record: Tracer, starts: Iterable[Value]) -> set[Value]:
     """Return the values that have gradients by some of these, themselves among them."""
     reached = {*starts}
     for op, taped in zip(record.ops, record.taped, strict=True):

@@ -10,14 +10,14 @@ from paddle import Tensor
 from ...paddle_side.listener import Listener
 
 
-class Record(Listener, Protocol):
-    """The part of :class:`.record.Record` that this module uses."""
+class GradientTrace(Listener, Protocol):
+    """The part of :class:`.record.GradientTrace` that this module uses."""
 
     def fail(self, reason: str) -> Any: ...
 
 
 def grad(
-    record: Record,
+    record: GradientTrace,
     outputs: Any,
     inputs: Any,
     grad_outputs: Any = None,

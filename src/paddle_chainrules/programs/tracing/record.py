@@ -32,12 +32,12 @@ from .shape_arguments import check_shapes
 from .unlikely import harmless
 from .values import Values
 from .where import in_one_place, where_called
-from .within import within
+from .within import passive_listening
 
 _DRAWING = SEEDS.union(DRAWING)
 
 
-class Record(Values):
+class Tracer(Values):
     """The operators that a function has called, and tensors that stand for values."""
 
     # What :mod:`...paddle_side.interception` hands over.
@@ -160,7 +160,7 @@ class Record(Values):
             tensors = found.tensors
             if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
                 return self._constant(call(*args, **kwargs))
-            found.begin(within(self, found.name))
+            found.begin(passive_listening(self, found.name))
             results = self.every(TABLE["py_layer"], [found, *tensors])
             with grad_mode(False):
                 for i, is_fixed in enumerate(found.fixed):

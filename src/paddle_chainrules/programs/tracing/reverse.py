@@ -18,8 +18,8 @@ from .common_subexpressions import CommonSubexpressions
 from .operations import Operation, Value, values_in, with_values
 
 
-class Record(Protocol):
-    """The part of :class:`.record.Record` that this module uses."""
+class TraceView(Protocol):
+    """The part of :class:`.record.TraceView` that this module uses."""
 
     ops: list[Operation]
     taped: list[bool]
@@ -57,7 +57,7 @@ class Formula(NamedTuple):
 Formulas = dict[Operation, Formula]
 
 
-class Part(Record, Protocol):
+class NestedTrace(TraceView, Protocol):
     """A record that may be a part of another."""
 
     constants: dict[Value, Tensor]
@@ -71,11 +71,11 @@ class Part(Record, Protocol):
 
 
 def reverse_through(
-    record: Part,
+    record: NestedTrace,
     ends: Sequence[Value],
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
-    onto: Record | None = None,
+    onto: TraceView | None = None,
 ) -> list[Tensor | None]:
     """Return gradients on a record and on the records that it is a part of.
 
@@ -83,7 +83,7 @@ def reverse_through(
         onto: the record that listens; the first one where None.
     """
     onto = onto or record
-    outer: Part | None = record.outer
+    outer: NestedTrace | None = record.outer
 
     def is_far(value: Value) -> bool:
         tensor = record.constants.get(value)
@@ -108,13 +108,13 @@ def reverse_through(
 
 
 def reverse(
-    record: Record,
+    record: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
-    onto: Record | None = None,
+    onto: TraceView | None = None,
     formulas: Formulas | None = None,
 ) -> list[Tensor | None]:
     """Return gradients through the operations from start to stop.
@@ -167,7 +167,7 @@ Active = tuple[Operation, Operation, list[int]]
 
 
 def _active(
-    record: Record, start: int, stop: int, starts: Sequence[Value]
+    record: TraceView, start: int, stop: int, starts: Sequence[Value]
 ) -> tuple[list[Active], set[Value], dict[Value, Value]]:
     """Return what gradients go through, each operation once, so they are summed early.
 
@@ -208,7 +208,7 @@ def _active(
     return active, reached, common.alias
 
 
-def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
+def _check_rule(record: TraceView, op: Operation, wanted: list[int]) -> None:
     entry = op.operator
     if entry.differentiable is not None:
         for k in wanted:
@@ -221,7 +221,7 @@ def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
         )
 
 
-def _refuse(record: Record, entry: Operator, k: int) -> None:
+def _refuse(record: TraceView, entry: Operator, k: int) -> None:
     record.fail(
         f"the operator {entry.name} has no rule for its gradient by "
         f"{entry.arguments[k]}"
@@ -230,7 +230,7 @@ def _refuse(record: Record, entry: Operator, k: int) -> None:
 
 def _by_formula(
     formula: Formula,
-    onto: Record,
+    onto: TraceView,
     op: Operation,
     given: list[Any],
     wanted: list[int],
@@ -263,7 +263,7 @@ def _by_formula(
 
 
 def _formula_of(
-    record: Record, onto: Record, op: Operation, args: list[Any], known: Formulas
+    record: TraceView, onto: TraceView, op: Operation, args: list[Any], known: Formulas
 ) -> Formula:
     """Compute an operation by other operators, once for all gradients through it."""
     if op in known:
@@ -289,7 +289,7 @@ def _formula_of(
     return found
 
 
-def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
+def _add(record: TraceView, found: dict[Value, Any], value: Value, grad: Any) -> None:
     """Add to the gradient found so far of a value."""
     if grad is None:
         return

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .operations import values_in
-from .reverse import Record
+from .reverse import TraceView
 
 
-def check_shapes(record: Record, name: str, args: Sequence[Any]) -> None:
+def check_shapes(record: TraceView, name: str, args: Sequence[Any]) -> None:
     """Refuse an operator that may give a view, where a tensor gives the shape.
 
     Raises:

@@ -19,10 +19,10 @@ from ..switch import loops_are_on
 from .arguments import in_values
 from .constant_views import ConstantViews
 from .existing import is_existing, is_whole
-from .memory import Memory
+from .memory import AliasMap
 from .operations import Operation, Value
 from .where import where_called
-from .within import around, within
+from .within import around, passive_listening
 
 
 class Values:
@@ -61,7 +61,7 @@ class Values:
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
-        self._around: within | None = around()
+        self._around: passive_listening | None = around()
         if self._around is None and outer is not None:
             self._around = outer._around
         above = outer is not None and outer._is_unlikely
@@ -90,7 +90,7 @@ class Values:
         self.flags: Noted = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._decomposes = loops_are_on() and not is_whole()
-        self.memory = Memory()
+        self.memory = AliasMap()
         self.dummies: list[Tensor] = [] if outer is None else outer.dummies
         self.inputs = tuple(map(self._new, inputs))
 

@@ -10,7 +10,7 @@ from ...paddle_side.process.random_state import DRAWING
 from .operations import tensors_in
 
 
-class within:
+class passive_listening:
     """A context that lets calls of this thread pass, except those that hide something.
 
     Args:
@@ -63,7 +63,7 @@ class within:
             return call(*args, **kwargs)
 
 
-def around() -> within | None:
+def around() -> passive_listening | None:
     """Return what is around the calls of this thread, if they are in an operator."""
     found = local.listener
-    return found if isinstance(found, within) else None
+    return found if isinstance(found, passive_listening) else None

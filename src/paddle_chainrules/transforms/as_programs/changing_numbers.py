@@ -14,7 +14,7 @@ from ...paddle_side.listener import listener
 from ...paddle_side.traced_numbers import (
     MAX_INTEGER,
     MAX_SEED,
-    Noted,
+    NumberUses,
     TracedNumber,
     ValueNeeded,
     as_input,
@@ -24,7 +24,7 @@ NUMBERS = frozenset({int, float, np.float64, np.int64})
 """Types whose numbers Paddle computes with in the same way."""
 
 
-class Inputs(NamedTuple):
+class NumberInputs(NamedTuple):
     """The leaves that are numbers, and inputs of a program."""
 
     places: frozenset[int]
@@ -35,7 +35,7 @@ class Inputs(NamedTuple):
         """Return the leaves with tensors for these."""
         return [as_input(x) if i in self.places else x for i, x in enumerate(leaves)]
 
-    def in_numbers(self, leaves: list[Any], noted: Noted) -> list[Any]:
+    def in_numbers(self, leaves: list[Any], noted: NumberUses) -> list[Any]:
         """Return the leaves with what the function is given.
 
         That is numbers where nobody records.
@@ -72,7 +72,7 @@ class ChangingNumbers:
     """
 
     def __init__(self) -> None:
-        self.inputs = Inputs(frozenset(), frozenset())
+        self.inputs = NumberInputs(frozenset(), frozenset())
         self.tries = True
         self._needed: frozenset[int] = frozenset()
         self._first: dict[int, Any] = {}
@@ -94,7 +94,7 @@ class ChangingNumbers:
                     places |= {i}
             if whole and abs(leaf) >= MAX_INTEGER:
                 seeds |= {i}
-        self.inputs = Inputs(places, seeds)
+        self.inputs = NumberInputs(places, seeds)
 
     def keep(self, places: Any) -> None:
         """Have numbers part of programs from now on."""
@@ -102,7 +102,7 @@ class ChangingNumbers:
         self.inputs = self.inputs._replace(places=self.inputs.places - self._needed)
 
 
-class Returned(NamedTuple):
+class ResultNesting(NamedTuple):
     """The nesting of results, and which of them are Python numbers."""
 
     spec: Any
@@ -130,7 +130,7 @@ def with_results(outputs: list[Any], spec: Any, needed: set[int]) -> tuple[Any, 
     if not numbers:
         return outputs, spec
     every = [x.result() if type(x) is TracedNumber else x for x in outputs]
-    return every, Returned(spec, tuple(numbers))
+    return every, ResultNesting(spec, tuple(numbers))
 
 
 class AnyNumber:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable
 from functools import cache
 
-from .seen import codes_of
+from .dependencies import codes_of
 
 ANY_NAME = "*"
 """Stands for all attributes, where code reads them by names that it computes."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from ...programs.switch import loops_are_on
+from .auto_jit import why_not
 from .jit import Jitted
-from .kept import why_not
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -20,23 +20,23 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain
-from ...paddle_side.traced_numbers import Noted, ValueNeeded
+from ...paddle_side.traced_numbers import NumberUses, ValueNeeded
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
 from ...programs.static_graphs import need_tensors, sot
 from ...programs.switch import programs_are_on
-from ...programs.tracing.existing import once
-from ...programs.tracing.record import Record
+from ...programs.tracing.existing import single_use_captures
+from ...programs.tracing.record import Tracer
 from ..containers.tree import flatten_tree
-from .changing_numbers import NUMBERS, ChangingNumbers, Inputs, with_results
+from .changing_numbers import NUMBERS, ChangingNumbers, NumberInputs, with_results
+from .dependencies import ATOMS, JITTED, most_samples
 from .keys import exactly, kinds_of_leaves, may_change
-from .last_call import LastCall, Like, modes
+from .last_call import FastPathGuard, LastCall, modes
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
-from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
+from .program_cache import BOUND, THESE_SIZES, TRIES, CompiledFunction, ProgramCache
 from .program_nodes import call, found_value
-from .recompiling import STATIC, Piles, kinds_of
-from .seen import ATOMS, JITTED, most_samples
+from .recompiling import STATIC, RecompileLog, kinds_of
 from .unpacking import key_orders, unpacking
 
 P = ParamSpec("P")
@@ -260,7 +260,7 @@ def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
     return any(_holds_state(part, depth - 1) for part in parts)
 
 
-def _places(leaves: list[Any]) -> tuple[int, ...] | None:
+def _distinct_places(leaves: list[Any]) -> tuple[int, ...] | None:
     """Return each leaf's place among the distinct leaves; None if none repeats."""
     tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
     if len(tensors) == len({*tensors}):
@@ -280,13 +280,13 @@ def run_strictly(
     Args:
         kept: whether the program will serve other calls.
     """
-    with once(not kept):
+    with single_use_captures(not kept):
         try:
             return program.run(*args)
         except CaptureError as error:
             refusal = error
         try:
-            with listening(Record([])):
+            with listening(Tracer([])):
                 fn(*args)  # which says better what is wrong with the arguments
             raise refusal
         finally:
@@ -321,7 +321,7 @@ class Jitted:
         static_names: str | Sequence[str] = (),
         asked: bool = False,
     ) -> None:
-        self._piles = Piles(fn) if asked else None
+        self._piles = RecompileLog(fn) if asked else None
         self._fn, self._patience = checked_function("fn", fn), patience
         self._strict = checked_flag("strict", strict)
         self._empty = empty
@@ -434,10 +434,10 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program that runs at one call."""
-        found: OfValue = self._served(found_value, args, kwargs)[0]
+        found: CompiledFunction = self._served(found_value, args, kwargs)[0]
         return found.captured.program
 
-    def _found(self, *args: Any) -> OfValue:
+    def _found(self, *args: Any) -> CompiledFunction:
         """Return the program of one call, for its number of samples alone.
 
         Raises:
@@ -447,7 +447,9 @@ class Jitted:
         found, flags = found_value(programs, leaves)
         if found.captured.program.samples is None:
             return found
-        own: OfValue = programs.found(THESE_SIZES, leaves, programs.value_of, flags)
+        own: CompiledFunction = programs.found(
+            THESE_SIZES, leaves, programs.value_of, flags
+        )
         return own
 
     def _served(
@@ -502,7 +504,11 @@ class Jitted:
         """Look if the program that has served can serve like calls at less cost."""
         every = flatten_tree((args, kwargs))[0]
         given = [x for x in every if isinstance(x, Tensor)]
-        if self._last is None or self._state is None or _places(given) is not None:
+        if (
+            self._last is None
+            or self._state is None
+            or _distinct_places(given) is not None
+        ):
             return
         if holders_of_state(every):
             return
@@ -510,7 +516,7 @@ class Jitted:
         if [*map(id, given)] == [*map(id, tensors)]:
             state = self._state.number(self._fn)
             unpack = unpacking((args, kwargs))
-            like = Like(unpack, kinds_of_leaves(given), state, modes())
+            like = FastPathGuard(unpack, kinds_of_leaves(given), state, modes())
             self._last.search(programs, leaves, like)
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
@@ -553,7 +559,7 @@ class Jitted:
             by_name = {n: kwargs[n] for n in sorted(self._static_names & kwargs.keys())}
             kwargs = {n: v for n, v in kwargs.items() if n not in by_name}
         leaves, spec = flatten_tree((args, kwargs))
-        places = _places(leaves)
+        places = _distinct_places(leaves)
         orders = key_orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
@@ -564,7 +570,7 @@ class Jitted:
         key: Any = (statics, spec, orders, places), state
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
-        numbers, inputs, raw = None, Inputs(frozenset(), frozenset()), leaves
+        numbers, inputs, raw = None, NumberInputs(frozenset(), frozenset()), leaves
         try:
             if self._piles and not NUMBERS.isdisjoint(map(type, leaves)):
                 numbers = self._numbers.setdefault(key[0], ChangingNumbers())
@@ -580,7 +586,7 @@ class Jitted:
         if programs is None:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
-                noted = Noted(set(), [])
+                noted = NumberUses(set(), [])
                 if inputs.places:
                     leaves = inputs.in_numbers(leaves, noted)
                 every = leaves if places is None else [leaves[k] for k in places]

@@ -16,7 +16,7 @@ from ...paddle_side.dtypes import casts_automatically
 from ...programs.compiling.program import Program
 from .keys import kinds_of_leaves
 from .outer_state import OuterState
-from .program_cache import OfValue, ProgramCache
+from .program_cache import CompiledFunction, ProgramCache
 from .program_nodes import found_value
 from .program_recording import run
 from .unpacking import Unpack
@@ -30,7 +30,7 @@ MOST_MISSES = 8
 MOST_SEARCHES = 32
 
 
-class Like(NamedTuple):
+class FastPathGuard(NamedTuple):
     """All of a call that its tensors do not tell.
 
     Attributes:
@@ -50,8 +50,8 @@ class LastCall:
     """The program that served the last calls of a function, if one did."""
 
     def __init__(self) -> None:
-        self._like: Like | None = None
-        self._found: OfValue | None = None
+        self._like: FastPathGuard | None = None
+        self._found: CompiledFunction | None = None
         self._calls = self._misses = self._searches = 0
 
     def is_worth_a_search(self) -> bool:
@@ -61,7 +61,9 @@ class LastCall:
         self._calls += 1
         return self._calls % EVERY == 0
 
-    def search(self, programs: ProgramCache, leaves: Sequence[Any], like: Like) -> None:
+    def search(
+        self, programs: ProgramCache, leaves: Sequence[Any], like: FastPathGuard
+    ) -> None:
         """Keep the program of a call, if its results are off the caller's graph."""
         self._searches += 1
         if not any(isinstance(leaf, Tensor) for leaf in leaves):

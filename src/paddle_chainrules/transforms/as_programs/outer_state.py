@@ -15,12 +15,12 @@ from types import MethodType
 from typing import Any
 
 from ...programs.capture_error import CaptureError
-from .seen import ATOMS
+from .dependencies import ATOMS
 from .state_reads import (
     FUNCTION_ATTRIBUTES,
     MISSING,
     NOTHING,
-    Read,
+    StateRead,
     is_told_elsewhere,
     reads_of,
 )
@@ -29,7 +29,7 @@ MAX_STATES = 64
 """States that are kept, those that were met last."""
 
 
-def _unchanged(reads: Iterable[Read]) -> Callable[[], bool]:
+def _unchanged(reads: Iterable[StateRead]) -> Callable[[], bool]:
     """Return a function that tells at little cost if nothing read has changed."""
     at: list[Any] = [read.at for read in reads if read.at]
     dicts, keys, values = zip(*at, strict=True) if at else ((), (), ())
@@ -70,7 +70,7 @@ class OuterState:
     """
 
     def __init__(self) -> None:
-        self._reads: list[Read] = []
+        self._reads: list[StateRead] = []
         self._given: tuple[Any, ...] = ()
         self._unchanged: Callable[[], bool] = lambda: False
         self._numbers: OrderedDict[tuple[Any, ...], int] = OrderedDict()
@@ -155,7 +155,7 @@ class OuterState:
     @contextmanager
     def once_more(self, fn: Callable[..., Any]) -> Iterator[None]:
         """Undo in the end what a further run of the function does to its state."""
-        before: list[Read] = []
+        before: list[StateRead] = []
         with suppress(Exception):  # of the user's own methods
             before = reads_of(fn, frozenset(), self._given)
         try:

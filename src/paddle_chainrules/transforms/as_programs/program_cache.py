@@ -17,22 +17,22 @@ from ...paddle_side.autograd.running import is_running
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
 from ...paddle_side.traced_numbers import Formula
-from ...programs.capture import Begun, capture
+from ...programs.capture import OpenTrace, capture
 from ...programs.capture_error import CaptureError
-from ...programs.captured import PLACE, Captured
-from ...programs.compiling.repeated import without_repeated
-from ...programs.compiling.residuals import in_few
-from ...programs.compiling.sharing import with_shared
-from ...programs.compiling.split import There, split
-from ...programs.loops.groups import goes_into
+from ...programs.captured import PLACE, CapturedFunction
+from ...programs.codegen.fusion import goes_into
+from ...programs.compiling.common_subkernels import share_subkernels
+from ...programs.compiling.rematerialize import recompute_cheap_residuals
+from ...programs.compiling.residuals import pack_small_residuals
+from ...programs.compiling.split import ForwardBackward, split
 from ...programs.sizes.any_size import samples_of
 from ...programs.switch import loops_are_on
 from ...programs.tracing.operations import Value
 from ..tape.dispatch import record
 from ..tape.effects import Effects, tensors_among
 from .keys import key_of
-from .program_recording import ProgramRecording, Way, run
-from .varying_sizes import Firsts, Varying, apart
+from .program_recording import CompiledVJP, ProgramRecording, run
+from .varying_sizes import Firsts, VaryingSizes, apart
 
 BOUND = 64
 """The most programs of a function; the one not used for longest is dropped."""
@@ -50,7 +50,7 @@ Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
 """Function from leaves to leaves, and to the nesting of these."""
 
 
-class Refusal(NamedTuple):
+class CaptureRefusal(NamedTuple):
     """The reason why there is no program."""
 
     why: str
@@ -61,10 +61,10 @@ class Refusal(NamedTuple):
         return self.passes
 
 
-class OfValue(NamedTuple):
+class CompiledFunction(NamedTuple):
     """The program of a function's value."""
 
-    captured: Captured
+    captured: CapturedFunction
     structure: Any
 
     def is_stale(self) -> bool:
@@ -78,9 +78,9 @@ class OfValue(NamedTuple):
         return samples.most if samples is not None else 0
 
     def for_any_size(
-        self, size: int, other: OfValue, its_size: int, most: int
-    ) -> OfValue | None:
-        """Do as :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
+        self, size: int, other: CompiledFunction, its_size: int, most: int
+    ) -> CompiledFunction | None:
+        """Do as :meth:`.CompiledVJP.for_any_size`; off the graph alone."""
         own, its = self.captured, other.captured
         most = own.at_once(most, size)
         if True in own.requires or self.structure != other.structure:
@@ -133,7 +133,7 @@ class ProgramCache:
         self._note, self.once = note, once
         self._most, self._tries, self._empty = most, tries, empty
         self._sizes: dict[Any, tuple[Firsts, Any]] = {}
-        self._of_any: dict[Any, tuple[Varying, Any]] = {}
+        self._of_any: dict[Any, tuple[VaryingSizes, Any]] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
         self._calls: Counter[Any] = Counter()
         self._effects = effects
@@ -150,7 +150,7 @@ class ProgramCache:
         Raises:
             CaptureError: there is no program.
         """
-        way: Way = self.found("vjp", leaves, self.way_of, key)
+        way: CompiledVJP = self.found("vjp", leaves, self.way_of, key)
         tensors = tensors_among(leaves)
         made = run(way.there.forward, tensors, trusts=True)
         recording = self.recording(way, leaves, tensors, made)
@@ -158,7 +158,7 @@ class ProgramCache:
 
     def recording(
         self,
-        way: Way,
+        way: CompiledVJP,
         leaves: Sequence[Any],
         tensors: Sequence[Tensor],
         made: list[Tensor],
@@ -196,7 +196,7 @@ class ProgramCache:
             with self._lock:
                 if key in self._made:
                     self._made.move_to_end(key)
-        if isinstance(found, Refusal):
+        if isinstance(found, CaptureRefusal):
             raise CaptureError(found.why)
         return found
 
@@ -227,10 +227,10 @@ class ProgramCache:
                 except CaptureError as error:
                     again = error.raised and self._tries > 0
                     self._tries -= error.raised
-                    found = self._keep(key, Refusal(str(error), again))
+                    found = self._keep(key, CaptureRefusal(str(error), again))
                     if error.raised:
                         raise  # the first time with its cause, which is not kept
-                if firsts and not isinstance(found, Refusal):
+                if firsts and not isinstance(found, CaptureRefusal):
                     self._compare(like, firsts, found)
         return found
 
@@ -250,7 +250,7 @@ class ProgramCache:
     def _compare(self, like: Any, firsts: Firsts, found: Any) -> None:
         """Note a program that serves any number of samples."""
         before, other = self._sizes.get(like, (firsts, None))
-        varying = Varying.between(firsts, before)
+        varying = VaryingSizes.between(firsts, before)
         size, its_size = varying.size(firsts), varying.size(before)
         if min(size, its_size) > 1 and max(size, its_size) <= self._most:
             pairs = (found, size, other, its_size), (other, its_size, found, size)
@@ -276,8 +276,8 @@ class ProgramCache:
         return self._fn(leaves)[0]
 
     def _captured(
-        self, leaves: Sequence[Any], check: bool, begun: list[Begun] | None = None
-    ) -> tuple[Captured, Any]:
+        self, leaves: Sequence[Any], check: bool, begun: list[OpenTrace] | None = None
+    ) -> tuple[CapturedFunction, Any]:
         """Capture the function; return that, and the structure of its results."""
         if not (self._empty or all(t.size for t in tensors_among(leaves))):
             raise CaptureError("a tensor has no elements; such calls make no program")
@@ -292,8 +292,8 @@ class ProgramCache:
         return captured, structures[0]
 
     def value_of(
-        self, leaves: Sequence[Any], begun: list[Begun] | None = None
-    ) -> OfValue:
+        self, leaves: Sequence[Any], begun: list[OpenTrace] | None = None
+    ) -> CompiledFunction:
         """Return the program of the value.
 
         Args:
@@ -302,11 +302,11 @@ class ProgramCache:
         begun = begun if self.once else None
         found, structure = self._captured(leaves, not is_running(), begun)
         self._noted(leaves)
-        return OfValue(found, structure)
+        return CompiledFunction(found, structure)
 
     def seen_of(
-        self, leaves: Sequence[Any], begun: list[Begun] | None = None
-    ) -> OfValue:
+        self, leaves: Sequence[Any], begun: list[OpenTrace] | None = None
+    ) -> CompiledFunction:
         """Return the program of the value, not compared with the function.
 
         Args:
@@ -314,13 +314,13 @@ class ProgramCache:
         """
         found, structure = self._captured(leaves, False, begun)
         self._noted(leaves)
-        return OfValue(found, structure)
+        return CompiledFunction(found, structure)
 
     def _noted(self, leaves: Sequence[Any]) -> None:
         if self._note is not None:
             self._note(leaves)
 
-    def way_of(self, leaves: Sequence[Any]) -> Way:
+    def way_of(self, leaves: Sequence[Any]) -> CompiledVJP:
         """Return the programs of the value and of its gradients."""
         with grad_mode(True):
             first, structure = self._captured([*map(_required, leaves)], check=False)
@@ -346,10 +346,14 @@ class ProgramCache:
         with grad_mode(True):
             whole = capture(joint, [*leaves, *cotangents])
         places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
-        return Way(*cut(whole, leaves, len(first.outputs)), structure, seeds, places)
+        return CompiledVJP(
+            *cut(whole, leaves, len(first.outputs)), structure, seeds, places
+        )
 
 
-def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Captured]:
+def cut(
+    whole: CapturedFunction, leaves: Sequence[Any], outputs: int
+) -> tuple[ForwardBackward, CapturedFunction]:
     """Cut a program of values and gradients in two; return it and the values' facts."""
     head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
     number = sum(part is PLACE for part in head)
@@ -357,10 +361,10 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     grads = [next(ends) if part is PLACE else None for part in tail]
     tensors = tensors_among(leaves)
     inputs = len(tensors)
-    program = replace(whole.program, ops=tuple(with_shared(whole.program.ops)))
+    program = replace(whole.program, ops=tuple(share_subkernels(whole.program.ops)))
     there = split(program, inputs, number, grads)
     if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
-        there = in_few(without_repeated(there, goes_into))
+        there = pack_small_residuals(recompute_cheap_residuals(there, goes_into))
     return there, whole._replace(outputs=head)
 
 

@@ -15,18 +15,18 @@ from ...paddle_side.autograd.running import asked_behind, is_running
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.watch import ask_for
-from ...programs.capture import Begun, capture
+from ...programs.capture import OpenTrace, capture
 from ...programs.capture_error import CaptureError
-from ...programs.captured import Captured
+from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
-from ...programs.compiling.split import There
-from ...programs.tracing.existing import is_once, once
+from ...programs.compiling.split import ForwardBackward
+from ...programs.tracing.existing import is_once, single_use_captures
 from ...programs.tracing.operations import Value
 from ..tape.eager import eagerly
 from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
 from ..tape.nodes import on_graph
 from ..tape.recording import recorded
-from .program_cache import OfValue, ProgramCache, cut, seed_like
+from .program_cache import CompiledFunction, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
 
 
@@ -47,7 +47,7 @@ def call(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any = None,
-    begun: list[Begun] | None = None,
+    begun: list[OpenTrace] | None = None,
     known: KnownGradients | None = None,
 ) -> tuple[list[Any], Any]:
     """Run ``fn(leaves)``; return results, on the graph where fn's are, and structure.
@@ -67,7 +67,7 @@ def call(
         begun.clear()
         made = run(captured.program, tensors, trusts=True)  # its key has all kinds
         return captured.filled(made), found.structure
-    node: Node = programs.found(
+    node: DifferentiableProgram = programs.found(
         "node",
         leaves,
         lambda leaves: node_of(programs, leaves, captured, begun),
@@ -81,7 +81,7 @@ def call(
     there = node.there
     made = run(there.forward, tensors)
     outputs: list[Any] = made[: there.count]
-    work = _Work(node, leaves, inputs, made[there.count :], tensors, known)
+    work = _ProgramCall(node, leaves, inputs, made[there.count :], tensors, known)
     graph = on_graph([outputs[i] for i in node.places], work)
     for i, output in zip(node.places, graph, strict=True):
         outputs[i] = output
@@ -90,7 +90,7 @@ def call(
 
 def found_value(
     programs: ProgramCache, leaves: Sequence[Any]
-) -> tuple[OfValue, tuple[bool, ...] | None]:
+) -> tuple[CompiledFunction, tuple[bool, ...] | None]:
     """Return the program of the value, and which leaves are off the caller's graph.
 
     Raises:
@@ -104,12 +104,12 @@ def seen_value(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any,
-    begun: list[Begun] | None = None,
-) -> tuple[OfValue, tuple[bool, ...] | None]:
+    begun: list[OpenTrace] | None = None,
+) -> tuple[CompiledFunction, tuple[bool, ...] | None]:
     """Return the program; if results are on the graph, not yet compared with fn."""
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
     if flags is not None and False in flags:
-        found: OfValue = programs.found(
+        found: CompiledFunction = programs.found(
             "seen", leaves, lambda leaves: programs.seen_of(leaves, begun), (key, flags)
         )
         if True in found.captured.requires:
@@ -122,9 +122,9 @@ def _value(
     leaves: Sequence[Any],
     key: Any,
     flags: Any,
-    begun: list[Begun] | None = None,
-) -> OfValue:
-    found: OfValue = programs.found(
+    begun: list[OpenTrace] | None = None,
+) -> CompiledFunction:
+    found: CompiledFunction = programs.found(
         "value", leaves, lambda leaves: programs.value_of(leaves, begun), (key, flags)
     )
     return found
@@ -134,17 +134,17 @@ def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
     return tuple(leaf.stop_gradient for leaf in leaves if isinstance(leaf, Tensor))
 
 
-class Node(NamedTuple):
+class DifferentiableProgram(NamedTuple):
     """All that is needed to differentiate a program from outside."""
 
-    there: There
+    there: ForwardBackward
     places: list[int]
     """Places of the outputs that are on the graph."""
     wanted: list[int]
     """Places of the leaves that require gradients."""
     free: list[Tensor]
     """Tensors that require gradients and are no leaves."""
-    captured: Captured
+    captured: CapturedFunction
     reverse: ProgramCache
     """Programs from leaves and cotangents to gradients."""
     once: bool
@@ -183,7 +183,9 @@ class Node(NamedTuple):
         """Tell whether it was captured with tensors that have been replaced since."""
         return self.captured.is_stale()
 
-    def for_any_size(self, size: int, other: Node, its_size: int, most: int) -> None:
+    def for_any_size(
+        self, size: int, other: DifferentiableProgram, its_size: int, most: int
+    ) -> None:
         """Return None, since cotangents are made of the sizes that were captured."""
 
 
@@ -194,9 +196,9 @@ class _Reverse(ProgramCache):
 def node_of(
     programs: ProgramCache,
     leaves: Sequence[Any],
-    captured: Captured,
-    begun: list[Begun] | None = None,
-) -> Node:
+    captured: CapturedFunction,
+    begun: list[OpenTrace] | None = None,
+) -> DifferentiableProgram:
     """Capture a function with gradients by all tensors that require them.
 
     Args:
@@ -262,7 +264,7 @@ def node_of(
     reverse = _Reverse(gradients_of)
     values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *free])
     is_reverse = isinstance(programs, _Reverse)
-    return Node(
+    return DifferentiableProgram(
         *(there, places, wanted, free, whole, reverse, is_once()), values, is_reverse
     )
 
@@ -304,12 +306,12 @@ def _on_tape(
     return values, grads
 
 
-class _Work:
+class _ProgramCall:
     """A call of a program, as :class:`..tape.nodes.Differentiable`."""
 
     def __init__(
         self,
-        node: Node,
+        node: DifferentiableProgram,
         leaves: Sequence[Any],
         inputs: list[Tensor],
         kept: Sequence[Tensor],
@@ -384,7 +386,7 @@ class _Work:
                 )
             if node.draws:
                 raise CaptureError(f"{NO_MORE}; use the function without jit there")
-            with once(node.once):
+            with single_use_captures(node.once):
                 every = [*self._leaves, *cotangents]
                 return call(node.reverse, every, None)[0]
         except CaptureError as error:

@@ -11,10 +11,10 @@ from paddle.base import core as _core
 
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.process.random_state import note_drawing, running_seeds
-from ...programs.captured import Captured
+from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
-from ...programs.compiling.residuals import in_few
-from ...programs.compiling.split import There
+from ...programs.compiling.residuals import pack_small_residuals
+from ...programs.compiling.split import ForwardBackward
 from ...programs.sizes.any_size import samples_of
 from ...programs.switch import loops_are_on
 from ..tape.cotangents import check_seed
@@ -30,11 +30,11 @@ from ..tape.recording import Recording, records_graph
 core: Any = _core
 
 
-class Way(NamedTuple):
+class CompiledVJP(NamedTuple):
     """The programs of a function's value and of the backward pass."""
 
-    there: There
-    captured: Captured
+    there: ForwardBackward
+    captured: CapturedFunction
     structure: Any
     seeds: list[int]
     """Places of the outputs that have cotangents."""
@@ -52,8 +52,8 @@ class Way(NamedTuple):
         return samples.most if samples is not None else 0
 
     def for_any_size(
-        self, size: int, other: Way, its_size: int, most: int
-    ) -> Way | None:
+        self, size: int, other: CompiledVJP, its_size: int, most: int
+    ) -> CompiledVJP | None:
         """Return programs for any number of samples, if two calls agree on them.
 
         Args:
@@ -78,14 +78,14 @@ class Way(NamedTuple):
                 if samples is not None:
                     there = own.there.for_samples(samples)
                     return own._replace(
-                        there=in_few(there) if loops_are_on() else there
+                        there=pack_small_residuals(there) if loops_are_on() else there
                     )
         return None
 
-    def _apart(self) -> Way:
+    def _apart(self) -> CompiledVJP:
         return self._replace(there=self.there.apart)
 
-    def _expanding(self) -> Way:
+    def _expanding(self) -> CompiledVJP:
         captured, there = self.captured, self.there
         return self._replace(
             captured=captured.expanding(), there=there.expanding(captured.made)
@@ -105,7 +105,7 @@ class ProgramRecording(Recording):
         leaves: Sequence[Any],
         tensors: Sequence[Tensor],
         outputs: Sequence[Any],
-        way: Way,
+        way: CompiledVJP,
         saved: Sequence[Tensor],
     ) -> None:
         self.leaves, self.differentiable = leaves, way.places
@@ -231,12 +231,14 @@ def run(
     if program.draws:
         note_drawing()
         with running_seeds():
-            found = _run(function, tensors)
+            found = _run_program(function, tensors)
         return found
-    return _run(function, tensors)
+    return _run_program(function, tensors)
 
 
-def _run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+def _run_program(
+    function: Callable[..., Any], tensors: Sequence[Tensor]
+) -> list[Tensor]:
     if not core._has_grad():
         return function(*tensors)
     try:

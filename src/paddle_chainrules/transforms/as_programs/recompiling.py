@@ -13,7 +13,7 @@ import optree
 from paddle import Tensor
 
 from ...paddle_side.dtypes import tensor_kind
-from .seen import transform_of
+from .dependencies import transform_of
 
 MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
@@ -28,8 +28,8 @@ MAX_LISTED = 64
 _made: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
     weakref.WeakKeyDictionary()
 )
-"""References by code to each ``Piles`` with a program, and its list of one count of
-calls. Those gone after several calls are left out. None stands after the warning."""
+"""References by code to each ``RecompileLog`` with a program, and its list of one count
+of calls. Those gone after several calls are left out. None stands after the warning."""
 
 
 class RecompileWarning(UserWarning):
@@ -40,7 +40,7 @@ class EagerWarning(UserWarning):
     """A function given to :func:`jit` runs eagerly, call after call."""
 
 
-class Piles:
+class RecompileLog:
     """The differences between the programs of one function, and calls without one.
 
     Args:
@@ -137,7 +137,9 @@ class Piles:
     def _code(self) -> types.CodeType:
         """The function's code, or that of this class for what has none."""
         found = getattr(_users(self._fn), "__code__", None)
-        return found if isinstance(found, types.CodeType) else Piles.note.__code__
+        return (
+            found if isinstance(found, types.CodeType) else RecompileLog.note.__code__
+        )
 
     def _named(self) -> str:
         """Return the function's name, and where it is."""
@@ -198,11 +200,11 @@ def kinds_of(
     for path, leaf in zip(spec.paths(), leaves, strict=True):
         where, name, *inner = path
         label = f"argument {name!r}" if where else f"argument {name}"
-        found[label + "".join(f"[{key!r}]" for key in inner)] = _kind(leaf)
-    return found | {label: _kind(value) for label, value in rest.items()}
+        found[label + "".join(f"[{key!r}]" for key in inner)] = _kind_of_leaf(leaf)
+    return found | {label: _kind_of_leaf(value) for label, value in rest.items()}
 
 
-def _kind(value: Any) -> str:
+def _kind_of_leaf(value: Any) -> str:
     if isinstance(value, Tensor):
         return tensor_kind(value)
     text = repr(value)

@@ -19,8 +19,8 @@ from paddle import Tensor
 
 from ...programs.capture_error import CaptureError
 from .code_names import ANY_NAME, names_read
+from .dependencies import ATOMS, MAX_KEY_BYTES
 from .keys import exactly, module_of
-from .seen import ATOMS, MAX_KEY_BYTES
 
 MAX_READS = 1_000
 """Variables and containers that are compared at a call; more count as constant.
@@ -58,7 +58,7 @@ class _Missing:
 MISSING = _Missing()
 
 
-class Same:
+class IdentityKey:
     """A key that is equal for one and the same object, which it keeps alive."""
 
     __slots__ = ("value",)
@@ -67,7 +67,7 @@ class Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, IdentityKey) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -94,7 +94,7 @@ FUNCTION_ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Read(NamedTuple):
+class StateRead(NamedTuple):
     """A variable or the contents of a container, as they were read.
 
     Attributes:
@@ -146,7 +146,9 @@ def _is_constant(module: str | None) -> bool:
     return top in CONSTANT or (top != "__main__" and top in sys.stdlib_module_names)
 
 
-def reads_of(fn: Any, own: frozenset[str], given: Sequence[Any] = ()) -> list[Read]:
+def reads_of(
+    fn: Any, own: frozenset[str], given: Sequence[Any] = ()
+) -> list[StateRead]:
     """Return all that a function reads, but for what has these labels.
 
     It is given some objects, which it reads too.
@@ -174,7 +176,7 @@ class _Reader:
 
     def __init__(self, named: Iterable[str], own: frozenset[str]) -> None:
         self.named, self.names, self._own = frozenset(named), {*named}, own
-        self.reads: list[Read] = []
+        self.reads: list[StateRead] = []
         self._met: dict[int, Any] = {}
         self._most, self._in_layer = MAX_READS, False
 
@@ -207,7 +209,7 @@ class _Reader:
 
     def _add(self, label: str, key: Any, *rest: Any) -> None:
         if self._in_layer or len(self.reads) < self._most:
-            self.reads.append(Read(label, key, *rest))
+            self.reads.append(StateRead(label, key, *rest))
             self._most += self._in_layer
 
     def contents(self, label: str, value: Any) -> None:
@@ -532,14 +534,14 @@ def _key_of(value: Any) -> Any:
     if value is MISSING:
         return NOTHING
     if isinstance(value, types.MethodType):
-        return Same(value.__func__)
+        return IdentityKey(value.__func__)
     contents = (list, tuple, deque, dict, set, frozenset)
     if isinstance(value, contents) or _is_small(value):
         return type(value)
-    return Same(value)
+    return IdentityKey(value)
 
 
-NOTHING = Same(MISSING)
+NOTHING = IdentityKey(MISSING)
 
 
 def _is_small(value: Any) -> bool:

@@ -20,7 +20,7 @@ Firsts = tuple[int, ...]
 """The sizes of tensors along their first axes, zero for those that have none."""
 
 
-class Varying(NamedTuple):
+class VaryingSizes(NamedTuple):
     """The first sizes that change with the number of samples.
 
     Attributes:
@@ -32,7 +32,7 @@ class Varying(NamedTuple):
     others: Firsts
 
     @classmethod
-    def between(cls, firsts: Firsts, before: Firsts) -> Varying:
+    def between(cls, firsts: Firsts, before: Firsts) -> VaryingSizes:
         """Return the sizes that two calls do not have in common."""
         places = tuple(map(operator.ne, firsts, before))
         return cls(places, cls._others(firsts, places))

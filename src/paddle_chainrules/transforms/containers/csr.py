@@ -78,7 +78,7 @@ class CSR:
                 "(rows, columns)"
             )
         sizes = tuple(checked_integer("each size of shape", n) for n in shape)
-        _check(self, sizes)
+        _check_indices(self, sizes)
         self.features = sizes[1]
         place()
 
@@ -245,7 +245,7 @@ def _or_pattern(values: Tensor) -> Tensor | None:
     return None if same_dtype(values.dtype, paddle.bool) else values
 
 
-def _check(x: CSR, shape: tuple[int, ...]) -> None:
+def _check_indices(x: CSR, shape: tuple[int, ...]) -> None:
     for name in ("crows", "cols", "values"):
         part = getattr(x, name)
         optional = name == "values"

@@ -59,7 +59,7 @@ class Packed:
         self, values: Tensor, offsets: Tensor, max_length: int | None = None
     ) -> None:
         self.values, self.offsets = values, offsets
-        self.max_length = _check(values, offsets, max_length)
+        self.max_length = _check_offsets(values, offsets, max_length)
         place()
 
     @classmethod
@@ -240,7 +240,7 @@ _REMEDY = (
 )
 
 
-def _check(values: Any, offsets: Any, max_length: int | None) -> int:
+def _check_offsets(values: Any, offsets: Any, max_length: int | None) -> int:
     for name, part in (("values", values), ("offsets", offsets)):
         if not isinstance(part, Tensor):
             raise TypeError(

@@ -78,7 +78,7 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
         leaves, found = flatten_tree(without_indices(cotangent))
     if found is spec or found == spec:
         return leaves
-    spread = _spread(iter(leaves), found, spec)
+    spread = _with_none_leaves(iter(leaves), found, spec)
     if spread is None:
         raise ValueError(
             f"the cotangent is nested as {nesting(found)}, the output as "
@@ -91,7 +91,7 @@ def _is_index(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.dtype in (paddle.int64, paddle.int32)
 
 
-def _spread(
+def _with_none_leaves(
     leaves: Iterator[Any], found: optree.PyTreeSpec, spec: optree.PyTreeSpec
 ) -> list[Any] | None:
     """Return leaves with None for all parts of None; None if structures differ."""
@@ -104,7 +104,7 @@ def _spread(
         return None
     row: list[Any] = []
     for one, other in zip(found.children(), spec.children(), strict=True):
-        part = _spread(leaves, one, other)
+        part = _with_none_leaves(leaves, one, other)
         if part is None:
             return None
         row += part

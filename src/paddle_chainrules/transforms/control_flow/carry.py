@@ -54,11 +54,11 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
     given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
-    with unchanged(given):
+    with inputs_unchanged(given):
         return step(carry, x)
 
 
-class unchanged:
+class inputs_unchanged:
     """A context that refuses a step that writes into what it is given.
 
     Args:

@@ -16,10 +16,10 @@ from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
 from ...programs.branches import truth
 from ...programs.capture_error import CaptureError
-from ...programs.choosing import in_branches
+from ...programs.cond_op import in_branches
 from ...programs.switch import programs_are_on
-from ...programs.turns import in_turns
-from ..as_programs.program_cache import OfValue
+from ...programs.while_op import in_turns
+from ..as_programs.program_cache import CompiledFunction
 from ..as_programs.program_recording import run
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
@@ -29,10 +29,10 @@ from .carry import (
     check_alike,
     copy,
     in_place,
+    inputs_unchanged,
     kind_of,
     program_of,
     tensor_of,
-    unchanged,
     unwritten,
 )
 
@@ -75,7 +75,7 @@ def while_loop(
     return spec.unflatten([*map(copy, leaves)]) if is_first else value
 
 
-def _program(body: Callable[[Tree], Tree], value: Tree) -> OfValue | None:
+def _program(body: Callable[[Tree], Tree], value: Tree) -> CompiledFunction | None:
     """Return the program of a turn; None if there is none off the caller's graph."""
     try:
         found = program_of(body)._found(value)
@@ -98,7 +98,7 @@ def _within(
         return truth
 
     def turn(tensors: list[Tensor]) -> list[Tensor]:
-        with unchanged(tensors):
+        with inputs_unchanged(tensors):
             moved = body(spec.unflatten(in_place(leaves, iter(tensors))))
         found, its = flatten_tree(moved)
         found = [*map(tensor_of, found)]
@@ -169,7 +169,7 @@ def cond(
     def branch(fn: Callable[..., Tree]) -> Callable[[list[Tensor]], list[Tensor]]:
         def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
             given: Any = spec.unflatten(in_place(leaves, iter(tensors)))
-            with unchanged(tensors, _WRITES):
+            with inputs_unchanged(tensors, _WRITES):
                 found, its = flatten_tree(fn(*given))
             results.append(([*map(tensor_of, found)], its))
             _check_alike(results)
@@ -191,14 +191,16 @@ def _depending(result: Tree, operands: Tree) -> Tree:
     places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
     of = [x for x in tensors_among(flatten_tree(operands)[0]) if is_differentiable(x)]
     if places and records_graph(of):
-        own = _Depending.apply(len(places), *(leaves[i] for i in places), *of)
+        own = _ZeroGradientDependency.apply(
+            len(places), *(leaves[i] for i in places), *of
+        )
         own = own if isinstance(own, tuple) else (own,)
         for i, leaf in zip(places, own, strict=True):
             leaves[i] = leaf
     return spec.unflatten(leaves)
 
 
-class _Depending(HookedLayer):
+class _ZeroGradientDependency(HookedLayer):
     """Tensors as they are, that depend on others with zero gradients."""
 
     @staticmethod

@@ -21,16 +21,16 @@ from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
 from ...programs.compiling.repeated_steps import (
     MAX_EAGER_STEPS,
-    NotOne,
+    NotRepeatable,
     RepeatedStep,
     are_worth_code,
     memory_of,
 )
-from ...programs.steps import Draws, in_steps
+from ...programs.scan_op import ScanDraws, in_steps
 from ...programs.switch import loops_are_on, programs_are_on
-from ...programs.tracing.existing import once
+from ...programs.tracing.existing import single_use_captures
 from ..as_programs.jit import Jitted
-from ..as_programs.program_cache import OfValue
+from ..as_programs.program_cache import CompiledFunction
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
@@ -39,16 +39,16 @@ from .carry import (
     check_alike,
     copy,
     in_place,
+    inputs_unchanged,
     number_of_steps,
     program_of,
     stacked,
     tensor_of,
-    unchanged,
     unwritten,
     with_parts,
 )
 
-LONG = 100
+MAX_EAGER_SCAN_STEPS = 100
 """Steps, for more of which a loop is not run natively where a program can be made, be
 it to differentiate it once or to see that a program is right."""
 
@@ -117,7 +117,7 @@ def scan(
     return loop.result()
 
 
-class _TooLong(Exception):
+class _LongLoopRefusal(Exception):
     """The refusal to run a long loop natively, if another way shows its results."""
 
 
@@ -160,7 +160,7 @@ class Loop:
         run = None if is_inside or not programs_are_on() else program_of(step)
         self._backwards = reverse
         self._step, self._run = step, run
-        self._value: OfValue | None = None
+        self._value: CompiledFunction | None = None
         self._repeated: RepeatedStep | None = None
         self._given: list[list[Any]] = []
         """The results of each step, tensors by step."""
@@ -225,17 +225,17 @@ class Loop:
         if listener() is not None:
             try:
                 return self._inside() if self.count > MAX_EAGER_STEPS else None
-            except Draws:
+            except ScanDraws:
                 return None
         if is_plain():
-            if self.count > LONG:
-                raise _TooLong
+            if self.count > MAX_EAGER_SCAN_STEPS:
+                raise _LongLoopRefusal
             return None
         if not self._is_on_graph():
             return None
         self._refuse_reports()
         kept = self._step.within if isinstance(self._step, Jitted) else None
-        if self.count <= (LONG if kept is None else MAX_EAGER_STEPS):
+        if self.count <= (MAX_EAGER_SCAN_STEPS if kept is None else MAX_EAGER_STEPS):
             self._run = None  # natively, on Paddle's tape
             return None
         carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
@@ -243,7 +243,7 @@ class Loop:
         if kept is not None:
             whole = kept.setdefault((self.count, self._backwards), whole)
         try:
-            with once(kept is None):
+            with single_use_captures(kept is None):
                 found: tuple[Tree, Tree] = whole.run(carry, xs)
             return found
         except CaptureError:
@@ -264,7 +264,7 @@ class Loop:
         found = self._found()
         return found is not None and any(found.captured.requires)
 
-    def _found(self) -> OfValue | None:
+    def _found(self) -> CompiledFunction | None:
         """Return the program of a step, or None if there is none."""
         if self._run is None:
             return None
@@ -283,7 +283,7 @@ class Loop:
         def step(given: list[Tensor]) -> list[Tensor]:
             each = iter(given)
             trees = [spec.unflatten(in_place(row, each)) for spec, row in pairs]
-            with unchanged(given):
+            with inputs_unchanged(given):
                 found = self._step(*trees)
             rows[:] = self._checked(found)
             return tensors_among(rows[0]) + tensors_among(rows[1])
@@ -329,7 +329,7 @@ class Loop:
                 )
         return leaves, ys
 
-    def _as_code(self, found: OfValue) -> RepeatedStep | None:
+    def _as_code(self, found: CompiledFunction) -> RepeatedStep | None:
         """Return all steps as machine code of a step's program; None if impossible."""
         program = found.captured.program
         if not loops_are_on() or any(found.captured.requires):
@@ -344,7 +344,7 @@ class Loop:
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         try:
             return RepeatedStep(program, carry, xs, backwards=self._backwards)
-        except NotOne:
+        except NotRepeatable:
             self._given = []
             return None
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from paddle import Tensor
 
 from ...paddle_side.arguments import checked_chunk
-from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
-from ..as_programs.kept import by_program, kept
+from ..as_programs.auto_jit import auto_jit, by_program
 from ..containers.tree import Tree, flatten_tree, nesting
 from .argnums import Argnums, positions_of
 from .jacobian import rows_of
@@ -54,7 +54,7 @@ def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
             f"v is nested as {nesting(found)}, x as {nesting(like)}; give one tensor, "
             "or None for zero, for each of x"
         )
-    with undrawn():
+    with random_state_restored_on_error():
         try:
             gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
         except TypeError as error:
@@ -110,4 +110,4 @@ def hessian(
     checked_chunk(chunk_size)
     gradient = grad_of(fn, argnums, has_aux, "hessian")
     rows = rows_of(gradient, argnums, has_aux, "hessian")
-    return kept(fn, rows, "hessian", positions_of(argnums), has_aux, order=2)
+    return auto_jit(fn, rows, "hessian", positions_of(argnums), has_aux, order=2)

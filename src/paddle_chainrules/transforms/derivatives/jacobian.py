@@ -12,9 +12,9 @@ from paddle.nn.functional import one_hot
 
 from ...paddle_side.arguments import checked_chunk, checked_flag
 from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
-from ..as_programs.kept import kept
+from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree
 from ..tape.kept_graph import KeptGraph
 from .argnums import Argnums, Selection, positions_of, select
@@ -192,7 +192,7 @@ def jacrev(
     """
     checked_chunk(chunk_size)
     rows = rows_of(fn, argnums, has_aux, "jacrev")
-    return kept(fn, rows, "jacrev", positions_of(argnums), has_aux)
+    return auto_jit(fn, rows, "jacrev", positions_of(argnums), has_aux)
 
 
 def rows_of(
@@ -203,7 +203,7 @@ def rows_of(
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
-        with undrawn():
+        with random_state_restored_on_error():
             call = select(fn, asked, args, kwargs)
             y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
@@ -256,7 +256,7 @@ def jacfwd(
 
     def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
-        with undrawn():
+        with random_state_restored_on_error():
             call = select(fn, asked, args, kwargs)
             y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
@@ -274,7 +274,7 @@ def jacfwd(
                     row.append(_block(output, leaf, [c[i] for c in columns], -1))
             return _result(call, found, in_spec, out_spec, aux)
 
-    return kept(fn, jacfwd_fn, "jacfwd", asked, has_aux, order=2)
+    return auto_jit(fn, jacfwd_fn, "jacfwd", asked, has_aux, order=2)
 
 
 def _complex_one(leaves: Iterable[Any]) -> Tensor | None:

@@ -17,9 +17,9 @@ from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener
-from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
-from ..as_programs.kept import by_program
+from ..as_programs.auto_jit import by_program
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.cotangents import check_cotangent
 from ..tape.kept_graph import KeptGraph
@@ -106,7 +106,7 @@ def _jvp(
             )
     leaves, spec = flatten_tree(tuple(primals))
     given = _tangent_leaves(tuple(tangents), leaves, spec)
-    with undrawn():
+    with random_state_restored_on_error():
         value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
         slope = pushforward._along(given)
     return value, slope, *aux

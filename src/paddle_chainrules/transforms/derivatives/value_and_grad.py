@@ -10,9 +10,9 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
-from ..as_programs.kept import kept
+from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree, without_indices
 from ..tape.effects import Effects
 from .argnums import Argnums, Selection, positions_of, select
@@ -62,7 +62,7 @@ def value_and_grad(
         TypeError: argnums is no int or sequence of ints; from the returned function, if
             the loss is no floating tensor, or a leaf of the differentiated arguments is
             neither a floating or complex tensor nor None. Indices of a :class:`.CSR` or
-            :class:`.Packed` are allowed, and have the gradient None.
+            :class:`.PackedMatrix` are allowed, and have the gradient None.
         ValueError: from the returned function, if the loss has more than one element,
             or argnums is out of range.
 
@@ -76,7 +76,7 @@ def value_and_grad(
         (11.0, [3.0, 4.0])
     """
     both = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
-    return kept(fn, both, "value_and_grad", positions_of(argnums), has_aux)
+    return auto_jit(fn, both, "value_and_grad", positions_of(argnums), has_aux)
 
 
 @overload
@@ -125,7 +125,7 @@ def grad(
         [3.0, 12.0]
     """
     gradient = grad_of(fn, argnums, has_aux, "grad")
-    return kept(fn, gradient, "grad", positions_of(argnums), has_aux)
+    return auto_jit(fn, gradient, "grad", positions_of(argnums), has_aux)
 
 
 def grad_of(
@@ -153,7 +153,7 @@ def _value_and_grad(
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         need_tensors(sot.fallback(True))
-        with undrawn():
+        with random_state_restored_on_error():
             call = select(fn, asked, args, kwargs)
             _check_arguments(call, name)
             if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...paddle_side.listener import listener, not_listening
-from ...paddle_side.process.random_state import drawing_from, put_back, undrawn
+from ...paddle_side.process.random_state import (
+    drawing_from,
+    random_state_restored_on_error,
+    restore_random_state,
+)
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from .eager import Flat, recorded_eagerly
@@ -46,19 +50,23 @@ def record(
     effects = effects or Effects(reaches=True)
     if listener() is not None:
         return recorded(fn, leaves, effects)
-    with undrawn() as drawing:
-        found, refusal = _first(fn, leaves, effects, nested, drawing)
+    with random_state_restored_on_error() as drawing:
+        found, refusal = _first_call(fn, leaves, effects, nested, drawing)
     recording = found[1]
     recording.refusal = refusal
-    recording.again = _Again(fn, leaves, effects, recording, drawing.state)
+    recording.again = _SecondCall(fn, leaves, effects, recording, drawing.state)
     return found
 
 
 Found = tuple[list[Any], Recording]
 
 
-def _first(
-    fn: Flat, leaves: Sequence[Any], effects: Effects, nested: bool, drawing: undrawn
+def _first_call(
+    fn: Flat,
+    leaves: Sequence[Any],
+    effects: Effects,
+    nested: bool,
+    drawing: random_state_restored_on_error,
 ) -> tuple[Found, NotImplementedError | None]:
     """Call fn by the tape or by rules; tell why the tape refuses, if it does."""
     if effects.refused or watched() or records_graph(leaves):
@@ -76,7 +84,7 @@ def _first(
         with drawing_from(drawing.state):
             return recorded_eagerly(fn, leaves, effects), None
     if drawing.state is not None:
-        put_back(drawing.state)
+        restore_random_state(drawing.state)
     effects.refused = not nested
     try:
         found = second(fn, leaves, effects)
@@ -87,7 +95,7 @@ def _first(
     return found, None if nested else refusal
 
 
-class _Again:
+class _SecondCall:
     """Calls a function once more, whose first call the tape has recorded."""
 
     def __init__(

@@ -159,13 +159,15 @@ class Calls:
         self.free = [record.constants[v] for v in free]
         results = [record.tensor(v) for v in ends.values()]
         values = [*ends.values()]
-        work = _Work(self, values, results, [*map(record.tensor, starts)], inputs)
+        work = _RecordedResults(
+            self, values, results, [*map(record.tensor, starts)], inputs
+        )
         graph = dict(zip(ends, on_graph(results, work), strict=True))
         rest = iter(detached([x for x in found if id(x) not in graph], leaves))
         return [graph[id(x)] if id(x) in graph else next(rest) for x in found]
 
 
-class _Work:
+class _RecordedResults:
     """Results of a record on a graph, as :class:`.nodes.Differentiable`."""
 
     def __init__(

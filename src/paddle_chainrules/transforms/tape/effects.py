@@ -98,7 +98,7 @@ def flags(tensors: Iterable[Tensor]) -> list[bool]:
 _VERSION, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
 
 
-def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
+def restore_flags(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
     """Set the flags of tensors as :func:`flags` has found them."""
     for tensor, flag in zip(tensors, before, strict=True):
         tensor.stop_gradient = flag

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.autograd.running import asked_for
-from ...paddle_side.autograd.served_once import Once, watch
+from ...paddle_side.autograd.served_once import SingleUseHook, watch
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings
 from ...programs.derivatives.partials import or_zeros
@@ -42,7 +42,7 @@ def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...
     """Return the results as tensors of the graph of ``of.inputs``."""
     inputs = of.inputs
     given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
-    once: list[Once] = []
+    once: list[SingleUseHook] = []
     found = _Node.apply((of, results, once), *given)
     found = found if isinstance(found, tuple) else (found,)
     if not recordings():  # it may be on the caller's graph
@@ -71,7 +71,7 @@ class _Node(HookedLayer):
     def forward(ctx: Any, call: Any, *given: Tensor) -> Any:
         ctx.of, results, once = call
         ctx.hooks.feeds_another = ctx.of.feeds_another
-        once.append(Once(ctx))
+        once.append(SingleUseHook(ctx))
         ctx.several = len(given) > 1
         ctx.set_materialize_grads(False)
         return tuple(x.detach() for x in results)

@@ -9,7 +9,7 @@ from paddle import Tensor
 from ...paddle_side.listener import local
 
 
-class reached:
+class program_gradients_noted:
     """A context that notes which gradients backward passes give by way of programs.
 
     A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
@@ -41,7 +41,7 @@ def without_zeros(
 
     Args:
         given: by what they are, in the hands of the function.
-        found: what :class:`reached` has noted.
+        found: what :class:`program_gradients_noted` has noted.
     """
     if False not in found.values():
         return grads

@@ -25,9 +25,12 @@ from ...paddle_side.autograd.row_sparse import RowSparse, dense
 from ...paddle_side.dtypes import is_differentiable, is_whole
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_counted, writes_so_far
-from ...paddle_side.process.random_state import put_back, undrawn
+from ...paddle_side.process.random_state import (
+    random_state_restored_on_error,
+    restore_random_state,
+)
 from ...paddle_side.rules.in_place import refuse_other_uses
-from ...paddle_side.rules.operators import Watch
+from ...paddle_side.rules.operators import TapeContext
 from ...paddle_side.watch import written_outside
 from ...programs.tracing.eager import Eager
 from .cotangents import check_seed
@@ -42,7 +45,7 @@ from .effects import (
 )
 from .kept_graph import KeptGraph
 from .outputs import apart, detached, unaliased
-from .reached import reached, without_zeros
+from .reached import program_gradients_noted, without_zeros
 
 
 def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
@@ -60,11 +63,11 @@ def recorded(
     A function that turns out to write into what it is given is called once more, on
     copies, and draws the same random numbers.
     """
-    with undrawn() as drawing:
+    with random_state_restored_on_error() as drawing:
         found = _called(fn, leaves, effects)
         if found is None:
             if drawing.state is not None:
-                put_back(drawing.state)
+                restore_random_state(drawing.state)
             found = _called(fn, leaves, effects)
     assert found is not None  # copies may be written into
     return found
@@ -89,7 +92,7 @@ def _called(
         given = [*map(copied, targets)] if copies else targets
         tensors = tensors_among(given)
         before = 0 if copies else versions(tensors)
-        watch = Watch(() if copies else targets)
+        watch = TapeContext(() if copies else targets)
         try:
             with nullcontext() if guard is None else guard.keeps(tensors):
                 outputs = watch.call(fn, [*given])
@@ -173,7 +176,7 @@ class Recording(KeptGraph):
         targets: Sequence[Any],
         differentiable: Sequence[int],
         outputs: Sequence[Any],
-        watch: Watch,
+        watch: TapeContext,
         connected: bool,
     ) -> None:
         self.leaves = leaves
@@ -301,7 +304,7 @@ class Recording(KeptGraph):
             is_kept = not isinstance(who, Eager) or records_graph(seeds, self.connected)
             create_graph = is_kept and paddle.is_grad_enabled()
             return gradients(outputs, inputs, seeds, create_graph)
-        with reached() as noted:
+        with program_gradients_noted() as noted:
             found = self._by_paddle(outputs, seeds, wanted)
         return without_zeros(found, [self.given[i] for i in wanted], noted)
 

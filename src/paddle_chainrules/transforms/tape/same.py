@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...programs.comparison import Numbers
+from ...programs.comparison import ComparedResult
 from ...programs.derivatives.partials import or_zeros
 
 SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
@@ -21,7 +21,7 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], error: Exception) -> N
         Exception: the error that is given.
     """
     pairs = [
-        (Numbers(a), Numbers(or_zeros(b, a)))
+        (ComparedResult(a), ComparedResult(or_zeros(b, a)))
         for a, b in zip(seen, found, strict=False)
         if isinstance(a, Tensor)
     ]

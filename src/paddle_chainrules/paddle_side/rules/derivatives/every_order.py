@@ -17,7 +17,7 @@ from paddle import Tensor
 from ...autograd.hooked_layers import HookedLayer
 
 
-class _Smooth(HookedLayer):
+class _SmoothFunction(HookedLayer):
     """``f(x)``, element by element, with the derivative in the same terms."""
 
     @staticmethod
@@ -44,7 +44,7 @@ class _Smooth(HookedLayer):
         return grad
 
 
-class _Gathered(HookedLayer):
+class _GatheredColumns(HookedLayer):
     """Columns of a matrix, in another order and as often as one likes."""
 
     @staticmethod
@@ -58,7 +58,7 @@ class _Gathered(HookedLayer):
         return scattered(cotangent, ctx.index, ctx.count)
 
 
-class _Scattered(HookedLayer):
+class _ScatteredColumns(HookedLayer):
     """The transpose: columns added up at places among others, which are zero."""
 
     @staticmethod
@@ -78,13 +78,13 @@ class _Scattered(HookedLayer):
 
 def gathered(x: Tensor, index: Tensor) -> Tensor:
     """Return ``x[:, index]`` of a matrix."""
-    found: Tensor = _Gathered.apply(lambda: index, x)
+    found: Tensor = _GatheredColumns.apply(lambda: index, x)
     return found
 
 
 def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a matrix of so many columns to which ``x`` is added at ``[:, index]``."""
-    found: Tensor = _Scattered.apply(lambda: index, count, x)
+    found: Tensor = _ScatteredColumns.apply(lambda: index, count, x)
     return found
 
 
@@ -120,5 +120,5 @@ def silu(x: Tensor) -> Tensor:
 def _applied(
     value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], x: Tensor
 ) -> Tensor:
-    found: Tensor = _Smooth.apply(value, slope, x)
+    found: Tensor = _SmoothFunction.apply(value, slope, x)
     return found

@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ...dtypes import is_complex
 from ...listener import listener, not_listening
-from ...watch import Context, is_traced, tensors_in
+from ...watch import RuleContext, is_traced, tensors_in_arguments
 from . import every_order as closed
 
 ops: Any = paddle._C_ops
@@ -38,7 +38,7 @@ def refused(
     ``otherwise`` is the rule elsewhere.
     """
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         given = dict(enumerate(args)) | kwargs
         part = given.values() if argument is None else [given.get(argument)]
         if any(map(is_traced, part)):
@@ -69,10 +69,11 @@ def by_rules(
         where: tells by all arguments where Paddle's own is wrong; everywhere if None.
     """
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         given = [args[i] for i in positions if i < len(args)] if positions else args
-        if not any(map(is_traced, tensors_in(given))) or (
-            of_complex and not any(map(_is_complex, [*args, *tensors_in(args)]))
+        if not any(map(is_traced, tensors_in_arguments(given))) or (
+            of_complex
+            and not any(map(_is_complex, [*args, *tensors_in_arguments(args)]))
         ):
             return operator(*args, **kwargs)
         if where is not None and not where(*args, **kwargs):
@@ -98,7 +99,7 @@ def where_traced(
     Set ``checked`` if the formula takes arguments that Paddle refuses.
     """
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         places = positions or range(len(args))
         if any(is_traced(args[i]) for i in places if i < len(args)):
             return by_formula(formula, operator, args, kwargs, checked)
@@ -128,7 +129,7 @@ def by_formula(
 # Arithmetic.
 
 
-def product(
+def product_by_pairs(
     x: Tensor,
     axis: Any = None,
     keepdim: bool = False,
@@ -167,12 +168,12 @@ def gather(x: Tensor, index: Tensor, axis: Any = 0) -> Tensor | None:
     return paddle.gather(x, index.reshape([1]), axis).squeeze(axis)
 
 
-def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tensor]:
+def broadcast_tensors(operator: Any, context: RuleContext, parts: Any) -> list[Tensor]:
     shape = reduce(paddle.broadcast_shape, [list(part.shape) for part in parts])
     return [part.expand(shape) for part in parts]
 
 
-def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
+def meshgrid(operator: Any, context: RuleContext, parts: Any) -> Any:
     if len({part.dtype for part in parts}) > 1:
         return operator(parts)
     shape = [part.size for part in parts]
@@ -186,7 +187,7 @@ def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
 
 
 def gammaincc(
-    operator: Any, context: Context, x: Tensor, y: Tensor, name: Any = None
+    operator: Any, context: RuleContext, x: Tensor, y: Tensor, name: Any = None
 ) -> Tensor:
     """Check the arguments once, when a program is made of it."""
     if listener() is None:
@@ -197,7 +198,7 @@ def gammaincc(
 
 
 def recompute(
-    operator: Any, context: Context, function: Any, *args: Any, **kwargs: Any
+    operator: Any, context: RuleContext, function: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Call the function once: in the backward pass its weights would be gone."""
     for option in ("preserve_rng_state", "use_reentrant"):

@@ -9,7 +9,7 @@ from paddle import Tensor
 
 from ...dtypes import single
 from ...listener import is_plain
-from ...watch import Context, is_traced
+from ...watch import RuleContext, is_traced
 from .formulas import refused
 
 ops: Any = paddle._C_ops
@@ -38,17 +38,17 @@ def matmul(
 
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
     """Return ``beta c + alpha x y``, of factors that are numbers or tensors."""
-    return _times(ops.matmul(x, y, False, False), alpha) + _times(c, beta)
+    return _times_number(ops.matmul(x, y, False, False), alpha) + _times_number(c, beta)
 
 
-def _times(x: Tensor, factor: Any) -> Tensor:
+def _times_number(x: Tensor, factor: Any) -> Tensor:
     """Multiply by a number, which Paddle's kernel rounds to float32, or a tensor."""
     if isinstance(factor, Tensor):
         return x * factor
     return x if factor == 1 else x * single(factor)
 
 
-def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:
+def qr(operator: Any, context: RuleContext, x: Tensor, mode: str = "reduced") -> Any:
     """Return factors that depend on each other, so that no gradient leaves one out."""
     q, r = operator(x, mode)
     if not is_traced(x) or mode == "r":
@@ -57,7 +57,11 @@ def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any
 
 
 def svd(
-    operator: Any, context: Context, x: Tensor, full_matrices: bool = False, **rest: Any
+    operator: Any,
+    context: RuleContext,
+    x: Tensor,
+    full_matrices: bool = False,
+    **rest: Any,
 ) -> Any:
     """Decompose complex matrices with each vector's phase; Paddle has their sum.
 
@@ -83,7 +87,7 @@ def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) ->
 
 
 def householder_product(
-    operator: Any, context: Context, x: Tensor, tau: Tensor, name: Any = None
+    operator: Any, context: RuleContext, x: Tensor, tau: Tensor, name: Any = None
 ) -> Tensor:
     """Return the first columns of a product of reflections; Paddle's writes into ``x``.
 

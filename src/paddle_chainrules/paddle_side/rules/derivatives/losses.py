@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ...dtypes import single
 from ...listener import listener, not_listening
-from ...watch import Context, is_traced
+from ...watch import RuleContext, is_traced
 
 ops: Any = paddle._C_ops
 
@@ -48,7 +48,7 @@ def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
     return found
 
 
-def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
+def soft_cross_entropy(operator: Any, context: RuleContext, *args: Any) -> Any:
     """Return the loss of labels that are probabilities.
 
     Paddle's kernel assumes that they sum to one.
@@ -61,7 +61,7 @@ def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
 
 
 def softmax_with_cross_entropy(
-    operator: Any, context: Context, *args: Any, **kwargs: Any
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
 ) -> Any:
     """Return the loss, and softmax anew: Paddle's gradient of its softmax crashes."""
     found = operator(*args, **kwargs)
@@ -96,7 +96,7 @@ def nll_loss(
 
 
 def gaussian_nll_loss(
-    operator: Any, context: Context, *args: Any, **kwargs: Any
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
 ) -> Any:
     given = inspect.signature(operator).bind(*args, **kwargs)
     given.apply_defaults()

@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor
 
 from ...dtypes import single
-from ...watch import Context, as_leaf, is_traced
+from ...watch import RuleContext, as_leaf, is_traced
 
 ops: Any = paddle._C_ops
 
@@ -76,7 +76,7 @@ class Layout:
 
 
 def _norm(
-    context: Context,
+    context: RuleContext,
     inputs: tuple[Tensor, Tensor | None, Tensor | None],
     fused: Callable[..., Any],
     primitives: Callable[[], Any],
@@ -103,7 +103,7 @@ def _norm(
 
 def layer_norm(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     scale: Tensor | None = None,
     bias: Tensor | None = None,
@@ -125,7 +125,7 @@ def layer_norm(
 
 def layer_norm_of_one(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Any,
     normalized_shape: Any,
     *args: Any,
@@ -141,7 +141,7 @@ def layer_norm_of_one(
 
 def group_norm(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     scale: Tensor | None = None,
     bias: Tensor | None = None,
@@ -183,7 +183,7 @@ def is_group_norm_wrong(
 
 def instance_norm(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     scale: Tensor | None = None,
     bias: Tensor | None = None,
@@ -203,7 +203,7 @@ def instance_norm(
 
 def batch_norm(
     operator: Any,
-    context: Context,
+    context: RuleContext,
     x: Tensor,
     mean: Tensor,
     variance: Tensor,
@@ -250,7 +250,7 @@ MAX_NORM_EPSILON = 1e-12
 """Largest number that Paddle's gradient of a norm adds to it."""
 
 
-def p_norm(operator: Any, context: Context, *args: Any) -> Tensor:
+def p_norm(operator: Any, context: RuleContext, *args: Any) -> Tensor:
     """Return a norm; Paddle adds epsilon in the gradient alone, so it is kept small."""
     x, order, axis, epsilon, *rest = args
     found: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)

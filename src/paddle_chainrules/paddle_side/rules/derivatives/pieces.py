@@ -15,15 +15,15 @@ import paddle
 from paddle import Tensor
 
 from ...listener import listener
-from ...watch import Context, is_traced, tensors_in
+from ...watch import RuleContext, is_traced, tensors_in_arguments
 from .formulas import by_formula, spread_to
 
 
 def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rule for a function that is no operator: also while one listens."""
 
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        given = tensors_in([*args, *kwargs.values()])
+    def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+        given = tensors_in_arguments([*args, *kwargs.values()])
         floating = all(x.is_floating_point() for x in given)
         kinds = {x.dtype for x in given}
         if not floating or len(kinds) != 1:

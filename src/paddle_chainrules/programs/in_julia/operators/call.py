@@ -91,7 +91,7 @@ class JuliaCall:
         """Write argument i of a scalar function: a name or a number."""
         arg = self.args[i]
         if self.shapes[i] is not None:
-            return arg.bare if isinstance(arg, Bracketed) else str(arg)
+            return arg.bare if isinstance(arg, BracketedExpression) else str(arg)
         return self.number(self.args[i])
 
 
@@ -113,15 +113,15 @@ def plain_number(value: bool | int | float) -> str:
     return repr(value)
 
 
-class Dotted(str):
+class ElementwiseExpression(str):
     """An elementwise expression that others may be inserted into."""
 
 
-class Infix(Dotted):
+class Infix(ElementwiseExpression):
     """An expression that needs brackets within another."""
 
 
-class Bracketed(str):
+class BracketedExpression(str):
     """An expression in brackets."""
 
     @property
@@ -129,7 +129,7 @@ class Bracketed(str):
         return self[1:-1]
 
 
-class Several(str):
+class TupleExpression(str):
     """An expression of a tuple of all results."""
 
 
@@ -148,7 +148,7 @@ def julia_of(*names: str) -> Callable[[Rule], Rule]:
 
 
 ELEMENTWISE: set[str] = set()
-"""Operators whose rules give :class:`Dotted` expressions of their tensors."""
+"""Operators whose rules give an :class:`ElementwiseExpression` of their tensors."""
 
 
 def elementwise(*names: str) -> Callable[[Rule], Rule]:

@@ -6,7 +6,7 @@ import math
 
 from ....paddle_side.dtypes import single
 from ...operators.calls import NoRule
-from .call import FLOATS, TYPES, Dotted, Infix, JuliaCall, elementwise
+from .call import FLOATS, TYPES, ElementwiseExpression, Infix, JuliaCall, elementwise
 
 INFIX = {
     **dict.fromkeys(("Tensor.__add__", "Tensor.__radd__", "add"), "+"),
@@ -20,7 +20,7 @@ INFIX = {
     **dict.fromkeys(("Tensor.__eq__", "equal"), "=="),
     **dict.fromkeys(("Tensor.__ne__", "not_equal"), "!="),
 }
-TURNED = {"Tensor.__rsub__": "-", "Tensor.__rtruediv__": "/", "Tensor.__rpow__": "^"}
+REFLECTED = {"Tensor.__rsub__": "-", "Tensor.__rtruediv__": "/", "Tensor.__rpow__": "^"}
 
 
 def _infix(name: str, sign: str, turned: bool = False) -> None:
@@ -45,7 +45,7 @@ def _real(dtype: str) -> str:
 
 for name, sign in INFIX.items():
     _infix(name, sign)
-for name, sign in TURNED.items():
+for name, sign in REFLECTED.items():
     _infix(name, sign, turned=True)
 
 
@@ -58,7 +58,7 @@ def _power_julia(call: JuliaCall) -> str:
         return Infix(f"{x} .^ {power}")
     power = single(power) if call.dtype in FLOATS else power
     if power == 0.5:
-        return Dotted(f"sqrt.({x})")
+        return ElementwiseExpression(f"sqrt.({x})")
     return Infix(f"{x} .^ {call.number(power)}")
 
 
@@ -86,7 +86,7 @@ def _scale_julia(call: JuliaCall) -> str:
     return Infix(f"({x} .+ {shift}) .* {factor}")
 
 
-def _function(name: str, julia: str, *singles: int) -> None:
+def _register_function(name: str, julia: str, *singles: int) -> None:
     """Register a function of the same arguments; some of them are float32 in Paddle."""
 
     @elementwise(name)
@@ -97,7 +97,7 @@ def _function(name: str, julia: str, *singles: int) -> None:
             else call.operand(i)
             for i, arg in enumerate(call.args)
         ]
-        return Dotted(f"{julia}.({', '.join(args)})")
+        return ElementwiseExpression(f"{julia}.({', '.join(args)})")
 
 
 SAME = [
@@ -110,7 +110,7 @@ SAME = [
 """Functions that have the same name in Julia as in Paddle."""
 
 for name in SAME:
-    _function(name, name)
+    _register_function(name, name)
 for name, julia in {
     "trunc": "trunc",
     "rsqrt": "rsqrt",
@@ -130,7 +130,7 @@ for name, julia in {
     "isfinite": "isfinite",
     "isinf": "isinf",
 }.items():
-    _function(name, julia)
+    _register_function(name, julia)
 for name, julia, *places in (
     ("leaky_relu", "leaky_relu"),
     ("elu", "elu", 1),
@@ -145,13 +145,13 @@ for name, julia, *places in (
     ("hardshrink", "hardshrink", 1),
     ("leaky_relu_grad", "leaky_relu_grad"),
 ):
-    _function(name, julia, *places)
+    _register_function(name, julia, *places)
 
 
 @elementwise("gelu")
 def _gelu_julia(call: JuliaCall) -> str:
     x, approximate = call.args
-    return Dotted(f"{'gelu_tanh' if approximate else 'gelu'}.({x})")
+    return ElementwiseExpression(f"{'gelu_tanh' if approximate else 'gelu'}.({x})")
 
 
 @elementwise("logical_and", "Tensor.__and__", "bitwise_and")
@@ -175,8 +175,8 @@ def _cast_julia(call: JuliaCall) -> str:
     if dtype in FLOATS:
         kind = "T" if dtype == call.kind else TYPES[dtype]
         if before in FLOATS:  # dual numbers stay
-            return Dotted(f"as_float.({kind}, {x})")
-        return Dotted(f"{kind}.({x})")
+            return ElementwiseExpression(f"as_float.({kind}, {x})")
+        return ElementwiseExpression(f"{kind}.({x})")
     if before in FLOATS:
-        return Dotted(f"trunc.({TYPES[dtype]}, {x})")
-    return Dotted(f"{TYPES[dtype]}.({x})")
+        return ElementwiseExpression(f"trunc.({TYPES[dtype]}, {x})")
+    return ElementwiseExpression(f"{TYPES[dtype]}.({x})")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...operators.calls import NoRule
 from ...operators.table import TABLE
-from .call import JuliaCall, Several, Shape, julia_of, row
+from .call import JuliaCall, Shape, TupleExpression, julia_of, row
 
 
 def _padding(how: Sequence[int], algorithm: str, n: int) -> list[int]:
@@ -45,7 +45,7 @@ def _convolution(call: JuliaCall, names: Sequence[str]) -> str:
     how = _how(given["strides"], around, given["dilations"], groups)
     if "out_grad" not in given:
         return f"conv({call.args[0]}, {call.args[1]}; {how})"
-    return Several(f"conv_grad({', '.join(call.args[:3])}; {how})")
+    return TupleExpression(f"conv_grad({', '.join(call.args[:3])}; {how})")
 
 
 def _of(name: str) -> None:

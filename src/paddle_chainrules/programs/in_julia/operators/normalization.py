@@ -10,7 +10,7 @@ from typing import Any
 
 from ....paddle_side.dtypes import single
 from ...operators.calls import NoRule
-from .call import JuliaCall, Several, julia_of
+from .call import JuliaCall, TupleExpression, julia_of
 
 
 def _or(text: str | None) -> str:
@@ -26,7 +26,7 @@ def _with_rest(call: JuliaCall, text: str) -> str:
     if not any(call.used[1:]):
         return text
     rest = ", nothing" * (len(call.outs) - 1)
-    return Several(f"({text}{rest})")
+    return TupleExpression(f"({text}{rest})")
 
 
 @julia_of("layer_norm")
@@ -42,7 +42,7 @@ def _layer_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon, axis = call.args
     inner, shift = call.ndim() - axis, _shift(call, epsilon)
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {shift}, Val({inner})"
-    return Several(f"layer_norm_grad({x}, {rest})")
+    return TupleExpression(f"layer_norm_grad({x}, {rest})")
 
 
 def _channel(call: JuliaCall, layout: str) -> int:
@@ -59,10 +59,12 @@ def _batch_norm_julia(call: JuliaCall) -> str:
     text = f"({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}, {shift}"
     if is_test or given:
         rest = ", nothing" * (len(call.outs) - 3)
-        return Several(f"(batch_norm{text}, {place}), {mean}, {variance}{rest})")
+        return TupleExpression(
+            f"(batch_norm{text}, {place}), {mean}, {variance}{rest})"
+        )
     keep = call.number(single(momentum))
     rest = ", nothing" * (len(call.outs) - 3)
-    return Several(f"(batch_norm_trained{text}, {keep}, {place})...{rest})")
+    return TupleExpression(f"(batch_norm_trained{text}, {keep}, {place})...{rest})")
 
 
 @julia_of("batch_norm_grad")
@@ -72,7 +74,7 @@ def _batch_norm_grad_julia(call: JuliaCall) -> str:
     shift, place = _shift(call, epsilon), _channel(call, layout)
     held = f"{mean}, {variance}" if is_test or given else "nothing, nothing"
     rest = f"{held}, {_or(scale)}, {_or(bias)}, {cotangent}, {shift}, {place}"
-    return Several(f"batch_norm_grad({x}, {rest})")
+    return TupleExpression(f"batch_norm_grad({x}, {rest})")
 
 
 def _check_layout(layout: str) -> None:
@@ -93,7 +95,7 @@ def _group_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
     _check_layout(layout)
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {call.number(epsilon)}, {groups}"
-    return Several(f"group_norm_grad({x}, {rest})")
+    return TupleExpression(f"group_norm_grad({x}, {rest})")
 
 
 @julia_of("instance_norm")
@@ -109,4 +111,4 @@ def _instance_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon = call.args
     groups = call.shapes[0][1]
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
-    return Several(f"group_norm_grad({x}, {rest})")
+    return TupleExpression(f"group_norm_grad({x}, {rest})")

@@ -6,7 +6,7 @@ from ...operators.calls import NoRule
 from .call import Infix, JuliaCall, julia_of, kept, row
 
 
-def _product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
+def _julia_product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
     x, y = call.args[:2]
     one, other = call.shapes[:2]
     ndims = len(one), len(other)
@@ -46,15 +46,15 @@ def _stack(text: str, shape: tuple[int, ...], lead: tuple[int, ...]) -> str:
 
 @julia_of("matmul")
 def _matmul_julia(call: JuliaCall) -> str:
-    return _product(call, *call.args[2:])
+    return _julia_product(call, *call.args[2:])
 
 
 @julia_of("bmm", "Tensor.__matmul__", "mv")
 def _bmm_julia(call: JuliaCall) -> str:
-    return _product(call, False, False)
+    return _julia_product(call, False, False)
 
 
 @julia_of("linear")
 def _linear_julia(call: JuliaCall) -> str:
-    product, bias = _product(call, False, False), call.args[2]
+    product, bias = _julia_product(call, False, False), call.args[2]
     return product if bias is None else Infix(f"{product} .+ {bias}")

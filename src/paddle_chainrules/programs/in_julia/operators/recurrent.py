@@ -6,7 +6,7 @@ from typing import Any
 
 from ...operators.calls import NoRule
 from ...operators.layers.recurrent import Arguments
-from .call import JuliaCall, Several, julia_of, row
+from .call import JuliaCall, TupleExpression, julia_of, row
 
 CELLS = {
     "LSTM": "lstm_cell",
@@ -37,4 +37,4 @@ def _rnn_julia(call: JuliaCall) -> str:
         layers.append(row(each))
     states = row(given.pre_state)
     cell = CELLS[given.mode]
-    return Several(f"recurrent({cell}, {given.x}, {states}, {row(layers)})")
+    return TupleExpression(f"recurrent({cell}, {given.x}, {states}, {row(layers)})")

@@ -8,7 +8,17 @@ from typing import Any
 
 from ...operators.calls import NoRule
 from ...operators.manipulation.brackets import basic
-from .call import Infix, JuliaCall, Several, Shape, dim, julia_of, kept, row, sizes
+from .call import (
+    Infix,
+    JuliaCall,
+    Shape,
+    TupleExpression,
+    dim,
+    julia_of,
+    kept,
+    row,
+    sizes,
+)
 
 
 @julia_of("reshape", "unsqueeze", "squeeze", "flatten")
@@ -60,7 +70,7 @@ def _stack_julia(call: JuliaCall) -> str:
     return f"cat({', '.join(each)}; dims = Val({place}))"
 
 
-def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
+def _spans_along_axis(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
     """Write views of the first argument, by spans along an axis."""
     n = call.ndim()
     found = []
@@ -68,7 +78,7 @@ def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
         index = [":"] * n
         index[dim(axis, n) - 1] = span
         found.append(f"view({call.args[0]}, {', '.join(index)})")
-    return Several(row(found))
+    return TupleExpression(row(found))
 
 
 @julia_of("split", "split_with_num")
@@ -77,13 +87,15 @@ def _split_julia(call: JuliaCall) -> str:
     stops = [*itertools.accumulate(out[axis] for out in call.outs)]
     starts = [0, *stops[:-1]]
     pairs = zip(starts, stops, strict=True)
-    return _parts(call, axis, [f"{start + 1}:{stop}" for start, stop in pairs])
+    return _spans_along_axis(
+        call, axis, [f"{start + 1}:{stop}" for start, stop in pairs]
+    )
 
 
 @julia_of("unbind", "unstack")
 def _unbind_julia(call: JuliaCall) -> str:
     numbers = [str(i + 1) for i in range(len(call.outs))]
-    return _parts(call, int(call.args[1]), numbers)
+    return _spans_along_axis(call, int(call.args[1]), numbers)
 
 
 @julia_of("expand", "expand_as", "tile")

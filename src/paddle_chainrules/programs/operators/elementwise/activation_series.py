@@ -15,9 +15,9 @@ from ..entry import jet_of
 from ..series import (
     by_slope,
     half_square_term,
-    linear,
+    linear_series,
     minus,
-    product,
+    product_series,
     product_term,
     rise,
     second_order,
@@ -123,7 +123,7 @@ def _silu_jet(call: JetCall) -> list[Any]:
         rest = 1.0 - share
         slope = share + out * rest
         return [second_order(out, x, slope, share * rest * (x[0] * 0.5 + 1.0 - out))]
-    _, *parts = product(x, _logistic(share, x))
+    _, *parts = product_series(x, _logistic(share, x))
     return [[out, *parts]]
 
 
@@ -132,7 +132,7 @@ def _gelu_jet(call: JetCall) -> list[Any]:
     x, approximate = call.args
     if approximate:  # x / 2 (1 + tanh(a x + b x³))
         a = math.sqrt(2 / math.pi)
-        cube = product(product(x, x), x)
+        cube = product_series(product_series(x, x), x)
         inner = [
             total(
                 part * factor
@@ -142,7 +142,7 @@ def _gelu_jet(call: JetCall) -> list[Any]:
             for pair in zip(x, cube, strict=True)
         ]
         share = _rising(ops.tanh(inner[0]), inner)
-        share = [share[0] * 0.5 + 0.5, *linear(lambda t: t * 0.5, share[1:])]
+        share = [share[0] * 0.5 + 0.5, *linear_series(lambda t: t * 0.5, share[1:])]
     else:  # x times the normal distribution, whose density p has dp = -x p dx
         value = x[0]
         square = ops.square(value)
@@ -155,14 +155,14 @@ def _gelu_jet(call: JetCall) -> list[Any]:
             top, x, lambda p: minus(None, product_term(x, p, len(p) - 1))
         )
         share = _of_slope(below, x, density)
-    _, *parts = product(x, share)
+    _, *parts = product_series(x, share)
     return [[call.out, *parts]]
 
 
 @jet_of("softplus")
 def _softplus_jet(call: JetCall) -> list[Any]:
     x, beta, threshold = call.args
-    scaled = linear(lambda part: part * beta, x)
+    scaled = linear_series(lambda part: part * beta, x)
     slope = _logistic(ops.sigmoid(scaled[0]), scaled)
     return [_of_slope(call.out, x, _above(scaled[0], threshold, 1.0, slope))]
 

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ..axes import ELEMENTS, ByNumbers
+from ..axes import ELEMENTS, ElementwiseWithShared
 from ..calls import BatchCall, Call
 from ..entry import (
     TABLE,
@@ -50,7 +50,7 @@ for name in ("tanh", "sigmoid", "sin", "cos", "square"):
     define(f"{name}_grad", axes=ELEMENTS, linear=(1,))
 for name in ("selu", "abs"):
     define(f"{name}_grad", axes=ELEMENTS)
-define("clip_grad", axes=ByNumbers(2, 3))
+define("clip_grad", axes=ElementwiseWithShared(2, 3))
 holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
 holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
 holds_for_complex("log1p", "expm1")

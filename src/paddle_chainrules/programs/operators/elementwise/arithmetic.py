@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ByNumbers, full
+from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ElementwiseWithShared, full
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,
@@ -21,7 +21,7 @@ from ..entry import (
     overwrites,
     reverse_of,
 )
-from ..series import linear, minus, product, total
+from ..series import linear_series, minus, product_series, total
 from ..shared import conj, is_zero, ops, summed, summed_to
 
 ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
@@ -44,16 +44,16 @@ define(
     "scale",
     differentiable=(0, 1),
     defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
-    axes=ByNumbers(1),
+    axes=ElementwiseWithShared(1),
     cheap=True,
 )
-define("pow", differentiable=(0, 1), axes=ByNumbers(1))
+define("pow", differentiable=(0, 1), axes=ElementwiseWithShared(1))
 define("elementwise_pow", axes=ELEMENTS, promotes=(0, 1))
 define(
     "add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1), axes=ANYWHERE
 )
 define("divide_grad", "x y out out_grad axis", axes=ANYWHERE)
-define("pow_grad", differentiable=(0, 1), axes=ByNumbers(2))
+define("pow_grad", differentiable=(0, 1), axes=ElementwiseWithShared(2))
 define("maximum_grad", "x y out_grad", axes=ANYWHERE)
 define("minimum_grad", "x y out_grad", axes=ANYWHERE)
 define("add_n", "x", axes=ANYWHERE)
@@ -314,7 +314,7 @@ def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
     def full(part: Tensor) -> Tensor:
         return part if part.shape == shape else ops.expand(part, shape)
 
-    x, y = (linear(full, arg[1:]) for arg in call.args)
+    x, y = (linear_series(full, arg[1:]) for arg in call.args)
     return [*zip(x, y, strict=True)]
 
 
@@ -322,8 +322,8 @@ def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
 def _multiply_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
-        return [[call.out, *linear(lambda part: part * y, x[1:])]]
-    return [[call.out, *product(x, y)[1:]]]
+        return [[call.out, *linear_series(lambda part: part * y, x[1:])]]
+    return [[call.out, *product_series(x, y)[1:]]]
 
 
 # Of many samples.

@@ -6,7 +6,7 @@ from typing import Any
 
 import paddle
 
-from ..axes import ELEMENTS, Along
+from ..axes import ELEMENTS, AxesArgument
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed
@@ -33,7 +33,7 @@ for name in ("argmax", "argmin"):
     define(
         name,
         "x axis keepdim dtype",
-        axes=Along("axis", one=True),
+        axes=AxesArgument("axis", one=True),
         differentiable=(),
         defaults={"axis": None, "keepdim": False, "dtype": paddle.int64},
     )

@@ -17,7 +17,7 @@ from ..entry import (
     jet_of,
     reverse_of,
 )
-from ..series import linear
+from ..series import linear_series
 from ..shared import ops
 
 define("assign", alias=True, axes=IN_ORDER)
@@ -67,7 +67,7 @@ def _cast_reverse(call: Call) -> list[Any]:
 
 @jet_of("copy")
 def _copy_jet(call: JetCall) -> list[Any]:
-    return [[call.out, *linear(ops.assign, call.args[0][1:])]]
+    return [[call.out, *linear_series(ops.assign, call.args[0][1:])]]
 
 
 @batch_of("copy")

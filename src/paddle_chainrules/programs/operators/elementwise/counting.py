@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..axes import ANYWHERE, ELEMENTS, Along
+from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..known_shapes import define_of_known_shape
@@ -23,7 +23,7 @@ for name in ("and", "or", "xor", "not", "left_shift", "right_shift"):
 for name in ("all", "any"):
     define(
         name,
-        axes=Along("axis"),
+        axes=AxesArgument("axis"),
         differentiable=(),
         defaults={"axis": [], "keepdim": False},
     )

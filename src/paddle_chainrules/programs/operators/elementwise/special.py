@@ -52,7 +52,7 @@ def _series(x: Tensor) -> Tensor:
     return found
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _split_at_one(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return where x is below one; the entries that are, and those that are not."""
     small, one = ops.abs(x) < 1.0, paddle.ones_like(x)
     return small, ops.where(small, x, one), ops.where(small, one, x)
@@ -60,13 +60,13 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _ratio(x: Tensor) -> Tensor:
     """Return ``i1(x) / x``. Paddle has no value of it at zero."""
-    small, near, far = _parts(x)
+    small, near, far = _split_at_one(x)
     return ops.where(small, _series(near), ops.i1(far) / far)
 
 
 def _scaled_ratio(x: Tensor) -> Tensor:
     """Return ``i1e(x) / x``."""
-    small, near, far = _parts(x)
+    small, near, far = _split_at_one(x)
     scaled = _series(near) * ops.exp(-ops.abs(near))
     return ops.where(small, scaled, ops.i1e(far) / far)
 

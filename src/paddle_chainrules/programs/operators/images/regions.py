@@ -11,7 +11,7 @@ from paddle import Tensor
 from ....paddle_side.interception import RAW
 from ..calls import Call
 from ..entry import define, reverse_of
-from ..kernels import by_kernel, linear
+from ..kernels import by_kernel, linear_in_first
 from ..shared import ops
 
 
@@ -33,7 +33,7 @@ def _roi_pool(
 define("roi_align", differentiable=(0,))
 define("psroi_pool", differentiable=(0,))
 define("roi_pool", run=_roi_pool, shown=1, fixed=(1,), differentiable=(0,))
-linear("roi_align", "psroi_pool")
+linear_in_first("roi_align", "psroi_pool")
 by_kernel("roi_pool")
 
 

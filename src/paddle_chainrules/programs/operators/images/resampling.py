@@ -10,7 +10,7 @@ from paddle import Tensor
 from ..axes import FIRST
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
-from ..kernels import linear
+from ..kernels import linear_in_first
 from ..shared import ops
 
 RESAMPLING = (
@@ -20,8 +20,8 @@ RESAMPLING = (
 for name in (*RESAMPLING, "affine_grid", "unfold", "fold"):
     define(name, axes=FIRST, differentiable=(0,))
 define("pad3d", differentiable=(0, 3), axes=FIRST)
-linear(*RESAMPLING, "affine_grid", "unfold", "fold")
-linear("pad3d", pad_value=0.0)
+linear_in_first(*RESAMPLING, "affine_grid", "unfold", "fold")
+linear_in_first("pad3d", pad_value=0.0)
 
 
 def _repeats(size: list[int], how: Any) -> list[int]:

@@ -24,7 +24,7 @@ define("deformable_conv")
 by_kernel("grid_sample", "deformable_conv")
 
 
-class Corners:
+class PixelCorners:
     """The pixels around each of many places, and their weights.
 
     Args:
@@ -76,7 +76,7 @@ class Corners:
             )
 
 
-def sampled(x: Tensor, corners: Corners) -> Tensor:
+def sampled(x: Tensor, corners: PixelCorners) -> Tensor:
     """Return rows of channels at all places; images are zero outside."""
     rows = _rows(x)
     terms = [
@@ -87,7 +87,7 @@ def sampled(x: Tensor, corners: Corners) -> Tensor:
 
 
 def sampled_back(
-    x: Tensor, corners: Corners, g: Tensor, axes: int
+    x: Tensor, corners: PixelCorners, g: Tensor, axes: int
 ) -> tuple[Tensor, list[Tensor]]:
     """Return gradients by the image, and by the places along each axis as columns."""
     rows = _rows(x)
@@ -165,7 +165,7 @@ def _grid_sample_grad_formula(
         for part, n in zip(parts, x.shape[2:], strict=True)
     ]
     nearest = mode == "nearest"
-    corners = Corners(x.shape, [at for at, _ in pixels], nearest)
+    corners = PixelCorners(x.shape, [at for at, _ in pixels], nearest)
     by_x, slopes = sampled_back(x, corners, _rows(out_grad), axes)
     if nearest:
         return by_x, paddle.zeros_like(grid)
@@ -209,7 +209,7 @@ def _deformable_conv_grad_formula(
         at = ops.reshape(start, [1, taps, *out]) + ops.unbind(moved, 2)[i]
         places.append(ops.reshape(at, [n * parts, taps * count]))
     images = ops.reshape(x, [n * parts, c // parts, *size])
-    corners = Corners(images.shape, places)
+    corners = PixelCorners(images.shape, places)
     met = sampled(images, corners)
     weight = None if mask is None else ops.reshape(mask, [-1, 1])
     columns = met if weight is None else met * weight

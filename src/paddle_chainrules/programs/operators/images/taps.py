@@ -23,7 +23,7 @@ MOST, LARGEST = 2, 512
 """The most pixels that make one along an axis, and the most places of an axis."""
 
 
-class Tap(NamedTuple):
+class SourceTap(NamedTuple):
     """A source place and a weight for each place of a result.
 
     Attributes:
@@ -38,7 +38,7 @@ class Axis(NamedTuple):
     """An axis that is resampled."""
 
     number: int
-    taps: Sequence[Tap]
+    taps: Sequence[SourceTap]
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +50,7 @@ def _taps(
     scale: float | None,
     how: tuple[Any, ...],
     dtype: str,
-) -> tuple[Tap, ...]:
+) -> tuple[SourceTap, ...]:
     """Return the taps along an axis, as the operator on images itself shows them.
 
     Those of its gradient are asked for by the gradient's name. Paddle's kernels round
@@ -107,8 +107,8 @@ def _taps(
     near = np.minimum(order[:, :1] + 1, size - 1)
     order = np.where(sorted_weights != 0, order, near)
     if count == 1 and (sorted_weights == 1).all():
-        return (Tap(order[:, 0], None),)
-    return tuple(Tap(order[:, k], sorted_weights[:, k]) for k in range(count))
+        return (SourceTap(order[:, 0], None),)
+    return tuple(SourceTap(order[:, k], sorted_weights[:, k]) for k in range(count))
 
 
 def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
@@ -145,7 +145,7 @@ def _weighted(x: Tensor, weights: Any, axis: int) -> Tensor:
     return x * ops.reshape(column, [-1, *[1] * (x.ndim - 1 - axis)])
 
 
-def _put(name: str) -> None:
+def _register_taps(name: str) -> None:
     """Give an operator and its gradient formulas, where they have no others."""
     others = TABLE[name].formula, TABLE[f"{name}_grad"].formula
 
@@ -195,6 +195,6 @@ def _put(name: str) -> None:
 
 _LINEAR = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp")
 for _name in _LINEAR:
-    _put(_name)
+    _register_taps(_name)
 TAPPED = tuple(f"{name}{end}" for name in _LINEAR for end in ("", "_grad"))
 """Operators that have such formulas."""

@@ -65,7 +65,7 @@ def _group_norm_grad(x: Tensor, scale: Tensor, bias: Tensor, *rest: Any) -> Any:
 GROUP_NORM_GRAD = define("group_norm_grad", run=_group_norm_grad, axes=FIRST)
 
 
-class Standard(NamedTuple):
+class Standardized(NamedTuple):
     """The result ``y = (x - mean) * scale``, of mean 0 and variance 1 along axes."""
 
     y: Tensor
@@ -74,7 +74,7 @@ class Standard(NamedTuple):
     scale: Tensor
 
 
-def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
+def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standardized:
     """Return x normalized to mean 0 and variance 1 along axes, except for epsilon.
 
     The kernels of all norms but those of groups round epsilon to float32.
@@ -83,10 +83,10 @@ def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
     centred = x - mean
     variance = ops.mean(centred * centred, axes, True)
     scale = ops.rsqrt(variance + epsilon)
-    return Standard(centred * scale, mean, variance, scale)
+    return Standardized(centred * scale, mean, variance, scale)
 
 
-def standard_back(g: Tensor, by: Standard, axes: Sequence[int]) -> Any:
+def standard_back(g: Tensor, by: Standardized, axes: Sequence[int]) -> Any:
     """Return the gradient by x of the result of :func:`standard`."""
     mean, slope = ops.mean(g, axes, True), ops.mean(g * by.y, axes, True)
     return (g - mean - by.y * slope) * by.scale
@@ -119,12 +119,12 @@ def _batch_norm_reverse(call: Call) -> list[Any]:
     return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
 
 
-def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standard:
+def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standardized:
     """Normalize by a stored mean and variance for each channel."""
     layout, epsilon = how
     mean, variance = (ops.reshape(part, layout.shape) for part in (mean, variance))
     scale = ops.rsqrt(variance + single(epsilon))
-    return Standard((x - mean) * scale, mean, variance, scale)
+    return Standardized((x - mean) * scale, mean, variance, scale)
 
 
 @formula_of("batch_norm")

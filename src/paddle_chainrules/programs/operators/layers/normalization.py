@@ -13,7 +13,7 @@ from ....paddle_side.interception import RAW
 from ..axes import ANYWHERE
 from ..calls import BatchCall, Call, JetCall
 from ..entry import TABLE, batch_of, define, formula_of, jet_of, reverse_of
-from ..series import linear, power, product, total
+from ..series import linear_series, power, product_series, total
 from ..shared import ops
 from .channel_norms import standard, standard_back
 
@@ -133,20 +133,24 @@ def _layer_norm_jet(call: JetCall) -> list[Any]:
     def averaged(part: Tensor) -> Tensor:
         return ops.mean(part, [1], True)
 
-    rows = linear(lambda part: ops.reshape(part, [-1, n]), x)
-    mean = linear(averaged, rows)
+    rows = linear_series(lambda part: ops.reshape(part, [-1, n]), x)
+    mean = linear_series(averaged, rows)
     centred = [None if r is None else r - m for r, m in zip(rows, mean, strict=True)]
-    variance = linear(averaged, product(centred, centred))
-    found = product(
+    variance = linear_series(averaged, product_series(centred, centred))
+    found = product_series(
         centred, power([variance[0] + single(epsilon), *variance[1:]], -0.5)
     )
     if scale is not None:
-        found = product(found, linear(lambda part: ops.reshape(part, [1, n]), scale))
+        found = product_series(
+            found, linear_series(lambda part: ops.reshape(part, [1, n]), scale)
+        )
     if bias is not None:
-        spread = linear(lambda part: ops.expand(part, found[0].shape), bias)
+        spread = linear_series(lambda part: ops.expand(part, found[0].shape), bias)
         found = [*map(total, zip(found, spread, strict=True))]
-    y = linear(lambda part: ops.reshape(part, shape), found[1:])
-    both = (linear(lambda part: ops.reshape(part, [-1]), s) for s in (mean, variance))
+    y = linear_series(lambda part: ops.reshape(part, shape), found[1:])
+    both = (
+        linear_series(lambda part: ops.reshape(part, [-1]), s) for s in (mean, variance)
+    )
     results = [y, *(series[1:] for series in both)]
     return [[v, *r] for v, r in zip(call.outputs, results, strict=True)]
 

@@ -167,7 +167,7 @@ def _rnn_grad_formula(*args: Any) -> Any:
     return (g, *joined, *weights)
 
 
-def _layers(given: Arguments, ways: int) -> list[list[_Layer]]:
+def _layers(given: Arguments, ways: int) -> list[list[_RecurrentLayer]]:
     """Return all layers in all directions, computed once more one by one."""
     x, found = given.x, []
     for i in range(given.num_layers):
@@ -182,7 +182,7 @@ def _layers(given: Arguments, ways: int) -> list[list[_Layer]]:
     return found
 
 
-def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
+def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _RecurrentLayer:
     """Return one layer in one direction, by its number."""
     count = given.num_layers * (1 + given.is_bidirec)
     one = given._replace(
@@ -210,7 +210,7 @@ def _rows(x: Tensor) -> Tensor:
     return ops.reshape(x, [-1, x.shape[-1]])
 
 
-class _Layer:
+class _RecurrentLayer:
     """One layer in one direction, with the values of its gates at all steps.
 
     Attributes:
@@ -269,7 +269,7 @@ class _Layer:
         raise NotImplementedError
 
 
-class _Simple(_Layer):
+class _SimpleCell(_RecurrentLayer):
     def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
         (dh,) = ends
         if self.given.mode == "RNN_RELU":
@@ -285,7 +285,7 @@ class _Simple(_Layer):
         return gates, gates, [dh]
 
 
-class _GRU(_Layer):
+class _GRU(_RecurrentLayer):
     gates = 3
 
     def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -311,7 +311,7 @@ class _GRU(_Layer):
         return _rows(by_x), _rows(ops.stack(gates[::-1], 0)), [dh]
 
 
-class _LSTM(_Layer):
+class _LSTM(_RecurrentLayer):
     gates = 4
 
     def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -347,6 +347,6 @@ class _LSTM(_Layer):
 BACK: dict[str, Any] = {
     "LSTM": _LSTM,
     "GRU": _GRU,
-    "RNN_TANH": _Simple,
-    "RNN_RELU": _Simple,
+    "RNN_TANH": _SimpleCell,
+    "RNN_RELU": _SimpleCell,
 }

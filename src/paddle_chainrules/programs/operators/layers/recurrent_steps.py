@@ -79,12 +79,12 @@ def _with_dropout(given: Arguments) -> Any:
             input_size=x.shape[2],
             num_layers=1,
         )
-        x, _, *after = _parts(ops.rnn(*one))
+        x, _, *after = _split_results(ops.rnn(*one))
         ends.append(after)
     return x, None, [ops.concat([*row], 0) for row in zip(*ends, strict=True)]
 
 
-def _parts(found: Any) -> list[Tensor]:
+def _split_results(found: Any) -> list[Tensor]:
     """Return the output, what the kernel keeps, and the last states, in one list."""
     out, kept, *after = found
     nested = len(after) == 1 and isinstance(after[0], list | tuple)

@@ -22,7 +22,7 @@ def adjoint(x: Tensor) -> Tensor:
     return conj(transposed(x))
 
 
-def product(x: Tensor, *others: Tensor) -> Tensor:
+def chained_product(x: Tensor, *others: Tensor) -> Tensor:
     """Multiply matrices, from the left to the right."""
     for y in others:
         x = ops.matmul(x, y, False, False)

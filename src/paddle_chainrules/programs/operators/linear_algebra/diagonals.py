@@ -6,23 +6,23 @@ from typing import Any
 
 import paddle
 
-from ..axes import Outside
+from ..axes import OtherAxes
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
-from ..kernels import linear
+from ..kernels import linear_in_first
 from ..shared import ops
 
 define(
     "diagonal",
     view=True,
     defaults={"offset": 0, "axis1": 0, "axis2": 1},
-    axes=Outside("axis1", "axis2"),
+    axes=OtherAxes("axis1", "axis2"),
 )
 define("diag")
 define("diag_embed")
 define("fill_diagonal_tensor")
 
-linear("diagonal")
+linear_in_first("diagonal")
 holds_for_complex("diagonal", "diagonal_grad", "diag")
 
 

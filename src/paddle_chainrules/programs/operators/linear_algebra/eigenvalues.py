@@ -19,11 +19,11 @@ from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
 from .adjoints import (
     adjoint,
+    chained_product,
     columns,
     diagonal,
     on_diagonal,
     part,
-    product,
     transposed,
     unit,
 )
@@ -58,10 +58,10 @@ def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
     """Return ``left (diagonal of the values + inner) right``, where None is zero."""
     found = None if values is None else left * columns(values)
     if inner is not None:
-        more = product(left, inner)
+        more = chained_product(left, inner)
         found = more if found is None else found + more
     assert found is not None
-    return product(found, right)
+    return chained_product(found, right)
 
 
 @reverse_of("eigh")
@@ -70,7 +70,7 @@ def _eigh_reverse(call: Call) -> list[Any]:
     by_values, by_vectors = call.cotangents
     inner = None
     if by_vectors is not None:
-        turns = _off_diagonal(_skew(product(adjoint(vectors), by_vectors)))
+        turns = _off_diagonal(_skew(chained_product(adjoint(vectors), by_vectors)))
         inner = turns / (_gaps(values) * 2.0)
     return [_between(vectors, by_values, inner, adjoint(vectors)), None]
 
@@ -86,10 +86,10 @@ def _eig_reverse(call: Call) -> list[Any]:
     by_values, by_vectors = call.cotangents
     back, inner = adjoint(vectors), None
     if by_vectors is not None:
-        turns = product(back, by_vectors)
+        turns = chained_product(back, by_vectors)
         length = diagonal(turns)
         length = (length + conj(length)) * 0.5
-        turns = _off_diagonal(turns - product(back, vectors * columns(length)))
+        turns = _off_diagonal(turns - chained_product(back, vectors * columns(length)))
         inner = turns / conj(_gaps(values))
     return [_between(ops.inverse(back), by_values, inner, back)]
 
@@ -98,7 +98,7 @@ def _eig_reverse(call: Call) -> list[Any]:
 def _eigvals_reverse(call: Call) -> list[Any]:
     values, vectors = ops.eig(transposed(call.args[0]))  # whose order it mostly has
     order = _order(call.out.detach(), values.detach())
-    by_values = ops.squeeze(product(columns(call.cotangent), order), [-2])
+    by_values = ops.squeeze(chained_product(columns(call.cotangent), order), [-2])
     back = adjoint(vectors)
     return [transposed(_between(ops.inverse(back), by_values, None, back))]
 
@@ -127,20 +127,22 @@ def _svd_reverse(call: Call) -> list[Any]:
         u, vh = part(u, -1, 0, k), part(vh, -2, 0, k)
     inner, outside, gaps = None, [], _gaps(s * s)
     if by_u is not None:
-        turns = product(adjoint(u), by_u)
+        turns = chained_product(adjoint(u), by_u)
         inner = _off_diagonal(_skew(turns)) / gaps * columns(s)
         if x.is_complex():
             inner = inner + on_diagonal(diagonal(_skew(turns)) / (s * 2.0))
         if m > k:
-            outside.append(product((by_u - product(u, turns)) / columns(s), vh))
+            outside.append(
+                chained_product((by_u - chained_product(u, turns)) / columns(s), vh)
+            )
     if by_vh is not None:
-        turns = product(vh, adjoint(by_vh))
+        turns = chained_product(vh, adjoint(by_vh))
         rows = ops.unsqueeze(s, [-1])
         found = _off_diagonal(_skew(turns)) / gaps * rows
         inner = found if inner is None else inner + found
         if n > k:
-            across = by_vh - product(adjoint(turns), vh)
-            outside.append(product(u, across / rows))
+            across = by_vh - chained_product(adjoint(turns), vh)
+            outside.append(chained_product(u, across / rows))
     total = _between(u, by_s, inner, vh)
     for more in outside:
         total = total + more

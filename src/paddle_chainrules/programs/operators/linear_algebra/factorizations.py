@@ -16,7 +16,15 @@ from ..axes import MATRICES
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
-from .adjoints import adjoint, columns, diagonal, on_diagonal, part, product, unit
+from .adjoints import (
+    adjoint,
+    chained_product,
+    columns,
+    diagonal,
+    on_diagonal,
+    part,
+    unit,
+)
 
 define("cholesky", "x upper", defaults={"upper": False}, axes=MATRICES)
 define("lu", fixed=(1, 2))
@@ -43,7 +51,7 @@ def _cholesky_reverse(
     factor, g, upper = call.out, call.cotangent, call.args[1]
     if upper:
         factor, g = adjoint(factor), adjoint(g)
-    inner = ops.tril(product(adjoint(factor), g), 0)
+    inner = ops.tril(chained_product(adjoint(factor), g), 0)
     inner = inner - on_diagonal(diagonal(inner)) * 0.5
     half = lower_solve(factor, adjoint(lower_solve(factor, inner)))
     return [(half + adjoint(half)) * 0.5, None]
@@ -64,17 +72,17 @@ def _lu_reverse(call: Call) -> list[Any]:
     if m > k:
         below = part(both, -2, k, m)
         rest = upper_solve(part(g, -2, k, m), upper)
-        by_upper = by_upper - ops.triu(product(adjoint(below), rest), 0)
+        by_upper = by_upper - ops.triu(chained_product(adjoint(below), rest), 0)
     elif n > k:
         beside = part(both, -1, k, n)
         rest = lower_solve(lower, part(g, -1, k, n), True)
-        by_lower = by_lower - ops.tril(product(rest, adjoint(beside)), -1)
-    inner = ops.tril(product(adjoint(lower), by_lower), -1)
-    inner = inner + ops.triu(product(by_upper, adjoint(upper)), 0)
+        by_lower = by_lower - ops.tril(chained_product(rest, adjoint(beside)), -1)
+    inner = ops.tril(chained_product(adjoint(lower), by_lower), -1)
+    inner = inner + ops.triu(chained_product(by_upper, adjoint(upper)), 0)
     found = upper_solve(lower_solve(lower, inner, True), upper)
     if rest is not None:
         found = ops.concat([found, rest], found.ndim - (2 if m > k else 1))
-    return [product(order, found), None]
+    return [chained_product(order, found), None]
 
 
 @formula_of("lu_unpack", keeps_kernel=True)
@@ -115,23 +123,23 @@ def _qr_reverse(call: Call) -> list[Any]:
     if beside is None:
         beside = paddle.zeros_like(part(x, -1, m, n))
     else:
-        more = product(part(x, -1, m, n), adjoint(beside))
+        more = chained_product(part(x, -1, m, n), adjoint(beside))
         by_q = more if by_q is None else by_q + more
     found = _by_square(q, part(r, -1, 0, m), by_q, by_r)
-    return [ops.concat([found, product(q, beside)], x.ndim - 1), None]
+    return [ops.concat([found, chained_product(q, beside)], x.ndim - 1), None]
 
 
 def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
     """Return the gradient where there are at least as many rows as columns."""
     inner: Any = None
     if by_r is not None:
-        inner = product(r, adjoint(ops.triu(by_r, 0)))
+        inner = chained_product(r, adjoint(ops.triu(by_r, 0)))
     if by_q is not None:
-        other = product(adjoint(by_q), q)
+        other = chained_product(adjoint(by_q), q)
         inner = -other if inner is None else inner - other
     lower, middle = ops.tril(inner, -1), diagonal(inner)
     middle = (middle + conj(middle)) * 0.5
-    found = product(q, lower + adjoint(lower) + on_diagonal(middle))
+    found = chained_product(q, lower + adjoint(lower) + on_diagonal(middle))
     return upper_solve(found if by_q is None else found + by_q, r)
 
 
@@ -147,7 +155,7 @@ def _lstsq_reverse(call: Call) -> list[Any]:
     by_x, by_y = (_shortest if wide else _nearest)(x, y, solution, g, by_squares)
     if by_values is not None:
         u, _, vh = ops.svd(x, False)
-        by_x = by_x + product(u * columns(by_values), vh)
+        by_x = by_x + chained_product(u * columns(by_values), vh)
     return [by_x, by_y, None, None]
 
 
@@ -163,10 +171,12 @@ def _nearest(
     q, r = ops.qr(x, "reduced")
     once = ops.triangular_solve(r, g, True, True, False)
     twice = ops.triangular_solve(r, once, True, False, False)
-    by_y, rest = product(q, once), y - product(x, solution)
+    by_y, rest = chained_product(q, once), y - chained_product(x, solution)
     if by_squares is not None:
         by_y = by_y + rest * columns(by_squares) * 2.0
-    return product(rest, adjoint(twice)) - product(by_y, adjoint(solution)), by_y
+    return chained_product(rest, adjoint(twice)) - chained_product(
+        by_y, adjoint(solution)
+    ), by_y
 
 
 def _shortest(
@@ -174,7 +184,11 @@ def _shortest(
 ) -> tuple[Tensor, Tensor]:
     """Return the same for fewer equations, which have one shortest solution."""
     q, r = ops.qr(adjoint(x), "reduced")
-    by_y = ops.triangular_solve(r, product(adjoint(q), g), True, False, False)
-    back = ops.triangular_solve(r, product(adjoint(q), solution), True, False, False)
-    across = g - product(q, product(adjoint(q), g))
-    return product(back, adjoint(across)) - product(by_y, adjoint(solution)), by_y
+    by_y = ops.triangular_solve(r, chained_product(adjoint(q), g), True, False, False)
+    back = ops.triangular_solve(
+        r, chained_product(adjoint(q), solution), True, False, False
+    )
+    across = g - chained_product(q, chained_product(adjoint(q), g))
+    return chained_product(back, adjoint(across)) - chained_product(
+        by_y, adjoint(solution)
+    ), by_y

@@ -10,7 +10,7 @@ from paddle import Tensor
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
-from ..axes import ANYWHERE, Anywhere
+from ..axes import ANYWHERE, ShapePolymorphic
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,
@@ -21,11 +21,11 @@ from ..entry import (
     jet_of,
     reverse_of,
 )
-from ..series import linear, product, total
+from ..series import linear_series, product_series, total
 from ..shared import aligned, conj, ops, summed_to
 
 
-class Product(Anywhere):
+class ProductAxes(ShapePolymorphic):
     """The kind for products of matrices, or of rows by a matrix shared by samples."""
 
     def keeps_rows(
@@ -37,7 +37,7 @@ class Product(Anywhere):
         return is_left and not turned and len(y.shape) == 2
 
 
-PRODUCT = Product()
+PRODUCT = ProductAxes()
 
 define(
     "matmul",
@@ -197,16 +197,16 @@ def _matmul_jet(call: JetCall) -> list[Any]:
     def times(a: Tensor, b: Tensor) -> Tensor:
         return ops.matmul(a, b, turn_x, turn_y)
 
-    return [[call.out, *product(x, y, times)[1:]]]
+    return [[call.out, *product_series(x, y, times)[1:]]]
 
 
 @jet_of("linear")
 def _linear_jet(call: JetCall) -> list[Any]:
     x, weight, bias = call.args
-    found = product(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
+    found = product_series(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
     if bias is not None:
         shape = call.out.shape
-        spread = linear(lambda part: ops.expand(part, shape), bias[1:])
+        spread = linear_series(lambda part: ops.expand(part, shape), bias[1:])
         found = [*map(total, zip(found, spread, strict=True))]
     return [[call.out, *found]]
 
@@ -214,7 +214,7 @@ def _linear_jet(call: JetCall) -> list[Any]:
 # Of many samples.
 
 
-def _product(
+def _product_by_matrices(
     call: BatchCall, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool
 ) -> Tensor:
     """Multiply arguments 0 and 1, with vectors as matrices of one row or column."""
@@ -233,13 +233,13 @@ def _product(
 
 @batch_of("matmul")
 def _matmul_batch(call: BatchCall) -> list[Any]:
-    return [_product(call, *call.args)]
+    return [_product_by_matrices(call, *call.args)]
 
 
 @batch_of("Tensor.__matmul__", "bmm")
 def _bmm_batch(call: BatchCall) -> list[Any]:
     x, y = call.args
-    return [_product(call, x, y, False, False)]
+    return [_product_by_matrices(call, x, y, False, False)]
 
 
 @batch_of("linear")
@@ -249,7 +249,7 @@ def _linear_batch(call: BatchCall) -> list[Any]:
         return [ops.linear(x, weight, None) + aligned(bias, len(call.shapes[0]))]
     if 1 not in call.batched and 2 not in call.batched:
         return [ops.linear(x, weight, bias)]
-    found = _product(call, x, weight, False, False)
+    found = _product_by_matrices(call, x, weight, False, False)
     if bias is None:
         return [found]
     return [found + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]

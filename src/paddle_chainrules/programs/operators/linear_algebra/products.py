@@ -13,7 +13,7 @@ from ..axes import ANYWHERE, FIRST, full
 from ..calls import BatchCall, Call
 from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
-from .adjoints import product
+from .adjoints import chained_product
 
 define("mv", axes=ANYWHERE)
 define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0}, axes=ANYWHERE)
@@ -35,7 +35,7 @@ formula_of("baddbmm")(addmm)
 
 @formula_of("multi_dot")
 def _multi_dot_formula(x: Sequence[Tensor]) -> Tensor:
-    return product(*x)
+    return chained_product(*x)
 
 
 @formula_of("kron")

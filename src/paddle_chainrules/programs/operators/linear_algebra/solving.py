@@ -17,7 +17,7 @@ from ..axes import MATRICES, Matrices
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed, summed_to
-from .adjoints import adjoint, part, product, transposed, unit
+from .adjoints import adjoint, chained_product, part, transposed, unit
 
 define("inverse", axes=MATRICES)
 define("solve", axes=Matrices(batches=False))
@@ -39,7 +39,7 @@ holds_for_complex(
 @reverse_of("inverse")
 def _inverse_reverse(call: Call) -> list[Any]:
     back = adjoint(call.out)
-    return [-product(back, call.cotangent, back)]
+    return [-chained_product(back, call.cotangent, back)]
 
 
 @reverse_of("solve")
@@ -52,7 +52,7 @@ def _solve_reverse(call: Call) -> list[Any]:
     by_y = ops.solve(adjoint(x), g)
     by_x = None
     if 0 in call.wanted:
-        by_x = summed_to(-product(by_y, adjoint(out)), x)
+        by_x = summed_to(-chained_product(by_y, adjoint(out)), x)
     return [by_x, ops.reshape(summed_to(by_y, y), call.args[1].shape)]
 
 
@@ -65,7 +65,7 @@ def _triangular_solve_reverse(call: Call) -> list[Any]:
     )
 
     def by_x() -> Tensor:
-        found = -product(by_y, adjoint(out))
+        found = -chained_product(by_y, adjoint(out))
         found = transposed(found) if transpose else found
         return triangle(found, upper, unitriangular)
 
@@ -83,10 +83,10 @@ def _cholesky_solve_reverse(call: Call) -> list[Any]:
     by_x = ops.cholesky_solve(call.cotangent, factor, upper)
 
     def by_factor() -> Tensor:
-        half = product(by_x, adjoint(call.out))
+        half = chained_product(by_x, adjoint(call.out))
         both = half + adjoint(half)
         root = triangle(factor, upper)
-        found = product(root, both) if upper else product(both, root)
+        found = chained_product(root, both) if upper else chained_product(both, root)
         return triangle(-found, upper)
 
     return summed(call, lambda: by_x, by_factor, None)
@@ -97,12 +97,12 @@ def _lu_solve_formula(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tens
     order = ops.lu_unpack(lu.detach(), pivots, False, True)[0]
     if trans == "N":
         found = ops.triangular_solve(
-            lu, product(transposed(order), b), False, False, True
+            lu, chained_product(transposed(order), b), False, False, True
         )
         return ops.triangular_solve(lu, found, True, False, False)
     lu = conj(lu) if trans == "C" else lu
     found = ops.triangular_solve(lu, b, True, True, False)
-    return product(order, ops.triangular_solve(lu, found, False, True, True))
+    return chained_product(order, ops.triangular_solve(lu, found, False, True, True))
 
 
 def cofactors(x: Tensor) -> Tensor | None:
@@ -164,7 +164,7 @@ def _singular_slopes(x: Tensor) -> Tensor:
     products = ops.prod(others, [-1], False, False)
     phase = conj(ops.det(left) * ops.det(right))
     columns = left * ops.cast(ops.unsqueeze(products, [-2]), x.dtype)
-    return (_as_matrix(phase) * product(columns, right)).detach()
+    return (_as_matrix(phase) * chained_product(columns, right)).detach()
 
 
 @reverse_of("slogdet")

@@ -10,7 +10,7 @@ from ....paddle_side.listener import listener
 from ....paddle_side.sparse_products import PRODUCTS, on_graph
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import TABLE, batch_of, define, jet_of, reverse_of
-from ..series import product
+from ..series import product_series
 from ..shared import ops
 
 
@@ -56,7 +56,7 @@ def _series(name: str) -> Any:
             found: Tensor = TABLE[name].every([x, y, *pattern])[0]
             return found
 
-        return [[call.out, *product(first, second, times)[1:]]]
+        return [[call.out, *product_series(first, second, times)[1:]]]
 
     return rule
 

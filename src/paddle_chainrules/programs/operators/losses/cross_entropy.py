@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.rules.derivatives.losses import logarithms
-from ..axes import Along
+from ..axes import AxesArgument
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..manipulation.putting import masked
@@ -19,9 +19,11 @@ define(
     "cross_entropy_with_softmax",
     "input label soft_label use_softmax numeric_stable_mode ignore_index axis",
     differentiable=(0, 1),
-    axes=Along("axis"),
+    axes=AxesArgument("axis"),
 )
-define("cross_entropy_with_softmax_grad", differentiable=(1, 2), axes=Along("axis"))
+define(
+    "cross_entropy_with_softmax_grad", differentiable=(1, 2), axes=AxesArgument("axis")
+)
 
 
 @reverse_of("cross_entropy_with_softmax")

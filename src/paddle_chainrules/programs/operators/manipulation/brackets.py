@@ -10,15 +10,15 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.index_lists import item_of
-from ..axes import Along, Anywhere, Sizes, Varies, full, moved
+from ..axes import AxesArgument, ShapePolymorphic, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import define, holds_for_complex, jet_of, reverse_of
-from ..series import linear
+from ..series import linear_series
 from ..shared import ops, summed_to
-from .places import put_back, row_numbers
+from .places import gradient_of_taken, row_numbers
 
 
-class Sliced(Along):
+class Sliced(AxesArgument):
     """The kind for parts along axes by begin and end, and for values set there.
 
     Args:
@@ -52,7 +52,7 @@ WHOLE = 2**31 - 1
 """The end of a slice that has no end."""
 
 
-class Indexed(Anywhere):
+class Indexed(ShapePolymorphic):
     """The kind for parts by an index in brackets.
 
     Args:
@@ -256,7 +256,9 @@ def _getitem_reverse(call: Call) -> list[Any]:
 @jet_of("Tensor._getitem_dygraph")
 def _getitem_jet(call: JetCall) -> list[Any]:
     x, index = call.args[0], _values(call.args[1])
-    return [[call.out, *linear(lambda part: part._getitem_dygraph(index), x[1:])]]
+    return [
+        [call.out, *linear_series(lambda part: part._getitem_dygraph(index), x[1:])]
+    ]
 
 
 def _values(index: Any) -> Any:
@@ -288,7 +290,7 @@ def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
         return gathered_back(x, numbers, g, axis)
     if plain and at == [*range(len(at))] and any(part.ndim for part in tensors):
         return ops.index_put(paddle.zeros_like(x), tensors, g, True)
-    return put_back(x, row_numbers(x)._getitem_dygraph(index), g)
+    return gradient_of_taken(x, row_numbers(x)._getitem_dygraph(index), g)
 
 
 @reverse_of("set_value_with_tensor")

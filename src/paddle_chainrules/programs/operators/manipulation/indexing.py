@@ -11,14 +11,14 @@ from ...capture_error import CaptureError
 from ..axes import ANYWHERE, full
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import batch_of, define, holds_for_complex, jet_of, raw, reverse_of
-from ..kernels import by_kernel, linear
+from ..kernels import by_kernel, linear_in_first
 from ..known_shapes import define_of_known_shape
-from ..series import linear as linearly
+from ..series import linear_series
 from ..shared import aligned, ops
 from .brackets import Sliced, gathered_back, numbered_rows
 
 
-def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
+def scatter_by_mask(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
     """Return zeros of the shape of x with a mask's selection at its places.
 
     Raises:
@@ -69,9 +69,9 @@ define("gather_nd", "x index", differentiable=(0,), axes=ANYWHERE)
 define("scatter_nd_add", "x index updates", differentiable=(0, 2))
 define("index_sample", "x index", differentiable=(0,), axes=ANYWHERE)
 define_of_known_shape("masked_select", differentiable=(0,))
-define("masked_select_grad", run=put_back, differentiable=(2,), shapes=(0,))
+define("masked_select_grad", run=scatter_by_mask, differentiable=(2,), shapes=(0,))
 
-linear("strided_slice")
+linear_in_first("strided_slice")
 by_kernel("masked_select")
 holds_for_complex("slice", "slice_grad", "strided_slice", "strided_slice_grad")
 holds_for_complex("gather", "gather_grad", "index_select", "embedding")
@@ -87,7 +87,7 @@ def _slice_reverse(call: Call) -> list[Any]:
 @jet_of("slice")
 def _slice_jet(call: JetCall) -> list[Any]:
     x, *where = call.args
-    return [[call.out, *linearly(lambda part: ops.slice(part, *where), x[1:])]]
+    return [[call.out, *linear_series(lambda part: ops.slice(part, *where), x[1:])]]
 
 
 @reverse_of("slice_grad")

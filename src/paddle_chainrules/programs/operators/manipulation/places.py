@@ -15,7 +15,7 @@ def row_numbers(x: Tensor, dtype: Any = "int64") -> Tensor:
     return ops.reshape(paddle.arange(x.size, dtype=dtype), x.shape)
 
 
-def put_back(x: Tensor, numbers: Tensor, g: Tensor) -> Tensor:
+def gradient_of_taken(x: Tensor, numbers: Tensor, g: Tensor) -> Tensor:
     """Return the gradient of a tensor from which others were taken by these indices."""
     zeros = ops.reshape(paddle.zeros_like(x), [-1])
     row = [ops.reshape(numbers, [-1])], ops.reshape(g, [-1])

@@ -11,12 +11,14 @@ from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 from ....paddle_side.process.openmp import one_thread
-from ..axes import ANYWHERE, Along
+from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed_to
 
-define("take_along_axis", "x index axis", differentiable=(0,), axes=Along("axis"))
+define(
+    "take_along_axis", "x index axis", differentiable=(0,), axes=AxesArgument("axis")
+)
 define(
     "put_along_axis",
     "x index values axis reduce include_self",
@@ -73,7 +75,7 @@ def _take_along_axis_reverse(call: Call) -> list[Any]:
     return [found, None, None]
 
 
-class _Put:
+class _PutCall:
     """A call of ``put_along_axis``, for the gradients of each reduction.
 
     Attributes:
@@ -106,7 +108,7 @@ class _Put:
         return g if self.with_self else self.cleared(g)
 
 
-def _assigned(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _assigned(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     by_values = None
     if 2 in wanted:
         zeros = paddle.zeros(p.x.shape, "int64")
@@ -117,17 +119,17 @@ def _assigned(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
     return p.cleared(p.g) if 0 in wanted else None, by_values
 
 
-def _added(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _added(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     return p.own(p.g), p.taken(p.g) if 2 in wanted else None
 
 
-def _averaged(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _averaged(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     ones = paddle.ones_like(p.x), paddle.ones(p.index.shape, p.x.dtype)
     p.g = p.g / p.put(*ones, "add", p.with_self)
     return _added(p, wanted)
 
 
-def _multiplied(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _multiplied(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     by_x = by_values = None
     if 0 in wanted:
         factor = p.put(paddle.ones_like(p.x), p.values, "mul")
@@ -137,7 +139,9 @@ def _multiplied(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:
     return by_x, by_values
 
 
-def _extreme(p: _Put, wanted: frozenset[int]) -> tuple[Any, Any]:  # shared by equals
+def _extreme(
+    p: _PutCall, wanted: frozenset[int]
+) -> tuple[Any, Any]:  # shared by equals
     dtype = p.x.dtype
     mine = p.own(ops.cast(p.x == p.out, dtype))
     theirs = ops.cast(p.values == p.taken(p.out), dtype)
@@ -159,7 +163,7 @@ _BY_REDUCE = {
 @reverse_of("put_along_axis")
 def _put_along_axis_reverse(call: Call) -> list[Any]:
     values, reduce = call.args[2], call.args[4]
-    put = _Put(call)
+    put = _PutCall(call)
     by_x, by_values = _BY_REDUCE[reduce](put, call.wanted)
     if by_values is not None and by_values.shape != values.shape:
         pairs = zip(values.shape, by_values.shape, strict=True)

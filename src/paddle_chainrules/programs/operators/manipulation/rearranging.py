@@ -8,20 +8,20 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ..axes import ANYWHERE, FIRST, UNKNOWN, Images, Outside
+from ..axes import ANYWHERE, FIRST, UNKNOWN, Images, OtherAxes
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
-from ..kernels import linear
+from ..kernels import linear_in_first
 from ..known_shapes import define_of_known_shape
 from ..shared import ops, shaped_as, summed_to
-from .places import put_back, row_numbers
+from .places import gradient_of_taken, row_numbers
 
 for name, axes in (
     *(("pixel_shuffle", Images()), ("pixel_unshuffle", Images())),
     *(("channel_shuffle", FIRST), ("temporal_shift", UNKNOWN)),
 ):
     define(name, axes=axes)
-    linear(name)
+    linear_in_first(name)
 
 
 @formula_of("pixel_shuffle", "pixel_unshuffle_grad")
@@ -90,7 +90,7 @@ def _strided(x: Tensor, *how: Any) -> Tensor:
     return RAW.as_strided(x, *how)
 
 
-define("tensor_unfold", "x axis size step", view=True, axes=Outside("axis"))
+define("tensor_unfold", "x axis size step", view=True, axes=OtherAxes("axis"))
 define("as_strided", "x dims stride offset", run=_strided, view=True)
 
 
@@ -143,7 +143,7 @@ def _multiplex_reverse(call: Call) -> list[Any]:
 def _tensor_unfold_reverse(call: Call) -> list[Any]:
     x, *how = call.args
     numbers = ops.tensor_unfold(row_numbers(x), *how)
-    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]
+    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in how)]
 
 
 @reverse_of("as_strided")
@@ -153,4 +153,4 @@ def _as_strided_reverse(call: Call) -> list[Any]:
     if dtype is None or x._offset() or not x.is_contiguous():
         raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
     numbers = ops.as_strided(row_numbers(x, dtype), *how)
-    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]
+    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in how)]

@@ -67,7 +67,7 @@ def _received(message: Tensor, to: Tensor, how: str, rows: int) -> Any:
     return total / ops.reshape(count, _ahead(count, message)), None
 
 
-def _rows(x: Tensor, out_size: Any) -> int:
+def _segment_rows(x: Tensor, out_size: Any) -> int:
     size = out_size[0] if isinstance(out_size, list) and out_size else out_size
     if type(size) is not int:
         raise NoRule("a number of rows in a tensor; give an int")
@@ -78,7 +78,7 @@ def _rows(x: Tensor, out_size: Any) -> int:
 def _send_u_recv_formula(
     x: Tensor, source: Tensor, to: Tensor, how: str, out_size: Any
 ) -> Any:
-    return _received(ops.gather(x, source, 0), to, how, _rows(x, out_size))
+    return _received(ops.gather(x, source, 0), to, how, _segment_rows(x, out_size))
 
 
 @formula_of("send_ue_recv")
@@ -87,7 +87,7 @@ def _send_ue_recv_formula(
 ) -> Any:
     mine = ops.gather(x, source, 0)
     message = mine + y if op == "ADD" else mine * y
-    return _received(message, to, how, _rows(x, out_size))
+    return _received(message, to, how, _segment_rows(x, out_size))
 
 
 @reverse_of("segment_pool")

@@ -17,8 +17,8 @@ from ..axes import (
     FIRST,
     IN_ORDER,
     MATRICES,
-    Along,
-    Anywhere,
+    AxesArgument,
+    ShapePolymorphic,
     moved,
 )
 from ..calls import BatchCall, Call, JetCall, NoRule
@@ -31,11 +31,11 @@ from ..entry import (
     jet_of,
     reverse_of,
 )
-from ..series import linear
+from ..series import linear_series
 from ..shared import aligned, ops, shaped_as
 
 
-class Transposed(Anywhere):
+class Transposed(ShapePolymorphic):
     """The kind that puts all axes in another order."""
 
     batches = True
@@ -50,7 +50,7 @@ class Transposed(Anywhere):
         return [*args["perm"][:count]] == [*range(count)]
 
 
-class Stacked(Anywhere):
+class Stacked(ShapePolymorphic):
     """The kind that stacks tensors along a new axis."""
 
     batches = True
@@ -66,14 +66,14 @@ class Stacked(Anywhere):
         return isinstance(axis, int) and axis % rank >= count
 
 
-class Flipped(Along):
+class Flipped(AxesArgument):
     """The kind that flips along axes, along none without axes."""
 
     def moved(self, axis: Any, ndim: int) -> Any:
         return super().moved(axis, ndim) if axis else axis
 
 
-class Rolled(Along):
+class Rolled(AxesArgument):
     """The kind that rolls along axes, or over all elements in a row without axes."""
 
     def moved(self, axis: Any, ndim: int) -> Any:
@@ -86,12 +86,12 @@ for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True, axes=IN_ORDER, linear=(0,))
 define("transpose", view=True, axes=Transposed(), linear=(0,))
 define("Tensor.T", "x", view=True, axes=ANYWHERE)
-define("concat", defaults={"axis": 0}, axes=Along("axis", parts=True))
+define("concat", defaults={"axis": 0}, axes=AxesArgument("axis", parts=True))
 define("stack", defaults={"axis": 0}, axes=Stacked())
-define("split", view=True, axes=Along("axis", parts=True))
-define("split_with_num", view=True, axes=Along("axis", parts=True))
-define("unbind", "x axis", view=True, axes=Along("axis", parts=True))
-define("unstack", "x axis num", view=True, axes=Along("axis", parts=True))
+define("split", view=True, axes=AxesArgument("axis", parts=True))
+define("split_with_num", view=True, axes=AxesArgument("axis", parts=True))
+define("unbind", "x axis", view=True, axes=AxesArgument("axis", parts=True))
+define("unstack", "x axis num", view=True, axes=AxesArgument("axis", parts=True))
 MAX_AXES = 8
 """The most axes that Paddle's kernels for expand and tile take."""
 
@@ -229,7 +229,7 @@ def _stack_reverse(call: Call) -> list[Any]:
     return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
 
 
-def _parts(call: Call) -> list[Tensor]:
+def _cotangents_or_zeros(call: Call) -> list[Tensor]:
     """Return the cotangents, with zeros for missing ones."""
     return [
         paddle.zeros_like(out) if g is None else g
@@ -240,13 +240,17 @@ def _parts(call: Call) -> list[Tensor]:
 @reverse_of("split", "split_with_num")
 def _split_reverse(call: Call) -> list[Any]:
     x, _, axis = call.args
-    return [ops.concat(_parts(call), int(axis) % x.ndim), None, None]
+    return [ops.concat(_cotangents_or_zeros(call), int(axis) % x.ndim), None, None]
 
 
 @reverse_of("unbind", "unstack")
 def _unbind_reverse(call: Call) -> list[Any]:
     x, axis, *rest = call.args
-    return [ops.stack(_parts(call), axis % x.ndim), None, *(None for _ in rest)]
+    return [
+        ops.stack(_cotangents_or_zeros(call), axis % x.ndim),
+        None,
+        *(None for _ in rest),
+    ]
 
 
 def _summed_back(g: Tensor, x: Tensor) -> Tensor:
@@ -417,14 +421,14 @@ def _roll_reverse(call: Call) -> list[Any]:
 @jet_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _reshape_jet(call: JetCall) -> list[Any]:
     shape = call.out.shape
-    rest = linear(lambda part: ops.reshape(part, shape), call.args[0][1:])
+    rest = linear_series(lambda part: ops.reshape(part, shape), call.args[0][1:])
     return [[call.out, *rest]]
 
 
 @jet_of("transpose")
 def _transpose_jet(call: JetCall) -> list[Any]:
     x, perm = call.args
-    return [[call.out, *linear(lambda part: ops.transpose(part, perm), x[1:])]]
+    return [[call.out, *linear_series(lambda part: ops.transpose(part, perm), x[1:])]]
 
 
 @jet_of("concat")

@@ -6,7 +6,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..axes import ANYWHERE, Along
+from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..kernels import by_kernel
@@ -17,10 +17,12 @@ from .reductions import axes_of
 define(
     "prod",
     "x axis keepdim reduce_all",
-    axes=Along("axis"),
+    axes=AxesArgument("axis"),
     defaults={"axis": [], "keepdim": False, "reduce_all": False},
 )
-define("cumprod", defaults={"exclusive": False, "reverse": False}, axes=Along("dim"))
+define(
+    "cumprod", defaults={"exclusive": False, "reverse": False}, axes=AxesArgument("dim")
+)
 define("logcumsumexp", axes=ANYWHERE)
 define("logcumsumexp_grad", axes=ANYWHERE)
 
@@ -28,7 +30,7 @@ by_kernel("cumprod")
 holds_for_complex("prod", "cumprod", "cumprod_grad")
 
 
-def _moved(x: Tensor, axis: int, steps: int) -> Tensor:
+def _shifted(x: Tensor, axis: int, steps: int) -> Tensor:
     """Return the values this many steps later along an axis, zeros at the end."""
     n = x.shape[axis]
     after = [0, 0] * x.ndim
@@ -41,10 +43,10 @@ def recurrence(factor: Tensor, term: Tensor, axis: int) -> Tensor:
     """Solve ``y[k] = term[k] + factor[k] * y[k + 1]`` along an axis."""
     steps = 1
     while steps < term.shape[axis]:
-        term = term + factor * _moved(term, axis, steps)
+        term = term + factor * _shifted(term, axis, steps)
         steps *= 2
         if steps < term.shape[axis]:
-            factor = factor * _moved(factor, axis, steps // 2)
+            factor = factor * _shifted(factor, axis, steps // 2)
     return term
 
 
@@ -70,9 +72,9 @@ def _cumprod_grad_formula(
     if reverse:
         x, g = ops.flip(x, [dim]), ops.flip(g, [dim])
     if exclusive:
-        g = _moved(g, dim, 1)
+        g = _shifted(g, dim, 1)
     before = ops.cumprod(x, dim, True, False)
-    found = before * recurrence(_moved(x, dim, 1), g, dim)
+    found = before * recurrence(_shifted(x, dim, 1), g, dim)
     return ops.flip(found, [dim]) if reverse else found
 
 

@@ -11,19 +11,19 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
-from ..axes import Along
+from ..axes import AxesArgument
 from ..calls import Call, NoRule
 from ..entry import decompose_of, define, formula_of, reverse_of
 from ..shared import is_zero, ops
 from .reductions import axes_of, spread
 
-define("p_norm", "x porder axis epsilon keepdim asvector", axes=Along("axis"))
+define("p_norm", "x porder axis epsilon keepdim asvector", axes=AxesArgument("axis"))
 define(
     "p_norm_grad",
     "x out out_grad porder axis epsilon keepdim asvector",
-    axes=Along("axis"),
+    axes=AxesArgument("axis"),
 )
-define("frobenius_norm", "x axis keep_dim reduce_all", axes=Along("axis"))
+define("frobenius_norm", "x axis keep_dim reduce_all", axes=AxesArgument("axis"))
 define("dist", defaults={"p": 2.0})
 define("renorm")
 define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ..axes import ANYWHERE, Along
+from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call
 from ..entry import define, reverse_of
 from ..shared import ops
@@ -25,8 +25,8 @@ def _topk(x: Tensor, k: Any, *how: Any) -> Any:
     return RAW.topk(x, k, *how)
 
 
-define("topk", run=_topk, differentiable=(0,), axes=Along("axis", parts=True))
-define("argsort", axes=Along("axis"))
+define("topk", run=_topk, differentiable=(0,), axes=AxesArgument("axis", parts=True))
+define("argsort", axes=AxesArgument("axis"))
 define("kthvalue", axes=ANYWHERE)
 define("mode", axes=ANYWHERE)
 define("cummax", axes=ANYWHERE)

@@ -10,10 +10,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ..axes import ANYWHERE, ELEMENTS, Along
+from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import BatchCall, Call, JetCall
 from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
-from ..series import linear
+from ..series import linear_series
 from ..shared import ops
 
 MAX_AXES_OF_LOGSUMEXP = 4
@@ -22,7 +22,7 @@ MAX_AXES_OF_LOGSUMEXP = 4
 define(
     "sum",
     defaults={"dtype": None, "axis": [], "keepdim": False},
-    axes=Along("axis"),
+    axes=AxesArgument("axis"),
     linear=(0,),
 )
 
@@ -35,24 +35,29 @@ def _logsumexp(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return _logsumexp_formula(x, axis, keepdim)
 
 
-define("mean", defaults={"axis": [], "keepdim": False}, axes=Along("axis"), linear=(0,))
+define(
+    "mean",
+    defaults={"axis": [], "keepdim": False},
+    axes=AxesArgument("axis"),
+    linear=(0,),
+)
 define("mean_all", "x", axes=ANYWHERE)
-define("max", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
-define("min", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
-define("softmax", defaults={"axis": -1}, axes=Along("axis"))
-define("softmax_grad", axes=Along("axis"))
-define("log_softmax", "x axis", defaults={"axis": -1}, axes=Along("axis"))
+define("max", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
+define("min", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
+define("softmax", defaults={"axis": -1}, axes=AxesArgument("axis"))
+define("softmax_grad", axes=AxesArgument("axis"))
+define("log_softmax", "x axis", defaults={"axis": -1}, axes=AxesArgument("axis"))
 define("squared_l2_norm", "x", axes=ANYWHERE)
 define(
     "logsumexp",
     "x axis keepdim",
     run=_logsumexp,
     defaults={"axis": [], "keepdim": False},
-    axes=Along("axis"),
+    axes=AxesArgument("axis"),
 )
-define("amax", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
-define("amin", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
-define("cumsum", "x axis flatten exclusive reverse", axes=Along("axis"))
+define("amax", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
+define("amin", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
+define("cumsum", "x axis flatten exclusive reverse", axes=AxesArgument("axis"))
 define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False}, axes=ANYWHERE)
 SHARE = define(
     "share",
@@ -94,7 +99,7 @@ def _share_reverse(call: Call) -> list[Any]:
 @jet_of("share")
 def _share_jet(call: JetCall) -> list[list[Any]]:
     x, sizes = call.args
-    return [linear(lambda part: share(part, sizes), x)]
+    return [linear_series(lambda part: share(part, sizes), x)]
 
 
 @reverse_of("sum")

@@ -1,0 +1,137 @@
+"""Functions that loops call, for all lanes of a vector at once.
+
+Where some lanes need another way, the C library computes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+
+from .number import ElementValue
+
+PURE = "nounwind willreturn memory(none)"
+
+Formula = Callable[[ElementValue], ElementValue]
+
+
+@dataclass
+class _InstructionList:
+    """Instructions in their order."""
+
+    found: list[str] = field(default_factory=list)
+
+    def emit(self, instruction: str) -> str:
+        self.found.append(f"%v{len(self.found)} = {instruction}")
+        return f"%v{len(self.found) - 1}"
+
+
+@dataclass(frozen=True)
+class VectorisedFunction:
+    """A function of a number in float64, and of vectors of them.
+
+    Attributes:
+        name: the C library's.
+        is_single: whether the result is wanted in float32.
+        formula: its instructions.
+        is_other: tells for which numbers the C library is called.
+    """
+
+    name: str
+    is_single: bool
+    formula: Formula
+    is_other: Formula
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.name}_{'single' if self.is_single else 'double'}"
+
+    def declarations(self, lanes: int) -> list[str]:
+        """Declare the functions that the version for this many lanes calls."""
+        reduced = f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)"
+        own = f"declare double @{self.name}(double) {PURE}"
+        return [own, reduced] if lanes else [own]
+
+    def text(self, lanes: int) -> str:
+        """Return the LLVM text of the version for this many lanes, 0 for a number."""
+        return "\n".join(self._body(lanes))
+
+    def called(self, lanes: int) -> str:
+        """Return the name of the version for this many lanes."""
+        return f"{self.symbol}_{lanes}"
+
+    def _body(self, lanes: int) -> Iterator[str]:
+        lines = _InstructionList()
+        x = ElementValue("%x", "double", lines, self.is_single, lanes)
+        found, is_other = self.formula(x), self.is_other(x)
+        any_other = is_other.name
+        if lanes:
+            reduced = f"@llvm.vector.reduce.or.v{lanes}i1"
+            any_other = lines.emit(f"call i1 {reduced}(<{lanes} x i1> {any_other})")
+        yield f"define {x.kind} @{self.called(lanes)}({x.kind} %x) {PURE} noinline {{"
+        yield from lines.found
+        count = len(lines.found)
+        yield f"br i1 {any_other}, label %other, label %usual"
+        yield "usual:"
+        yield f"ret {x.kind} {found.name}"
+        yield "other:"
+        asked = self._asked(x)
+        chosen = is_other.where(asked, found)
+        yield from lines.found[count:]
+        yield f"ret {x.kind} {chosen.name}"
+        yield "}"
+
+    def _asked(self, x: ElementValue) -> ElementValue:
+        """Return the C library's result for each lane."""
+        function = f"call double @{self.name}(double"
+        if not x.lanes:
+            return x.make(f"{function} %x)")
+        found = "poison"
+        for i in range(x.lanes):
+            lane = x.lines.emit(f"extractelement {x.kind} %x, i32 {i}")
+            value = x.lines.emit(f"{function} {lane})")
+            found = x.lines.emit(
+                f"insertelement {x.kind} {found}, double {value}, i32 {i}"
+            )
+        return ElementValue(found, x.type, x.lines, x.is_single, x.lanes)
+
+
+VECTORISED: dict[str, VectorisedFunction] = {}
+"""The functions, by their names in LLVM text."""
+
+
+def definitions(texts: Sequence[str]) -> list[str]:
+    """Return the LLVM text of functions that others call, and of those they call."""
+    symbols = "|".join(VECTORISED)
+    called = {*re.findall(rf"@({symbols})_(\d+)\(", "\n".join(texts))}
+    found = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(called)]
+    declared = dict.fromkeys(line for f, n in found for line in f.declarations(n))
+    return [*declared, *(function.text(lanes) for function, lanes in found)]
+
+
+def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
+    """Make a formula a function that is called, as a decorator.
+
+    Args:
+        name: of a function of the C library's, which gives the same.
+        is_other: tells for which numbers the C library is called.
+    """
+
+    def put(formula: Formula) -> Formula:
+        functions = [
+            VectorisedFunction(name, is_single, formula, is_other)
+            for is_single in (False, True)
+        ]
+        VECTORISED.update({f.symbol: f for f in functions})
+
+        @wraps(formula)
+        def called(x: ElementValue) -> ElementValue:
+            function = functions[x.is_single]
+            version = function.called(x.lanes)
+            return x.make(f"call {x.kind} @{version}({x.kind} {x.name})")
+
+        return called
+
+    return put

@@ -1,0 +1,64 @@
+"""Sizes of a program for any number of samples, as monomials of that number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..sizes.samples import Samples
+
+
+class SymInt(NamedTuple):
+    """``factor * n ** power``, where n is the number of samples of a call."""
+
+    factor: int
+    power: int = 0
+
+    def times(self, other: SymInt) -> SymInt:
+        """Return the product of both."""
+        factor = self.factor * other.factor
+        return SymInt(factor, self.power + other.power if factor else 0)
+
+    def at(self, n: int) -> int:
+        """Return the value, for n samples."""
+        return int(self.factor * n**self.power)
+
+
+ONE, ZERO = SymInt(1), SymInt(0)
+
+
+class ShapeEnv:
+    """The extents of the sizes of a program's values.
+
+    Args:
+        samples: tells which of them vary with the number of samples; None where a
+            program serves only the sizes that it was captured for.
+    """
+
+    def __init__(self, samples: Samples | None) -> None:
+        self.samples = samples
+
+    def of(self, size: int) -> SymInt:
+        """Return the extent of a dimension of that size."""
+        if self.samples is not None and size in self.samples.varying:
+            return SymInt(size // self.samples.size, 1)
+        return SymInt(size)
+
+    def in_list(self, arg: Any) -> Any:
+        """Return the argument with extents for sizes, where it is a list of sizes."""
+        return [*map(self.of, arg)] if isinstance(arg, list) else arg
+
+    def product(self, shape: Iterable[int]) -> SymInt:
+        """Return the number of elements of a shape."""
+        found = ONE
+        for size in shape:
+            found = found.times(self.of(size))
+        return found
+
+    def strides(self, shape: tuple[int, ...]) -> tuple[SymInt, ...]:
+        """Return the strides of each dimension in elements, without gaps."""
+        found, step = [], ONE
+        for size in reversed(shape):
+            found.append(step)
+            step = step.times(self.of(size))
+        return tuple(found[::-1])

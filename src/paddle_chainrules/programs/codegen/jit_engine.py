@@ -1,0 +1,328 @@
+"""Machine code by LLVM (the package llvmlite), compiled once for equal texts."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ...paddle_side.locks import new_lock
+from .elements.scalars import FUNCTIONS
+from .elements.vectorised import definitions
+from .headroom import need_headroom
+from .ir_builder import LEFT_TO_LLVM, METADATA, TYPES
+from .matrix_products.blas import BlasLibrary, library
+from .matrix_products.gemm import OWN, symbol, tiles_declaration
+from .matrix_products.products import SUFFIX
+from .matrix_products.tiled import tiled_text
+from .object_cache import loading, lookup, name_of, store
+from .processor import processor
+from .threads import SHARED, symbols
+
+SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
+"""The sum of a vector's lanes, as texts write it."""
+
+ON_VECTORS = rf"@llvm\.({'|'.join(FUNCTIONS)})\.v(\d+)f(32|64)\("
+"""A function of LLVM's that is called on vectors."""
+
+Code = Callable[[bytes], bool]
+"""A function of a block of numbers and addresses; tells whether it was left."""
+
+DECLARATIONS = (
+    "\n".join(
+        f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * arity)})"
+        for name, arity in FUNCTIONS.items()
+        for kind, suffix in (("float", "f32"), ("double", "f64"))
+    )
+    + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+)
+
+_lock = new_lock(held_at_fork=True)  # LLVM has locks of its own
+_known: WeakValueDictionary[str, Code] = WeakValueDictionary()
+"""Functions by their text.
+
+They stay as long as a program has them, or they are among the last.
+"""
+
+_tiled: dict[str, Any] = {}
+"""LLVM's engines with our own products, by dtype."""
+
+TILED = "tiled"
+"""The name of their function."""
+
+LAST = 256
+"""The number of functions that stay.
+
+A caller who makes the same net again need not wait again.
+"""
+
+_last: OrderedDict[str, Code] = OrderedDict()
+
+
+def machine_code(texts: Sequence[str]) -> list[Code]:
+    """Return the function of each text, in which its name is ``@NAME``.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        MemoryError: a limit of this process leaves too little for LLVM.
+    """
+    texts = [_without_comments(text) for text in texts]
+    with _lock:
+        found = {text: code for text in texts if (code := _known.get(text))}
+        new = [text for text in dict.fromkeys(texts) if text not in found]
+        if new:
+            found.update(zip(new, _compiled(new), strict=True))
+            _known.update(found)
+        for text, code in found.items():
+            _last[text] = code
+            _last.move_to_end(text)
+        while len(_last) > LAST:
+            _last.popitem(last=False)
+        return [found[text] for text in texts]
+
+
+def begin_machine_code(
+    texts: Sequence[str], then: Callable[[], Any]
+) -> Callable[[], list[Code]]:
+    """Begin :func:`machine_code` on its own thread; return a function that waits.
+
+    LLVM runs without Python's lock, so that calls go on meanwhile.
+
+    Args:
+        then: is called on that thread afterwards.
+    """
+    found: list[list[Code]] = []
+
+    def run() -> None:
+        with suppress(BaseException):  # whoever waits meets it again
+            found.append(machine_code(texts))
+            then()
+
+    thread = threading.Thread(target=run, name="machine code")
+    try:
+        thread.start()
+    except RuntimeError:  # there is no room for one
+        return lambda: machine_code(texts)
+
+    def wait() -> list[Code]:
+        thread.join()
+        return found[0] if found else machine_code(texts)
+
+    return wait
+
+
+def _without_comments(text: str) -> str:
+    """Return the text that is compiled, without its origin."""
+    return "\n".join(row for row in text.split("\n") if not row.startswith("  ;"))
+
+
+def module_text(
+    texts: Sequence[str],
+    names: Sequence[str],
+    products: BlasLibrary | None,
+    is_whole: bool = False,
+) -> str:
+    """Return a module: these functions by their names, and those that they call.
+
+    Args:
+        products: what multiplies matrices, if anything does.
+        is_whole: whether our own products are part of it, rather than linked.
+    """
+    own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
+    body = "\n".join(own)
+    called = []
+    for dtype, suffix in SUFFIX.items():
+        if products is not None and f"@product.{suffix}" in body:
+            called.append(products.text(dtype))
+            if products.has_tiles and is_whole:
+                called.append(tiled_text(dtype, symbol(OWN, dtype)))
+            elif products.has_tiles:
+                called.append(tiles_declaration(dtype))
+    sums = map(_declared_sum, sorted({*re.findall(SUM, "".join([*called, body]))}))
+    defined = definitions(own)
+    vectors = {*re.findall(ON_VECTORS, "".join([*defined, body]))}
+    if "@shared(" in body:
+        called.append(SHARED)
+    declared = map(_declared, sorted(vectors))
+    parts = [DECLARATIONS, *sums, *declared, *called, *defined, body, METADATA]
+    return "\n".join(parts)
+
+
+def _declared_sum(found: tuple[str, str]) -> str:
+    count, bits = found
+    real = TYPES[f"float{bits}"]
+    name = f"@llvm.vector.reduce.fadd.v{count}f{bits}"
+    return f"declare {real} {name}({real}, <{count} x {real}>)"
+
+
+def _declared(found: tuple[str, str, str]) -> str:
+    name, count, bits = found
+    kind = f"<{count} x {TYPES[f'float{bits}']}>"
+    given = ", ".join([kind] * FUNCTIONS[name])
+    return f"declare {kind} @llvm.{name}.v{count}f{bits}({given})"
+
+
+def _compiled(texts: Sequence[str]) -> list[Code]:
+    products = library() if any("@product." in text for text in texts) else None
+    called = {**products.symbols} if products else {}
+    if products and products.has_tiles:
+        for dtype, suffix in SUFFIX.items():
+            if any(f"@product.{suffix}" in text for text in texts):
+                called[symbol(OWN, dtype)] = tiles(dtype)
+    if any("@shared(" in text for text in texts):
+        called |= symbols()
+    names = [f"region_{i}" for i in range(len(texts))]
+    engine = linked(module_text(texts, names, products), names, called)
+    return [_function(engine, name) for name in names]
+
+
+def tiles(dtype: str) -> int:
+    """Return the address of our own products, compiled at the first call."""
+    with _lock:
+        if dtype not in _tiled:
+            text, name = tiled_text(dtype, TILED), TILED
+            sums = map(_declared_sum, sorted({*re.findall(SUM, text)}))
+            # It is written as vectors, and as fast without LLVM's passes.
+            _tiled[dtype] = linked("\n".join([*sums, text]), [name], {}, opt=1)
+        found: int = _tiled[dtype].get_function_address(TILED)
+        return found
+
+
+def linked(
+    text: str, names: Sequence[str], called: Mapping[str, int], opt: int = 3
+) -> Any:
+    """Return LLVM's engine with a module's code, which owns it.
+
+    Args:
+        text: the module.
+        names: its functions that are called from outside.
+        called: addresses of functions that it calls, by their names.
+        opt: how much LLVM looks for faster code: 0 for none, 1 for text that is fast as
+            it is, 3 for loops that are left to it, if there are any. Each takes several
+            times as long as the one before.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        MemoryError: a limit of this process leaves too little for LLVM.
+    """
+    from llvmlite import binding as llvm
+
+    with _lock:
+        need_headroom()
+        if opt > 1 and not LEFT_TO_LLVM.search(text):
+            opt = 1
+        machine = target_machine(opt)
+        for symbol, address in called.items():
+            llvm.add_symbol(symbol, address)
+        versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
+        name = name_of(text, machine.triple, *processor(), *versions)
+        code = lookup(name)
+        if code is None:
+            code = _object(llvm, text, names, machine, int(opt > 1))
+            store(name, code)
+            return _engine(llvm, code)
+        with loading(name):
+            return _engine(llvm, code)
+
+
+def _engine(llvm: Any, code: bytes) -> Any:
+    # Its compiler stays with it. One that has compiled holds 700 kB of tables.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def target_machine(opt: int = 3) -> Any:
+    """Return the compiler for this processor, or for a level.
+
+    Args:
+        opt: how well it chooses instructions, from 0 to 3.
+    """
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = processor()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=opt, jit=True
+    )
+
+
+def object_code(text: str, names: Sequence[str], triple: str | None = None) -> bytes:
+    """Return a module as an object file, of code that may lie anywhere in memory.
+
+    Args:
+        names: its functions that are called from outside.
+        triple: the system that it is for; None for this one.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: LLVM does not know the system.
+    """
+    from llvmlite import binding as llvm
+
+    with _lock:
+        need_headroom()
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        try:
+            target = llvm.Target.from_triple(triple or llvm.get_default_triple())
+        except RuntimeError as error:
+            raise ValueError(
+                f"LLVM makes no code for {triple!r} ({error}); use the system's name "
+                "as LLVM has it"
+            ) from None
+        cpu, features = processor()
+        machine = target.create_target_machine(
+            cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
+        )
+        return _object(llvm, text, names, machine, 1)
+
+
+def _object(
+    llvm: Any, text: str, names: Sequence[str], machine: Any, speed_level: int
+) -> bytes:
+    """Return a module's code. These functions are called from outside."""
+    module = llvm.parse_assembly(text + _used(names))
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    # Unrolled loops take three times as long to compile, and are no faster.
+    options = llvm.create_pipeline_tuning_options(speed_level)
+    options.loop_vectorization = options.loop_interleaving = True
+    options.loop_unrolling = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getModulePassManager()
+    # Vector functions that no loop calls after all are dropped.
+    passes.add_internalize_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    # A builder's second run would call back into its first one, which is gone.
+    passes.run(module, builder)
+    # llvmlite has this method, but its classes' order hides it.
+    llvm.newpassmanagers.NewPassManager._dispose(passes)
+    found: bytes = machine.emit_object(module)
+    return found
+
+
+def _used(names: Sequence[str]) -> str:
+    """Return the row that keeps functions with these names for callers outside."""
+    rows = ", ".join(f"ptr @{name}" for name in names)
+    return (
+        f"\n@llvm.used = appending global [{len(names)} x ptr] [{rows}], "
+        'section "llvm.metadata"\n'
+    )
+
+
+def _function(engine: Any, name: str) -> Code:
+    # Without the lock of Python's released, which costs as much as a small loop.
+    found: Any = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(
+        engine.get_function_address(name)
+    )
+    found.engine = engine  # which owns the code
+    return found

@@ -1,0 +1,159 @@
+"""Products of matrices as calls of a library, on views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...tracing.operations import Operation
+from ..elements.scalars import FLOATS, NotLowerable
+from ..extents import ONE, ShapeEnv, SymInt
+from ..ir_builder import AS_IT_IS, TYPES, FunctionBuilder
+from ..views import BufferView, along, is_dense, reshaped
+
+SUFFIX = {"float32": "f32", "float64": "f64"}
+
+
+class Factor(NamedTuple):
+    """A matrix as the library takes it: rows or columns without gaps.
+
+    Attributes:
+        turned: whether the columns have no gaps, rather than the rows.
+        step: elements from one of these to the next.
+    """
+
+    view: BufferView
+    turned: bool
+    step: SymInt
+
+
+def factor(view: BufferView, sizes: ShapeEnv) -> Factor:
+    """Return the last two dimensions of a view as a factor.
+
+    Raises:
+        NotLowerable: both rows and columns have gaps, or they lie backwards.
+    """
+    rows, columns = view.shape[-2:]
+    down, across = view.strides[-2:]
+    if min(down.factor, across.factor) < 0:
+        raise NotLowerable
+    if across == ONE or columns == 1:
+        return Factor(view, False, down if rows != 1 else sizes.of(columns))
+    if down == ONE or rows == 1:
+        return Factor(view, True, across)
+    raise NotLowerable
+
+
+class MatrixProduct(NamedTuple):
+    """A product of matrices, or many.
+
+    Attributes:
+        shape: of the result, as matrices.
+        turned: tells for each factor whether it is transposed.
+    """
+
+    x: Factor
+    y: Factor
+    shape: tuple[int, ...]
+    turned: tuple[bool, bool]
+
+
+def product(
+    op: Operation, views: Sequence[BufferView], sizes: ShapeEnv
+) -> MatrixProduct:
+    """Return the product that a ``matmul`` computes.
+
+    Raises:
+        NotLowerable: the entries are not floats, have several dtypes, or have gaps.
+    """
+    _, _, turn_x, turn_y = op.args
+    kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
+    if len(kinds) > 1 or not kinds <= FLOATS:
+        raise NotLowerable
+    x, y = views
+    shape = [*op.outputs[0].shape]
+    if len(x.shape) == 1:
+        x, turn_x = reshaped(x, (1, *x.shape), sizes), False
+        shape.insert(len(shape) - (len(y.shape) > 1), 1)
+    if len(y.shape) == 1:
+        y, turn_y = reshaped(y, (*y.shape, 1), sizes), False
+        shape.append(1)
+    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, sizes):
+        rows = math.prod(x.shape[:-1])
+        if sizes.of(rows) == sizes.product(x.shape[:-1]):  # one after another
+            x = reshaped(x, (rows, x.shape[-1]), sizes)
+            shape = [rows, shape[-1]]
+    turned = bool(turn_x), bool(turn_y)
+    return MatrixProduct(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
+
+
+def shared_batch(found: MatrixProduct) -> int | None:
+    """Return the dimension of many products that threads may share, if any."""
+    batch = found.shape[:-2]
+    return next((k for k, size in enumerate(batch) if size != 1), None)
+
+
+def write_product(
+    text: FunctionBuilder,
+    found: MatrixProduct,
+    out: BufferView,
+    sizes: ShapeEnv,
+    address: Callable[[BufferView], str],
+) -> None:
+    """Write the call, in loops where there are many matrices.
+
+    Args:
+        out: the result, without gaps, in its shape as matrices.
+    """
+    x, y = found.x, found.y
+    kind, batch = x.view.memory.dtype, found.shape[:-2]
+    steps = [
+        along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
+        for view in (x.view, y.view, out)
+    ]
+    inner = x.view.shape[-2 if found.turned[0] else -1]
+    counts = [text.number(sizes.of(size)) for size in (*found.shape[-2:], inner)]
+    rows = [*map(text.number, (x.step, y.step)), counts[1]]
+    element = TYPES[kind]
+
+    def level(depth: int, pointers: Sequence[str]) -> None:
+        if depth == len(batch):
+            write_call(text, found, counts, pointers, rows)
+            return
+        start, stop = "0", text.number(sizes.of(batch[depth]))
+        if depth == shared_batch(found):
+            start, stop = text.part(stop)
+        with text.loop(stop, how=AS_IT_IS, start=start) as index:
+            pairs = zip(pointers, steps, strict=True)
+            here = [text.along(p, element, each[depth], index) for p, each in pairs]
+            level(depth + 1, here)
+
+    level(0, [address(view) for view in (x.view, y.view, out)])
+
+
+def write_call(
+    text: FunctionBuilder,
+    found: MatrixProduct,
+    counts: Sequence[str],
+    pointers: Sequence[str],
+    steps: Sequence[str],
+    beta: str = "0.0",
+) -> None:
+    """Write the call for one of the products.
+
+    Args:
+        counts: rows, columns, and terms.
+        pointers: to both factors, and the result.
+        steps: from a row of each to the next, as it lies in memory.
+        beta: the factor of the old content.
+    """
+    kind = found.x.view.memory.dtype
+    pairs = zip((found.x, found.y), found.turned, strict=True)
+    flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
+    a, b, c = (
+        f"ptr {at}, i64 {step}" for at, step in zip(pointers, steps, strict=True)
+    )
+    sizes = (f"i64 {size}" for size in counts)
+    given = ", ".join([*flags, *sizes, a, b, f"{TYPES[kind]} {beta}", c])
+    text.line(f"call void @product.{SUFFIX[kind]}({given})")

@@ -1,0 +1,261 @@
+"""Machine code kept in a folder for later processes, if the user names a folder.
+
+The name of a file is a digest of everything its code was made from: the LLVM text, the
+processor and the versions. The code in it runs with the user's rights, so we make sure
+that nobody else could have written it:
+
+- We check the folder before each use, along its absolute path. The folder belongs to
+  the user. Every folder above it and every link on the way belongs to the user or root.
+  Nobody else may write into any of them, except sticky folders such as ``/tmp``. We
+  check from the root down, so nobody else can change what the next name leads to.
+- We open files without following links. They belong to the user, and nobody else may
+  write into them.
+- Each file starts with a signature. The key lies in the folder, and only the user can
+  read it. Damaged files and files made elsewhere do not run.
+- A file that crashed a process while it was loaded is not loaded again. A locked mark
+  beside it exists only while it is being loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...whole_files import lock, replacing
+from ..switch import CODE, code_folder
+
+LENGTH = hashlib.sha256().digest_size
+KEY = "paddle_chainrules.key"
+FIRST_LINE = b"the key that signs the machine code in this folder\n"
+MARK = ".loading"
+WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+ANYTHING_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+LINKS = 40
+"""The most links on the way to the folder."""
+
+
+class CacheUnusable(Exception):
+    """The reason why the folder can't be used."""
+
+
+def name_of(*parts: str) -> str:
+    """Return the name of the file for code that is made from these parts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def lookup(name: str) -> bytes | None:
+    """Return the code of this name, if it is there, undamaged and signed."""
+    found = _folder_and_key()
+    if found is None:
+        return None
+    folder, key = found
+    file = folder / name
+    if _ended_a_process(folder / f"{name}{MARK}"):
+        _remove(file)
+        return None
+    try:
+        data = _own_bytes(file, WRITTEN_BY_OTHERS)
+    except CacheUnusable as why:
+        _warn(folder, f"a file in it is made anew: {why}")
+        _remove(file)
+        return None
+    if data is None:
+        return None
+    signature, code = data[:LENGTH], data[LENGTH:]
+    return code if hmac.compare_digest(_signature(key, name, code), signature) else None
+
+
+def store(name: str, code: bytes) -> None:
+    """Save code in the folder, and warn if that fails."""
+    found = _folder_and_key()
+    if found is None:
+        return
+    folder, key = found
+    try:
+        _remove(folder / name)
+        _write(folder / name, _signature(key, name, code) + code)
+    except (OSError, ValueError) as error:
+        _warn(folder, _reason(error))
+
+
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Mark a file while it is loaded, which may crash this process."""
+    found = _folder_and_key()
+    if found is None:
+        yield
+        return
+    mark, number = found[0] / f"{name}{MARK}", None
+    with suppress(OSError):  # a folder that can only be read
+        number = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        is_mine = number is not None and lock(number)  # or another loads it, too
+        yield
+        if is_mine:
+            _remove(mark)
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _ended_a_process(mark: Path) -> bool:
+    """Tell whether a crash left a mark, and remove the mark."""
+    try:
+        number = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if not lock(number):
+            return False
+        _remove(mark)
+        return True
+    finally:
+        os.close(number)
+
+
+def _signature(key: bytes, name: str, code: bytes) -> bytes:
+    return hmac.digest(key, name.encode() + b"\0" + code, "sha256")
+
+
+def _folder_and_key() -> tuple[Path, bytes] | None:
+    """Return the folder and its key, or None after a warning."""
+    given = code_folder()
+    if not given:
+        return None
+    expanded = os.path.expanduser(given)
+    absolute = Path(_absolute.setdefault(given, os.path.abspath(expanded)))
+    try:
+        if expanded.startswith("~"):
+            raise CacheUnusable("there is no such user")
+        if not hasattr(os, "geteuid"):
+            raise CacheUnusable("this system does not tell who may write into a folder")
+        folder = _folder(absolute)
+        return folder, _key(folder)
+    except (CacheUnusable, OSError, ValueError) as why:
+        _warn(absolute, _reason(why))
+        return None
+
+
+_absolute: dict[str, str] = {}
+"""Folders by their names in the environment, resolved at the first use."""
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder that a path leads to, and create it if it is missing.
+
+    Raises:
+        CacheUnusable: somebody else could put something into it.
+        OSError: it is missing and can't be made.
+    """
+    user, links = os.geteuid(), 0
+    at, rest = Path(path.anchor), [*reversed(path.parts[1:])]
+    found = at.lstat()
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        here = at / part
+        if not os.path.lexists(here):
+            here.mkdir(mode=0o700, exist_ok=True)
+        found = here.lstat()
+        if found.st_uid not in (user, 0):
+            raise CacheUnusable(
+                f"{here} belongs to somebody else, and what is in it runs"
+            )
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            target = Path(os.readlink(here))
+            if links > LINKS:
+                raise CacheUnusable(f"{here} is one of too many links")
+            at = Path(target.anchor) if target.is_absolute() else at
+            rest += reversed(target.parts[target.is_absolute() :])
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            raise CacheUnusable(f"{here} is no folder")
+        if found.st_mode & WRITTEN_BY_OTHERS and not found.st_mode & stat.S_ISVTX:
+            raise CacheUnusable(f"others may write into {here}, and what is in it runs")
+        at = here
+    found = at.lstat()
+    if found.st_uid != user or found.st_mode & WRITTEN_BY_OTHERS:
+        raise CacheUnusable(f"others may write into {at}, and what is in it runs")
+    return at
+
+
+def _key(folder: Path) -> bytes:
+    """Return the key that signs files, and create it if there is none.
+
+    Raises:
+        CacheUnusable: the file is not such a key, or others may read it.
+        OSError: it can't be made.
+    """
+    file = folder / KEY
+    found = _own_bytes(file, ANYTHING_BY_OTHERS)
+    if found is None:
+        _write(file, FIRST_LINE + secrets.token_bytes(LENGTH))
+        found = _own_bytes(file, ANYTHING_BY_OTHERS)  # perhaps another process's
+    if found is None or not found.startswith(FIRST_LINE):
+        raise CacheUnusable(f"{KEY} in it is none")
+    return found[len(FIRST_LINE) :]
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Write a file that only this user may read."""
+    with replacing(file, 0o600) as beside:
+        beside.write_bytes(data)
+
+
+def _own_bytes(file: Path, forbidden: int) -> bytes | None:
+    """Return the content of a file of this user's, or None if it is missing.
+
+    Raises:
+        CacheUnusable: others could have put it there, or can read it.
+    """
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CacheUnusable(f"{file.name} is a link, or {_reason(error)}") from None
+    try:
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            raise CacheUnusable(f"{file.name} is no regular file")
+        if found.st_uid != os.geteuid():
+            raise CacheUnusable(f"{file.name} belongs to somebody else")
+        if found.st_mode & forbidden:
+            raise CacheUnusable(f"others may write into {file.name}, or read a key")
+        with open(number, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(number)
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
+
+
+def _reason(error: Exception) -> str:
+    """Return the error's text without file names, which change from call to call."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+_told: set[str] = set()
+
+
+def _warn(folder: Path, why: str) -> None:
+    text = (
+        f"machine code is not kept in {folder} ({why}); set {CODE} to a folder of your "
+        "own that others may not write into, or unset it"
+    )
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(text, stacklevel=2)

@@ -1,0 +1,41 @@
+"""Operators that are part of others, computed once where a program has both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..operators.table import TABLE
+from ..tracing.operations import Operation, Value
+
+
+def share_subkernels(ops: Sequence[Operation]) -> Sequence[Operation]:
+    """Compute ``x * sigmoid(x)`` once where there is ``silu(x)`` too.
+
+    The bits are the same. Derivatives of ``silu`` have both.
+    """
+    sigmoids: dict[Value, Operation] = {}
+    silus: set[Value] = set()
+    for op in ops:
+        if op.operator.name == "sigmoid" and not op.is_complex:
+            sigmoids.setdefault(op.args[0], op)
+        elif op.operator.name == "silu":
+            silus.add(op.args[0])
+    both = silus.intersection(sigmoids)
+    if not both:
+        return ops
+    found: list[Operation] = []
+    there: set[Operation] = set()
+    for op in ops:
+        if op in there:
+            continue
+        x = op.args[0] if op.args else None
+        if op.operator.name == "silu" and x in both:
+            if sigmoids[x] not in there:
+                there.add(sigmoids[x])
+                found.append(sigmoids[x])
+            share = sigmoids[x].outputs[0]
+            op = replace(op, operator=TABLE["multiply"], args=(x, share))
+        there.add(op)
+        found.append(op)
+    return found

@@ -1,0 +1,216 @@
+"""Transformed functions that run as programs after some calls, without ``jit``.
+
+After some calls ``vmap(grad(loss))(params, x, y)`` is a program as it is in
+:func:`.jit.jit`, if it is known that nothing is lost by that. That is so if all that
+``loss`` depends on beside its arguments is unchanged, and if it does nothing but give a
+value (:mod:`.seen`). If that can't be known, the function runs natively.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.arguments import checked_function
+from ...paddle_side.autograd.running import is_running
+from ...paddle_side.listener import is_plain
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.switch import programs_are_on
+from ..containers.tree import flatten_tree
+from ..tape.recording import records_graph
+from .by_rules import called_by_rules
+from .dependencies import (
+    ATOMS,
+    KEPT,
+    TRANSFORM,
+    Dependencies,
+    Transform,
+    UnknownDependencies,
+    transform_of,
+)
+from .jit import Jitted
+
+CALLS_BEFORE_TRANSFORM = 2
+"""Calls of a kind that come before there is a program."""
+
+CHANGES = 3
+"""Most changes of what a function depends on before it runs without programs."""
+
+MAX_TRANSFORMS = 32
+"""Transforms of one function; the first of them is dropped."""
+
+_NOTHING: Any = object()
+
+
+def auto_jit(
+    fn: Any, transformed: Callable[..., Any], *kind: Any, order: int = 1
+) -> Callable[..., Any]:
+    """Return a transformed function that runs as a program after some calls.
+
+    Its attribute ``__wrapped__`` is the one that it was made of.
+
+    Args:
+        fn: the function that was transformed.
+        transformed: the result of the transform.
+        kind: the transform's name and options.
+        order: the order of the derivatives that it takes.
+    """
+    name = repr(kind)
+    checked_function("fn", fn)
+
+    @functools.wraps(transformed, updated=())
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return by_program(name, fn, transformed, order, args, kwargs)
+
+    vars(called)[TRANSFORM] = Transform(name, fn, weakref.ref(called))
+    return called
+
+
+def by_program(
+    kind: str, fn: Any, transformed: Any, order: int, args: Any, kwargs: Any
+) -> Any:
+    """Run ``transformed(*args, **kwargs)``, by a program if there is one.
+
+    Without one, derivatives that are nested are taken by rules.
+    """
+    found = _NOTHING
+    if not (is_plain() or not programs_are_on() or watched() or is_running()):
+        calls = _calls_of(kind, fn)
+        if calls is not None and not calls.why:
+            found = calls.result(transformed, args, kwargs)
+    if found is not _NOTHING:
+        return found
+    if order > 1 or (order and (watched() or transform_of(fn) is not None)):
+        return called_by_rules(transformed, args, kwargs)
+    return transformed(*args, **kwargs)
+
+
+def why_not(fn: Any) -> str:
+    """Say why calls of a transformed function run natively, if that is known."""
+    of = transform_of(fn)
+    if of is None:
+        return ""
+    try:
+        Dependencies(of.fn)
+    except Exception as error:
+        return str(error)
+    calls = _calls_of(of.kind, of.fn)
+    return calls.why if calls is not None else f"a {type(of.fn).__name__} keeps none"
+
+
+class _FunctionTransforms:
+    """The transforms of one function, which copies of it have none of."""
+
+    def __init__(self, owner: Any = None) -> None:
+        self.owner = weakref.ref(owner) if owner is not None else lambda: None
+        self.calls: dict[str, _Calls] = {}
+
+    def __reduce__(self) -> Any:
+        return _FunctionTransforms, ()
+
+
+def _calls_of(kind: str, fn: Any) -> _Calls | None:
+    """Return a transform's calls, kept with its function if that can be."""
+    while (of := transform_of(fn)) is not None:
+        kind, fn = f"{kind}{of.kind}", of.fn
+    is_ours = hasattr(type(fn), "_depends_on")
+    if type(fn) is not types.FunctionType and not is_ours:
+        return None
+    made: _FunctionTransforms | None = vars(fn).get(KEPT)
+    if made is None or made.owner() is not fn:
+        made = vars(fn)[KEPT] = _FunctionTransforms(fn)
+    found = made.calls.get(kind)
+    if found is None:
+        if len(made.calls) >= MAX_TRANSFORMS:
+            made.calls.pop(next(iter(made.calls)), None)
+        found = made.calls[kind] = _Calls(fn)
+    return found
+
+
+class _Calls:
+    """Calls of one transformed function.
+
+    Attributes:
+        why: the reason why they run natively, if they do.
+    """
+
+    def __init__(self, fn: Any) -> None:
+        self.why = ""
+        self._fn = weakref.ref(fn)
+        self._calls = self._changes = 0
+        self._seen: Dependencies | None = None
+        self._here = threading.local()
+        self._program = self._new()
+
+    def _new(self) -> Jitted:
+        return Jitted(
+            self._called,
+            strict=True,
+            patience=CALLS_BEFORE_TRANSFORM - 1,
+            most=lambda: self._seen.most if self._seen else 0,
+        )
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the function of the call that is being captured."""
+        return self._here.transformed(*args, **kwargs)
+
+    def result(
+        self,
+        transformed: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        leaves, _ = flatten_tree((args, kwargs))
+        if not all(isinstance(leaf, Tensor) or type(leaf) in ATOMS for leaf in leaves):
+            return _NOTHING
+        if records_graph(leaves):
+            return _NOTHING
+        self._calls += 1
+        if self._calls < CALLS_BEFORE_TRANSFORM:
+            return _NOTHING
+        seen = self._look()
+        if seen is None:
+            return _NOTHING
+        if self._seen is None:
+            found = transformed(*args, **kwargs)
+            after = self._look()
+            if after is not None and after == seen:
+                self._seen = seen
+            else:
+                self._change()
+            return found
+        if seen != self._seen:
+            self._change()
+            return _NOTHING
+        self._here.transformed = transformed
+        try:
+            return self._program(*args, **kwargs)
+        except CaptureError:
+            return _NOTHING
+        finally:
+            self._here.transformed = None
+
+    def _look(self) -> Dependencies | None:
+        """Return what the function depends on, or None if that can't be known."""
+        try:
+            return Dependencies(self._fn())
+        except UnknownDependencies as error:
+            self.why = str(error)
+        except Exception as error:  # of an object of the user's
+            self.why = f"what it depends on can't be seen ({error})"
+        return None
+
+    def _change(self) -> None:
+        self._seen, self._program = None, self._new()
+        self._changes += 1
+        if self._changes > CHANGES:
+            self.why = (
+                "what it depends on changes from call to call; give that as an argument"
+            )

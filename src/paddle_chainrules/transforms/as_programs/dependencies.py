@@ -1,0 +1,333 @@
+"""All that a function depends on besides its arguments, if all of it can be seen.
+
+It lets through few kinds of things. Each never changes, or is compared by its contents:
+tensors, numbers, strings, plain containers and small arrays of these, functions, this
+package's nets and transforms, and Paddle's own functions. Code may name what computes,
+and nothing that says or reads more.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import math
+import types
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...programs.sizes.samples import ANY
+from .keys import exactly
+
+MOST = 2_000
+"""Things that are gone through at a call, which takes some microseconds each."""
+
+MAX_KEY_BYTES = 1 << 16
+"""Bytes of an array that is compared by its numbers."""
+
+ATOMS = (
+    *(str, bytes, int, float, complex, bool),
+    *(type(None), type(Ellipsis), slice, range),
+)
+"""Types of values that never change."""
+
+BUILTINS = frozenset(
+    {
+        *("len", "range", "zip", "enumerate", "sum", "min", "max", "abs", "float"),
+        *("int", "bool", "tuple", "list", "dict", "isinstance", "map", "filter", "str"),
+        *("sorted", "reversed", "any", "all", "round", "pow", "divmod", "slice"),
+        *("set", "frozenset", "ValueError", "TypeError", "AssertionError", "Ellipsis"),
+    }
+)
+"""Python's functions that give a value and do nothing more."""
+
+MORE = frozenset(
+    {
+        *("seed", "get_rng_state", "set_rng_state", "get_flags", "set_flags", "save"),
+        *("load", "set_default_dtype", "get_default_dtype", "backward", "step", "grad"),
+        *("register_hook", "set_value", "name", "random", "numpy", "item", "tolist"),
+        *("clear_grad", "clear_gradient", "gradient", "stop_gradient", "persistable"),
+        *("set_device", "get_device", "summary", "flops", "create_parameter", "jit"),
+        *("set_printoptions", "log_level", "enable_static", "disable_static", "hub"),
+    }
+)
+"""Public names of Paddle's that give another value another time, or do more."""
+
+SIZES = frozenset(
+    {
+        *("len", "shape", "size", "numel", "nbytes", "strides", "stride"),
+        *("get_strides", "element_size", "nelement", "data_ptr", "itemsize"),
+    }
+)
+"""Names by which code may ask how large something is."""
+
+RESUMED = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
+WRITES = frozenset(
+    {
+        *("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM", "STORE_ATTR"),
+        *("DELETE_ATTR", "STORE_NAME", "DELETE_NAME", "LOAD_NAME", "IMPORT_STAR"),
+    }
+)
+"""Instructions that change what is not the function's own, or find it anyhow."""
+
+REST = "put the transform into jit where that is no matter"
+
+
+class UnknownDependencies(Exception):
+    """An error: it can't be known what a function depends on, or does."""
+
+
+class Dependencies:
+    """All that a function depends on, to be compared with an earlier state.
+
+    Args:
+        fn: the function.
+
+    Attributes:
+        asks_sizes: whether code names sizes, or may, so that it may decide by them.
+
+    Raises:
+        UnknownDependencies: that can't be known.
+    """
+
+    def __init__(self, fn: Any) -> None:
+        self._held: list[Any] = []  # whose identity is compared
+        self._met: dict[int, int] = {}
+        self._left = MOST
+        self.asks_sizes = False
+        self.parts = self._of(fn)
+
+    @property
+    def most(self) -> int:
+        """The samples up to which it does the same for any number: none, or all."""
+        return 0 if self.asks_sizes else ANY
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dependencies) and self.parts == other.parts
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _same(self, kind: str, value: Any) -> tuple[Any, ...]:
+        """Return a key by a value's identity, and hold it to keep the identity."""
+        self._held.append(value)
+        return kind, id(value)
+
+    def _of(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise UnknownDependencies(f"it depends on more than {MOST} things; {REST}")
+        kind = type(value)
+        if isinstance(value, Tensor):
+            return self._same("tensor", value)
+        if kind in ATOMS:
+            return exactly(value) if kind not in (slice, range) else (kind, repr(value))
+        if id(value) in self._met:
+            return "again", self._met[id(value)]
+        self._met[id(value)] = len(self._met)
+        self._held.append(value)
+        if kind is dict:
+            items = ((exactly(k), self._of(v)) for k, v in value.items())
+            return kind, tuple(items)
+        if kind in (list, tuple) or _is_named(kind):
+            return kind, tuple(map(self._of, value))
+        if (
+            kind is np.ndarray
+            and value.dtype != object
+            and value.nbytes <= MAX_KEY_BYTES
+        ):
+            return kind, value.dtype.str, value.shape, value.tobytes()
+        if isinstance(value, np.generic):
+            return kind, value.dtype.str, value.tobytes()
+        if kind is types.FunctionType:
+            return self._of_function(value)
+        parts_of = getattr(kind, "_depends_on", None)
+        if _is_ours(kind.__module__) and parts_of is not None:
+            programs = getattr(value, "_programs", None)
+            if programs is not None and not programs.most:
+                self.asks_sizes = True  # of a layer whose code is not Paddle's
+            parts = parts_of(value)
+            if parts is not None:
+                return *self._same("ours", value), *map(self._of_part, parts)
+        elif _is_constant(value):
+            return self._same("constant", value)
+        known = isinstance(value, types.ModuleType | types.BuiltinFunctionType | type)
+        name = value.__name__ if known else f"a {kind.__name__}"
+        raise UnknownDependencies(
+            f"it uses {name}, of which can't be seen when it changes or what it does "
+            f"besides; {REST}"
+        )
+
+    def _of_part(self, part: Any) -> Any:
+        """Return a part of an object of this package: itself, or a function."""
+        functions = types.FunctionType | types.MethodType
+        if isinstance(part, functions) or hasattr(type(part), "_depends_on"):
+            return self._of(part)
+        return self._same("part", part)
+
+    def _of_function(self, fn: types.FunctionType) -> tuple[Any, ...]:
+        """Return a function's code, defaults, closed-over values, and named globals."""
+        of = transform_of(fn)
+        if of is not None:
+            return "transform", of.kind, self._of(of.fn)
+        module = fn.__module__ or ""
+        if module.partition(".")[0] == "paddle":
+            return self._same("function", fn)
+        if more := {*fn.__dict__} - {TRANSFORM, KEPT, JITTED, "__wrapped__"}:
+            raise UnknownDependencies(
+                f"{fn.__name__} has attributes, {min(more)} among them, which may "
+                f"change; {REST}"
+            )
+        found = [self._same("code", fn.__code__)]
+        found.append(tuple(map(self._of, fn.__defaults__ or ())))
+        found.append(self._of(dict(fn.__kwdefaults__ or {})))
+        for cell in fn.__closure__ or ():
+            try:
+                found.append(self._of(cell.cell_contents))
+            except ValueError:
+                found.append(("unbound",))
+        if _is_ours(module):
+            return tuple(found)
+        names, others, asks_sizes = names_of(fn.__code__)
+        self.asks_sizes = self.asks_sizes or asks_sizes
+        for name in names:
+            if name in fn.__globals__:
+                value = fn.__globals__[name]
+                found.append((name, self._of(value)))
+            elif name in BUILTINS and hasattr(builtins, name):
+                found.append((name, "of Python's"))
+            else:
+                raise UnknownDependencies(
+                    f"{fn.__name__} names {name}, which may do more than give a value; "
+                    f"{REST}"
+                )
+        if others:  # but for those of named tuples
+            rows = (getattr(type(value), "_fields", ()) for value in self._held)
+            others = others.difference(*rows)
+        if others:
+            raise UnknownDependencies(
+                f"{fn.__name__} names {min(others)}, which may give another value "
+                f"another time, or do something besides; {REST}"
+            )
+        return tuple(found)
+
+
+def most_samples(fn: Any) -> int:
+    """Return :attr:`Dependencies.most` of a function; 0 if that can't be known."""
+    try:
+        return Dependencies(fn).most
+    except Exception:  # of an object of the user's, too
+        return 0
+
+
+class Transform:
+    """The origin of a transformed function.
+
+    Attributes:
+        kind: the transform's name and options.
+        fn: the function.
+        owner: a reference to the transformed function; copies of its attributes do not
+            count.
+    """
+
+    def __init__(self, kind: str, fn: Any, owner: Any) -> None:
+        self.kind, self.fn, self.owner = kind, fn, owner
+
+
+TRANSFORM = "_paddle_chainrules_transform"
+KEPT = "_paddle_chainrules_kept"
+JITTED = "_paddle_chainrules_jitted"
+"""Names in a function's ``__dict__``: of what it was transformed from, of what its
+transforms have kept, and of what jit has made of it."""
+
+
+def transform_of(fn: Any) -> Transform | None:
+    """Return what the function was transformed from, or None."""
+    if type(fn) is not types.FunctionType:
+        return None
+    found: Transform | None = fn.__dict__.get(TRANSFORM)
+    return found if found is not None and found.owner() is fn else None
+
+
+@cache
+def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
+    """Return global variables and attributes that code names, and if it names sizes.
+
+    Raises:
+        UnknownDependencies: it is a generator, or changes what is not its own.
+    """
+    names, read = set(), set()
+    for part in codes_of(code):
+        name = part.co_name
+        if any(part.co_flags & kind for kind in RESUMED) and name != "<genexpr>":
+            raise UnknownDependencies(
+                f"{name} is a generator, which goes on where it stood; {REST}"
+            )
+        for step in dis.get_instructions(part):
+            is_cell = step.opname in ("STORE_DEREF", "DELETE_DEREF")
+            own = not is_cell or step.argval not in part.co_freevars
+            if step.opname in WRITES or not own:
+                raise UnknownDependencies(
+                    f"{name} sets or imports {step.argval}, which others may see; "
+                    f"{REST}"
+                )
+            if step.opname == "LOAD_GLOBAL":
+                names.add(step.argval)
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                read.add(step.argval)
+    asks_sizes = not SIZES.isdisjoint(names | read)
+    return sorted(names), frozenset(read - known_names()), asks_sizes
+
+
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield the code of a function, and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_of(constant)
+
+
+MODULES = (
+    *("paddle", "paddle.nn", "paddle.nn.functional", "paddle.linalg", "paddle.fft"),
+    *("numpy", "math", "paddle_chainrules", "paddle_chainrules.optimizers"),
+    *("paddle_chainrules.optimizers.schedules", "paddle.signal"),
+)
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Return attributes that may be named: of tensors, containers, Paddle's modules."""
+    holders: list[Any] = [Tensor, dict, list, tuple, str, float, int, math]
+    holders += [paddle, paddle.nn, paddle.nn.functional, paddle.linalg, paddle.fft]
+    found = {name for holder in holders for name in dir(holder)}
+    found |= {"unflatten", "flatten", "forward", "init", "optimizers", "schedules"}
+    return frozenset(n for n in found if not n.startswith("_")) - MORE
+
+
+def _is_named(kind: type) -> bool:
+    """Tell whether it is a class of named tuples."""
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").startswith("paddle_chainrules.")
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether it is a part of Paddle or Python that never changes."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__ in MODULES
+    if isinstance(value, paddle.dtype | np.dtype):
+        return True
+    if isinstance(value, np.ufunc):
+        return getattr(np, value.__name__, None) is value
+    if isinstance(value, types.BuiltinFunctionType):
+        module = (value.__module__ or "").partition(".")[0]
+        return module in ("math", "builtins") and (
+            module == "math" or value.__name__ in BUILTINS
+        )
+    return isinstance(value, type) and value.__module__ == "builtins"
