@@ -52,9 +52,9 @@ class ChainRule:
         wanted = further(self._notes, behind.values(), columns)
         if not wanted:
             return None
-        found = {entry: self._derivative(entry) for entry in wanted}
-        known = {entry: y for entry, y in found.items() if y is not None}
-        if len(known) < len(found):
+        results = {entry: self._derivative(entry) for entry in wanted}
+        known = {entry: y for entry, y in results.items() if y is not None}
+        if len(known) < len(results):
             return None
         return [
             _total(
@@ -81,8 +81,8 @@ class ChainRule:
         """Return a derivative, if the script has it still and has not written in it."""
         if entry not in self._known:
             return None
-        found, version = self._known[entry]
-        y = found()
+        result, version = self._known[entry]
+        y = result()
         return y if y is not None and y._inplace_version() == version else None
 
 
@@ -169,15 +169,15 @@ class Expressions:
                 there.append(CallEntries(call, {*entries}))
         for tensor, parts in self._known:
             known.setdefault(node_of(tensor).node_ptr(), []).extend(parts)
-        found: dict[int, CallEntries] = {}
+        results: dict[int, CallEntries] = {}
         roots = [node_of(y) for y in ends if known and not y.stop_gradient]
         for node in nodes(roots, lambda node: node.node_ptr() in known):
             for part in known.get(node.node_ptr(), ()):
-                whole = found.setdefault(
+                whole = results.setdefault(
                     id(part.call.notes), CallEntries(part.call, set())
                 )
                 whole.entries.update(part.entries)
-        return [*found.values()]
+        return [*results.values()]
 
 
 def width(x: Tensor) -> int:

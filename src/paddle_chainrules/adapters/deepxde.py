@@ -137,9 +137,9 @@ def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
         def called(*given: Any) -> Any:
             with own.points.as_tensors(model.data):
                 args = [*map(_in_tensors, given)]
-                found = losses.called(own.loss, args, partial(own.usual, *given))
+                result = losses.called(own.loss, args, partial(own.usual, *given))
             model.net.auxiliary_vars = auxiliary_vars
-            return found
+            return result
 
         cell.cell_contents = called
         try:
@@ -183,8 +183,8 @@ class _Losses:
             net.auxiliary_vars = None
 
     def _params(self) -> Sequence[Tensor]:
-        found: Sequence[Tensor] = self._model.opt._parameter_list
-        return found
+        results: Sequence[Tensor] = self._model.opt._parameter_list
+        return results
 
     def _simplify(self) -> bool:
         """Have code compute with arrays if it can't with tensors."""

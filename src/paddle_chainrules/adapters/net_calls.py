@@ -51,17 +51,17 @@ FAULTS = RuntimeError, SystemError
 """Errors that Paddle raises for a gradient that it does not have."""
 
 
-def _add_shapes(found: list[Any], args: Iterable[Any]) -> None:
+def _add_shapes(results: list[Any], args: Iterable[Any]) -> None:
     """Add shapes of tensors and where gradients are asked for, and types of all."""
     for x in args:
         if isinstance(x, Tensor):
-            found.extend(x.shape)  # += would make another list
-            found.append(x.stop_gradient)
+            results.extend(x.shape)  # += would make another list
+            results.append(x.stop_gradient)
         elif isinstance(x, dict):
-            found.append(len(x))
-            _add_shapes(found, x.values())
+            results.append(len(x))
+            _add_shapes(results, x.values())
         else:
-            found.append(type(x))
+            results.append(type(x))
 
 
 class NoProgram(Exception):
@@ -128,9 +128,9 @@ class NetCalls:
         return self._usual.get(self._shapes(args)) if self._usual else None
 
     def _shapes(self, args: tuple[Any, ...]) -> Any:
-        found = [self._layer.training]
-        _add_shapes(found, args)
-        return tuple(found)
+        results = [self._layer.training]
+        _add_shapes(results, args)
+        return tuple(results)
 
     def called(self, args: tuple[Any, ...]) -> CallResult:
         """Return the output of the call, which a program computes if there is one."""
@@ -226,8 +226,8 @@ class NetCalls:
         modes = tuple([part.training for part in self._parts])
         frozen = tuple([p.stop_gradient for p in self.params])
         key = spec, given, modes, frozen
-        found = self._kinds.get(key)
-        if found is None:
+        result = self._kinds.get(key)
+        if result is None:
             rest = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -237,10 +237,10 @@ class NetCalls:
                     filled[i] = tensor
                 return self._native(layer, *spec.unflatten(filled))
 
-            found = self._kinds[key] = _CallSignature(run, self._written)
+            result = self._kinds[key] = _CallSignature(run, self._written)
             while len(self._kinds) > MAX_KINDS_OF_CALLS:
                 self._kinds.pop(next(iter(self._kinds)))
-        return found
+        return result
 
     def _heard(self, args: tuple[Any, ...]) -> Any:
         """Call the net, and note whether the call prints."""
@@ -307,21 +307,21 @@ class _CallSignature:
         """Return why all calls gain nothing; None if some are asked for more."""
         if self.history[-1].is_settled:
             return NativeReason.SETTLED
-        asked = any(notes.asked for notes in self.history)
-        return None if asked or self.history[0].is_open else NativeReason.ALONE
+        requested = any(notes.asked for notes in self.history)
+        return None if requested or self.history[0].is_open else NativeReason.ALONE
 
     def _predicted(self) -> Asked:
         """Predict what will be asked of the next call.
 
         While more may still be asked of a call, its own prediction counts.
         """
-        asked: list[Set[Entry]] = [notes.wanted for notes in self.history]
-        count = len(asked)
+        requested: list[Set[Entry]] = [notes.wanted for notes in self.history]
+        count = len(requested)
         while count and self.history[count - 1].is_open:
             count -= 1
-        for i in range(count, len(asked)) if count else ():
-            asked[i] = predicted(asked[:i])
-        return predicted(asked)
+        for i in range(count, len(requested)) if count else ():
+            requested[i] = predicted(requested[:i])
+        return predicted(requested)
 
     def has_learnt(self) -> bool:
         """Tell whether the kind of outputs is known, and of what calls leave."""
@@ -360,9 +360,9 @@ class _CallSignature:
         self.why = self.why or self.history[-1].unknown
         if self.why:
             raise NoProgram(self.why)
-        asked = self._predicted()
-        rule = ChainRule(sorted(asked))
-        values, known, left = self._computed(asked, tensors, rule)
+        requested = self._predicted()
+        rule = ChainRule(sorted(requested))
+        values, known, left = self._computed(requested, tensors, rule)
         if self._sources:
             whole = {"output": values, "argument": tensors, "left": left}
             leaves = [whole[kind][k] for kind, k in self._sources]
@@ -378,12 +378,12 @@ class _CallSignature:
         """Return the output and the call, where a program of this kind is in use."""
         if self.why or not self.history or self._sources or self.is_left_alone():
             return None
-        asked = self._predicted()
-        if asked not in self._programs:
+        requested = self._predicted()
+        if requested not in self._programs:
             return None
-        every = self._partials(tensors, sorted(asked))
-        values, found = every[: self._count], every[self._count :]
-        known = dict(zip(sorted(asked), found, strict=True))
+        every = self._partials(tensors, sorted(requested))
+        values, results = every[: self._count], every[self._count :]
+        known = dict(zip(sorted(requested), results, strict=True))
         made = NetCall(tensors, values, known, DerivativeRequests(), self.more, True)
         return self._spec.unflatten(values), made
 
@@ -411,9 +411,9 @@ class _CallSignature:
             every, _ = call(program, tensors, None, known=rule)
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
-        values, found = every[: self._count], every[self._count :]
-        known = dict(zip(sorted(asked), found, strict=False))
-        return values, known, found[len(known) :]
+        values, results = every[: self._count], every[self._count :]
+        known = dict(zip(sorted(asked), results, strict=False))
+        return values, known, results[len(known) :]
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
         if len(self._programs) >= MAX_PROGRAMS_A_KIND:
@@ -432,9 +432,9 @@ class _CallSignature:
                     "it reads what the call before has left in an attribute; give it "
                     "as an argument"
                 )
-            found, _ = call(program, tensors, None, begun=begun)
+            result, _ = call(program, tensors, None, begun=begun)
         with self._written.kept():
-            self._compare(tensors, found, entries)
+            self._compare(tensors, result, entries)
         self._programs[asked] = program
         return program
 
@@ -456,17 +456,17 @@ class _CallSignature:
         for entry in entries:
             by = [(places.index(place), column) for place, column in entry.by]
             wanted[entry] = (entry.output, entry.column), *by
-        found = derivatives(net, tensors, [tensors[i] for i in places], wanted)
+        results = derivatives(net, tensors, [tensors[i] for i in places], wanted)
         if self._sources:
             self._run(tensors)  # of which the program computes what is needed
-        return [*found.values(), *self._leaves()]
+        return [*results.values(), *self._leaves()]
 
     def _leaves(self) -> list[Tensor]:
         """Return the tensors that the last call has left in attributes."""
         return flatten_tree(self._written.values())[0]
 
     def _compare(
-        self, tensors: list[Tensor], found: Sequence[Tensor], entries: Sequence[Entry]
+        self, tensors: list[Tensor], results: Sequence[Tensor], entries: Sequence[Entry]
     ) -> None:
         """See that gradients of the net itself are the same.
 
@@ -484,9 +484,9 @@ class _CallSignature:
             )
             expected = by_rules.program(*own)
         with paddle.no_grad():
-            asked = expected[: self._count + len(entries)]
-            largest = max(float(y.abs().max()) for y in asked)
-            for y, given in zip(expected, found, strict=True):
+            requested = expected[: self._count + len(entries)]
+            largest = max(float(y.abs().max()) for y in requested)
+            for y, given in zip(expected, results, strict=True):
                 scale = max(float(y.abs().max()), SMALLEST * largest)
                 apart = float((y - given).abs().max())
                 if not apart <= RTOL.get(dtype_name(y.dtype), 0.0) * scale:
@@ -501,14 +501,14 @@ class _CallSignature:
     ) -> list[Tensor]:
         """Do the work of :meth:`_partials`, one gradient after another."""
         outputs = flatten_tree(self._run(own))[0]
-        found, left = [*outputs], self._leaves()
+        results, left = [*outputs], self._leaves()
         for entry in entries:
             y = outputs[entry.output][:, entry.column : entry.column + 1]
             for place, column in entry.by:
                 whole = paddle.grad(y, own[place], create_graph=True)[0]
                 y = whole[:, column : column + 1]
-            found.append(y)
-        return [*found, *left]
+            results.append(y)
+        return [*results, *left]
 
 
 def _source(
@@ -527,11 +527,11 @@ def predicted(history: Sequence[Set[Entry]]) -> Asked:
     last = history[-1]
     if history.count(last) == len(history):
         return frozenset(last)
-    best, found = 0, last
+    best, result = 0, last
     for end in range(len(history) - 1, 0, -1):
         length = 0
         while length < end and history[end - 1 - length] == history[-1 - length]:
             length += 1
         if length > best:
-            best, found = length, history[end]
-    return frozenset(found)
+            best, result = length, history[end]
+    return frozenset(result)

@@ -228,10 +228,10 @@ def _planned(optimizer: Any, setting: StepFormula, params: Params) -> _Plan | No
             "its tensors are not all of float32 or of float64 on the CPU; keep them so"
         )
     marks = setting.marks(params)
-    found = iter(addresses[1:])
+    results = iter(addresses[1:])
     table: list[int] = []
     for k, row in enumerate(rows):
-        table += [row[0].size, not marks or marks[k], *(next(found) for _ in row)]
+        table += [row[0].size, not marks or marks[k], *(next(results) for _ in row)]
     try:
         code = code_of(setting, dtype_name(dtype))
     except MemoryError as error:

@@ -146,9 +146,9 @@ class Origins:
 
     def of(self, y: Tensor) -> Origin | None:
         """Return the origin of a known tensor, or of neighbouring columns of one."""
-        found = self._known.get(id(y))
-        if found is not None:
-            return found if found.is_same() else None
+        result = self._known.get(id(y))
+        if result is not None:
+            return result if result.is_same() else None
         if y.ndim != 2 or y.stop_gradient or (y.is_leaf and listener() is None):
             return None  # while a listener records, all tensors are leaves
         for origin in self._known.values():

@@ -27,20 +27,20 @@ def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:
     """
     if sys.getprofile() is not None:
         return call(), ""
-    found: list[str] = []
+    results: list[str] = []
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
         if event == "c_call" and _prints(function):
             module = frame.f_globals.get("__name__", "")
             if module in WRITING or not is_standard(module):
-                found.append(function.__name__)
+                results.append(function.__name__)
 
     sys.setprofile(watch)
     try:
         result = call()
     finally:
         sys.setprofile(None)
-    return result, found[0] if found else ""
+    return result, results[0] if results else ""
 
 
 def _prints(function: Any) -> bool:

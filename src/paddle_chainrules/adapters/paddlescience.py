@@ -77,8 +77,8 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
             of_one = are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
             if not xs or not of_one:
                 return mode.of_library(natively)
-            found = mode.derivatives(natively, ys, xs, i, [0])
-            return found if create_graph else [d.detach() for d in found]
+            results = mode.derivatives(natively, ys, xs, i, [0])
+            return results if create_graph else [d.detach() for d in results]
         if not are_matrices(ys, xs):
             return natively()
         columns = range(xs.shape[1]) if j is None or xs.shape[1] == 1 else [j]
@@ -103,10 +103,10 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
         if not are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
             return natively()
         if grad_y is not None:
-            found = mode.derivative(natively, grad_y, xs, i, [j])
+            results = mode.derivative(natively, grad_y, xs, i, [j])
         else:
-            found = mode.derivative(natively, ys, xs, component or 0, [i], [j])
-        return found if create_graph else found.detach()
+            results = mode.derivative(natively, ys, xs, component or 0, [i], [j])
+        return results if create_graph else results.detach()
 
     def cleared(kind: type) -> None:
         native = kind._clear  # type: ignore[attr-defined]
@@ -158,8 +158,8 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         held = self, model, *terms.values(), *expr_dicts
         modes = [layer.training for layer in model.sublayers(include_self=True)]
         key = *map(id, held), *modes
-        found = held, Loss(fn, state, model.parameters)
-        _, loss = functions.setdefault(key, found)
+        results = held, Loss(fn, state, model.parameters)
+        _, loss = functions.setdefault(key, results)
         while len(functions) > MAX_KINDS:
             losses.forget(functions.pop(next(iter(functions)))[1])
         tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())

@@ -68,10 +68,10 @@ class Retained:
         if not before:
             yield
             return
-        with program_gradients_noted() as found:
+        with program_gradients_noted() as result:
             yield
         for parameter in before:
-            none = found.get(id(parameter)) is False
+            none = result.get(id(parameter)) is False
             if none and parameter.grad is not None and not parameter.grad.any():
                 parameter.clear_gradient(False)
 

@@ -120,10 +120,10 @@ class ObjectState:
             self._holders, self._keys, self._values, strict=True
         ):
             try:
-                found = holder[key]
+                result = holder[key]
             except Exception:  # of an object of somebody's, which had it before
                 return str(key)
-            if found is not value and not _is_equal(found, value):
+            if result is not value and not _is_equal(result, value):
                 return str(key)
         for function, code in zip(self._read, self._codes, strict=True):
             if CODE(function) != code:
@@ -137,8 +137,8 @@ class ObjectState:
         try:
             if [*map(CODE, self._read)] != self._codes:
                 return False
-            found = map(getitem, self._holders, self._keys)
-            same = map(is_, found, self._values)
+            results = map(getitem, self._holders, self._keys)
+            same = map(is_, results, self._values)
             return all(
                 _is_equal(self._holders[i][self._keys[i]], self._values[i])
                 for i, is_it in enumerate(same)

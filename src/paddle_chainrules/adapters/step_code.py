@@ -127,8 +127,8 @@ def _code(
     with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
         row = text.emit(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
-        found = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
-        tensors, scalars = found[: 1 + moments], found[1 + moments :]
+        results = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
+        tensors, scalars = results[: 1 + moments], results[1 + moments :]
         grad = at("ptr", which, grads)
         own = ElementValue(at("i64", row, first + 1), "i64", text)
         before = [load(kind, place) for place in scalars]

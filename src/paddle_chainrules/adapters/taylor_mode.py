@@ -213,10 +213,10 @@ class TaylorMode:
     ) -> Any:
         """Run a call while a loss is compiled."""
         with self._at_work():
-            found = net.traced(args)
-            if found is None:
+            result = net.traced(args)
+            if result is None:
                 return native(layer, *args)
-        output, call = found
+        output, call = result
         self._origins.add_outputs(call)
         return output
 
@@ -260,20 +260,20 @@ class TaylorMode:
             if all(id(x) in own for x in starts):
                 return native(outputs, inputs, *args, **kwargs)
             plain = not any(args[:1]) and kwargs.get("grad_outputs") is None
-            asked = self._asked_of_column(ends, starts) if plain else None
-            if asked is not None:
-                for call, entries in asked:
+            requested = self._asked_of_column(ends, starts) if plain else None
+            if requested is not None:
+                for call, entries in requested:
                     higher = any(len(entry.by) > 1 for entry in entries)
                     call.notes.gains |= higher or len(entries) == 1
                 return self._answered(
-                    lambda: native(outputs, inputs, *args, **kwargs), asked
+                    lambda: native(outputs, inputs, *args, **kwargs), requested
                 )
             parts = self._note_gradients(ends, starts)
-            found = native(outputs, inputs, *args, **kwargs)
-            for slope in found if parts else ():
+            result = native(outputs, inputs, *args, **kwargs)
+            for slope in result if parts else ():
                 if isinstance(slope, Tensor) and not slope.stop_gradient:
                     self._expressions.add(slope, parts)
-            return found
+            return result
 
         return grad
 
@@ -289,9 +289,9 @@ class TaylorMode:
             return None
         if any(width(x) > MOST_COLUMNS for x in starts):
             return None
-        asked = [self._asked(y, x, 0, [range(width(x))]) for x in starts]
-        found = [each for each in asked if each is not None]
-        return found if len(found) == len(asked) else None
+        requested = [self._asked(y, x, 0, [range(width(x))]) for x in starts]
+        results = [each for each in requested if each is not None]
+        return results if len(results) == len(requested) else None
 
     def _note_gradients(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor]
@@ -336,8 +336,8 @@ class TaylorMode:
         )
 
     def _is_hooked(self, tensor: Tensor) -> bool:
-        found = self._hooked.get(id(tensor))
-        return found is not None and found() is tensor
+        result = self._hooked.get(id(tensor))
+        return result is not None and result() is tensor
 
     def _params(self) -> Iterator[Tensor]:
         for net in self._nets.values():
@@ -392,12 +392,12 @@ class TaylorMode:
             return natively()
         if self._unnoted and self._origins.of(y) is None:
             self._note_calls(NativeReason.ALONE, NativeReason.SETTLED)
-        asked = [self._asked(y, x, row, columns) for x in xs]
-        found = [each for each in asked if each is not None]
-        if len(found) == len(asked):
-            for call, _ in found:
+        requested = [self._asked(y, x, row, columns) for x in xs]
+        results = [each for each in requested if each is not None]
+        if len(results) == len(requested):
+            for call, _ in results:
                 call.notes.gains = True
-            return self._answered(natively, found)
+            return self._answered(natively, results)
         return self.of_library(natively)
 
     def of_library(self, natively: Callable[[], Any]) -> Any:
@@ -414,9 +414,9 @@ class TaylorMode:
         """Return derivatives that came with the calls' values, or now by gradients."""
         for call, entries in asked:
             call.notes.asked.update(entries)
-        found = [_known(*each) for each in asked]
-        results = [part for part in found if part is not None]
-        if len(results) < len(found):
+        outcomes = [_known(*each) for each in asked]
+        results = [part for part in outcomes if part is not None]
+        if len(results) < len(outcomes):
             try:
                 results = self._as_ever(natively)
             except FAULTS:
@@ -450,17 +450,17 @@ class TaylorMode:
         if place is None or not 0 <= row < len(entries):
             call.notes.unknown = "it is derived by what is none of its arguments"
             return None
-        found = [entries[row]]
+        results = [entries[row]]
         for each in columns:
             if not all(0 <= c < x.shape[1] for c in each):
                 return None
-            found = [e.derivative((place, c)) for e in found for c in each]
-        if len(found[0].by) > MAX_ORDER:
+            results = [e.derivative((place, c)) for e in results for c in each]
+        if len(results[0].by) > MAX_ORDER:
             call.notes.unknown = f"derivatives go to order {MAX_ORDER}"
             return None
         if self._hooked and call.by_program:
-            self._check_hooks(call, found)
-        return call, found
+            self._check_hooks(call, results)
+        return call, results
 
     def _check_hooks(self, call: NetCall, entries: Sequence[Entry]) -> None:
         """Refuse derivatives of a tensor with a hook, which gradients would call.
@@ -527,20 +527,20 @@ def _by_series(asked: Sequence[Asked]) -> Any:
 
     None if there can be no program, either.
     """
-    found = []
+    results = []
     for call, entries in asked:
         try:
-            found.append(_side_by_side(call.more(call.inputs, entries)))
+            results.append(_side_by_side(call.more(call.inputs, entries)))
         except NoProgram:
             return None
-    return found
+    return results
 
 
 def _known(call: NetCall, entries: Sequence[Entry]) -> Tensor | None:
     """Return derivatives that were computed with a call, side by side."""
-    found = [call.derivatives.get(entry) for entry in entries]
-    known = [part for part in found if part is not None]
-    if len(known) < len(found):
+    results = [call.derivatives.get(entry) for entry in entries]
+    known = [part for part in results if part is not None]
+    if len(known) < len(results):
         return None
     return _side_by_side(known)
 

@@ -112,12 +112,12 @@ class WholeLosses:
         if kind.state is None or not kind.state.is_same():
             return self._first(kind, args, usual)
         try:
-            found = self._by_program(kind, args)
+            result = self._by_program(kind, args)
         except FAULTS as error:
             self._refuse(kind, error)
             return usual()
         self.programs += 1
-        return found
+        return result
 
     def clear(self) -> None:
         """Forget all functions."""
@@ -133,12 +133,12 @@ class WholeLosses:
     def _kind(self, loss: Loss, args: Sequence[Any]) -> _LossSignature:
         leaves, spec = flatten_tree(tuple(args))
         where = loss, spec, kinds_of_leaves(leaves)
-        found = self._kinds.get(where)
-        if found is None:
-            found = self._kinds[where] = _LossSignature(loss)
+        result = self._kinds.get(where)
+        if result is None:
+            result = self._kinds[where] = _LossSignature(loss)
             while len(self._kinds) > MAX_KINDS:
                 self._kinds.pop(next(iter(self._kinds)))
-        return found
+        return result
 
     def _by_program(self, kind: _LossSignature, args: Sequence[Any]) -> Any:
         with self._tracing:
@@ -204,13 +204,13 @@ class WholeLosses:
         try:
             wanted = kind.loss.params()
             _compare(_slopes(usual, wanted, inputs), _slopes(ours, wanted))
-            found = self._by_program(kind, args)  # whose graph is whole
+            result = self._by_program(kind, args)  # whose graph is whole
         except FAULTS as error:
             self._refuse(kind, error)
             return run()
         kind.state = state
         self.programs += 1
-        return found
+        return result
 
 
 class _LossSignature:
@@ -327,20 +327,20 @@ def _slopes(
             "gradients that the optimizer does not train; set stop_gradient = True, or "
             "make it a trainable variable"
         )
-    found: list[Tensor | None] = paddle.grad(total, leaves, allow_unused=True)
-    return found[: len(params)]
+    results: list[Tensor | None] = paddle.grad(total, leaves, allow_unused=True)
+    return results[: len(params)]
 
 
-def _compare(usual: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:
+def _compare(usual: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
     """Compare compiled results with uncompiled ones.
 
     Raises:
         NoProgram: they differ.
     """
-    if len(usual) != len(found):
+    if len(usual) != len(results):
         raise NoProgram(f"the program returns other tensors; {COMPARE}")
     with paddle.no_grad():
-        for x, y in zip(usual, found, strict=True):
+        for x, y in zip(usual, results, strict=True):
             if x is None or y is None:
                 if x is not y:
                     raise NoProgram(f"it depends on other parameters; {COMPARE}")
