@@ -47,8 +47,8 @@ class BoundNet:
         self._known = BoundCalls(net, params)
 
     def forward(self, *leaves: Any) -> Packed:
-        if self._nesting is None and (found := self._known.forward(leaves)):
-            return pack(found[0])
+        if self._nesting is None and (result := self._known.forward(leaves)):
+            return pack(result[0])
         args, kwargs = self._arguments(leaves)
         return pack(self._net.forward(self._params, *args, **kwargs))
 
@@ -104,10 +104,14 @@ class BoundNet:
                 and cotangent is not None
                 and (params or inputs)
             ):
-                asked = (params,) * (len(row) - len(leaves)) + (inputs,) * len(leaves)
+                requested = (params,) * (len(row) - len(leaves)) + (inputs,) * len(
+                    leaves
+                )
                 saved = made[known.count :]
-                found = iter(run(known.part(asked), [*saved, cotangent]))
-                return tuple(plain(next(found)) if flag else None for flag in asked)
+                results = iter(run(known.part(requested), [*saved, cotangent]))
+                return tuple(
+                    plain(next(results)) if flag else None for flag in requested
+                )
             pullback = known.recorded(row, made)
             return self._gradients(pullback, params, inputs, (cotangent,))
 
@@ -159,6 +163,6 @@ class BoundNet:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         before = allocated()
-        found = self._net._unchecked_pullback(self._params, args, kwargs)
-        behind_last.value = self._meter.of(found[1], allocated() - before)
-        return found
+        result = self._net._unchecked_pullback(self._params, args, kwargs)
+        behind_last.value = self._meter.of(result[1], allocated() - before)
+        return result

@@ -138,9 +138,9 @@ def _samples(program: Program, given: dict[int, Value]) -> str:
         return "0 0 0 0"
     size, varying, most = program.samples
     for k, value in given.items():
-        for axis, found in enumerate(value.shape):
-            if found in varying:
-                where = f"{k + 1} {len(value.shape) - axis} {found // size}"
+        for axis, result in enumerate(value.shape):
+            if result in varying:
+                where = f"{k + 1} {len(value.shape) - axis} {result // size}"
                 return f"{where} {most}"
     raise NoCode(
         "no input of it tells the number of samples; give them as the first axis"
@@ -161,14 +161,14 @@ class VJPCode:
 
     def __init__(self, way: CompiledVJP, places: Sequence[int], params: int) -> None:
         self._way, self._params = way, params
-        tensors = _input_places(way.there.forward, places)
+        tensors = _input_places(way.forward_backward.forward, places)
         self._at = [places[leaf] for leaf in way.places]
-        self.there = code_of(way.there.forward, tensors)
+        self.forward_backward = code_of(way.forward_backward.forward, tensors)
 
     @property
     def facts(self) -> str:
         """Return the number of outputs, then the places of those with a cotangent."""
-        count, seeds = self._way.there.count, self._way.seeds
+        count, seeds = self._way.forward_backward.count, self._way.seeds
         return " ".join(map(str, (count, *(i + 1 for i in seeds))))
 
     def back(
@@ -176,12 +176,12 @@ class VJPCode:
     ) -> tuple[str, str, Any] | None:
         """Return the places of the gradients that exist, the code, and its owner."""
         flags = [*each(params, self._params)]
-        asked = tuple(flags[i] if i < len(flags) else inputs for i in self._at)
-        program, has = self._way.there.back(asked, given)
-        wanted = [i for i, flag in zip(self._at, asked, strict=True) if flag]
-        found = [str(i + 1) for i, flag in zip(wanted, has, strict=True) if flag]
+        requested = tuple(flags[i] if i < len(flags) else inputs for i in self._at)
+        program, has = self._way.forward_backward.backward_program(requested, given)
+        wanted = [i for i, flag in zip(self._at, requested, strict=True) if flag]
+        results = [str(i + 1) for i, flag in zip(wanted, has, strict=True) if flag]
         try:
-            return " ".join(found), *code_of(program)
+            return " ".join(results), *code_of(program)
         except NoCode:
             return None
 
@@ -256,10 +256,14 @@ def _code(
     inputs = CallInputs(net.spec, params, args, kwargs)
     if back:
         way, leaves = programs.way(inputs)
-        structure, captured, count = way.structure, way.captured, way.there.count
+        structure, captured, count = (
+            way.structure,
+            way.captured,
+            way.forward_backward.count,
+        )
     else:
-        found, leaves = programs.value(inputs)
-        structure, captured = found.structure, found.captured
+        result, leaves = programs.value(inputs)
+        structure, captured = result.structure, result.captured
         count = len(captured.program.outputs)
     if len(captured.outputs) != count or structure.buffers is not None:
         raise NoCode(
@@ -276,12 +280,12 @@ def _code(
             "its pullback is more than one function of machine code; put what has no "
             "rule into a net of its own"
         )
-    return CompiledCall("", made.there.text, made, nested)
+    return CompiledCall("", made.forward_backward.text, made, nested)
 
 
 def _input_places(program: Program, places: Sequence[int]) -> list[int]:
     """Return the places of a program's inputs, of those of all leaves."""
-    found = [place for place in places if place >= 0]
-    if len(found) != len(program.inputs):
+    results = [place for place in places if place >= 0]
+    if len(results) != len(program.inputs):
         raise NoCode("its arguments are no plain tensors; give it arrays alone")
-    return found
+    return results

@@ -146,8 +146,8 @@ class Handle:
             return self
         if net.training == training and not whole:
             return self
-        found = net.in_mode(training)
-        return self if found is net else of_layer(found, self.label)
+        result = net.in_mode(training)
+        return self if result is net else of_layer(result, self.label)
 
     def in_dtype(self, dtype: str) -> Handle:
         """Return a handle of this net for parameters of another floating dtype."""
@@ -158,8 +158,8 @@ class Handle:
 
     def buffers(self) -> tuple[str, tuple[Tensor, ...]]:
         """Return names of Julia's buffers, with U+001F between, and the buffers."""
-        found = buffers_for_julia(self.net)
-        return "\x1f".join(found), tuple(found.values())
+        results = buffers_for_julia(self.net)
+        return "\x1f".join(results), tuple(results.values())
 
     def share_buffers(self, *tensors: Tensor) -> None:
         """Have the net read these tensors, in place of those of :meth:`buffers`."""
@@ -192,11 +192,11 @@ class Handle:
             :class:`Lowered`.
         """
         params = self.net.spec.named(row[:count])
-        found = lowered(self.net, params, row[count:], self.arguments)
-        functions = found.value, found.there, found.back
+        result = lowered(self.net, params, row[count:], self.arguments)
+        functions = result.value, result.there, result.back
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
-        return (*texts, found.samples, found.why, *constants)
+        return (*texts, result.samples, result.why, *constants)
 
     def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments and keyword arguments, of leaves in a row."""
@@ -253,8 +253,8 @@ def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
     """Return the names that names and patterns select."""
-    found = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
-    return tuple(name in found for name in names)
+    results = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
+    return tuple(name in results for name in names)
 
 
 def activations() -> str:

@@ -40,5 +40,5 @@ class _JuliaTerms(PythonTerms):
 
 def refusal(error: BaseException) -> tuple[str, str, BaseException] | None:
     """Return the name of the layer in which Paddle raised, a sentence and its error."""
-    found = _refusal(error, _JuliaTerms())
-    return found and (found.name, found.sentence, found.error)
+    result = _refusal(error, _JuliaTerms())
+    return result and (result.name, result.sentence, result.error)

@@ -117,12 +117,12 @@ class Gradients:
         """
         if not (programs_are_on() and loops_are_on()):
             raise NoCode("programs or machine code are off here; turn them on for code")
-        found = self._run._found(*self._in_parts(tensors))
-        captured = found.captured
+        result = self._run._found(*self._in_parts(tensors))
+        captured = result.captured
         if any(captured.requires):
             raise NoCode("it reads a tensor that requires gradients; detach it")
         flags = captured.filled([True] * len(captured.program.outputs))
-        _, grads = found.structure.unflatten(flags)
+        _, grads = result.structure.unflatten(flags)
         made = code_of(captured.program)
         return CompiledCall("", *made, " ".join(str(int(g is not None)) for g in grads))
 
