@@ -47,7 +47,7 @@ def broadcast(tree: Any, source: int = 0) -> Any:
     buffer = as_bytes(tensors)
     if buffer.size:
         send(buffer, source)
-    found = iter(from_bytes(buffer, tensors))
+    results = iter(from_bytes(buffer, tensors))
     return structure.unflatten(
-        next(found) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+        next(results) if isinstance(leaf, Tensor) else leaf for leaf in leaves
     )

@@ -45,7 +45,7 @@ def summed(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Sum floating-point or complex tensors over all ranks, in a round a dtype."""
     if size() == 1:
         return [t.detach() for t in tensors]
-    found: list[Any] = [None] * len(tensors)
+    results: list[Any] = [None] * len(tensors)
     for dtype in dict.fromkeys(_summed_as(t) for t in tensors):
         places = [i for i, t in enumerate(tensors) if _summed_as(t) == dtype]
         flat = [_flat(tensors[i]).astype(dtype) for i in places]
@@ -54,8 +54,8 @@ def summed(tensors: Sequence[Tensor]) -> list[Tensor]:
         for i, part in zip(
             places, buffer.split([f.shape[0] for f in flat]), strict=True
         ):
-            found[i] = _like(part, tensors[i])
-    return found
+            results[i] = _like(part, tensors[i])
+    return results
 
 
 def _summed_as(tensor: Tensor) -> Any:
@@ -85,14 +85,14 @@ def as_bytes(tensors: Sequence[Tensor]) -> Tensor:
 
 def from_bytes(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of :func:`as_bytes`, in the shapes and dtypes of these."""
-    found, start = [], 0
+    results, start = [], 0
     for tensor in like:
         stop = start + math.prod(tensor.shape) * tensor.element_size()
         part = buffer[start:stop].clone()
         typed = part.view(tensor.dtype) if tensor.size else tensor.detach().clone()
-        found.append(typed.reshape(tensor.shape))
+        results.append(typed.reshape(tensor.shape))
         start = stop
-    return found
+    return results
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ def value_and_grad(
             "loss alone, or add up paddle_chainrules.value_and_grad and average once"
         )
     local = of_one.value_and_grad(fn, argnums, has_aux)
-    asked = positions_of(argnums)
+    requested = positions_of(argnums)
 
     def settings() -> Iterator[str]:
         """Yield what must match on all ranks, besides arguments."""
@@ -109,13 +109,17 @@ def value_and_grad(
         yield from lines_of(fn)
 
     def others(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        return select(fn, asked, args, kwargs).others
+        return select(fn, requested, args, kwargs).others
 
     def share(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         if weight is None:
             return 1.0 if reduction == "sum" else samples(others(args, kwargs), NAME)
-        found = weight(*args, **kwargs) if callable(weight) else weight
-        return float(found) if isinstance(found, Tensor) and found.size == 1 else found
+        results = weight(*args, **kwargs) if callable(weight) else weight
+        return (
+            float(results)
+            if isinstance(results, Tensor) and results.size == 1
+            else results
+        )
 
     def parts(
         args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -129,7 +133,7 @@ def value_and_grad(
                 f"{micro_batches} micro-batches need as many samples, got {count}; ask "
                 "for fewer"
             )
-        whole = {position % len(args) for position in asked[1]}
+        whole = {position % len(args) for position in requested[1]}
         for part in range(micro_batches):
             yield tuple(
                 a if i in whole else part_of(a, count, part, micro_batches)
@@ -139,20 +143,20 @@ def value_and_grad(
     def of_shard(
         args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, float]:
-        found: Any = None
+        results: Any = None
         done = 0.0
         for part in parts(args, kwargs):
             counted = share(part, kwargs)
             if (failure := unfit_weight(counted)) is not None:
                 raise failure
             both, before, done = local(*part, **kwargs), done, done + counted
-            if found is None:
-                found = both
+            if results is None:
+                results = both
             elif reduction == "sum":
-                found = _together(found, 1.0, both, 1.0)
+                results = _together(results, 1.0, both, 1.0)
             else:  # the mean of all until here
-                found = _together(found, before / done, both, counted / done)
-        return *found, done
+                results = _together(results, before / done, both, counted / done)
+        return *results, done
 
     @functools.wraps(fn, updated=())
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -165,8 +169,10 @@ def value_and_grad(
             failure = error
         value, aux = value if has_aux and failure is None else (value, None)
         lines = chain(settings(), _arguments(args, kwargs))
-        found, mean = reduced(NAME, (value, grads), lines, counted, reduction, failure)
-        return (found, aux) if has_aux else found, mean
+        results, mean = reduced(
+            NAME, (value, grads), lines, counted, reduction, failure
+        )
+        return (results, aux) if has_aux else results, mean
 
     return value_and_grad_fn
 

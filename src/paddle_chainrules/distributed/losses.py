@@ -56,9 +56,9 @@ def _of_function(fn: Any, name: str, seen: set[int], depth: int) -> Iterator[str
 
 def _with_wrapped(fn: Any) -> Iterator[Any]:
     """Yield a function, and the functions that its decorators wrap."""
-    found: list[int] = []
-    while fn is not None and id(fn) not in found:
-        found.append(id(fn))
+    results: list[int] = []
+    while fn is not None and id(fn) not in results:
+        results.append(id(fn))
         beneath = vars(fn).get("__wrapped__") if hasattr(fn, "__dict__") else None
         if beneath is None or isinstance(fn, FunctionType):
             yield fn
@@ -72,26 +72,26 @@ def _is_of_package(fn: Any) -> bool:
 def _constants_of(fn: FunctionType) -> dict[Any, Any]:
     """Return the globals and cells that a function reads, and its defaults."""
     module = fn.__globals__
-    found = {n: module[n] for n in _global_names(fn.__code__) if n in module}
+    results = {n: module[n] for n in _global_names(fn.__code__) if n in module}
     defaults = {f"default {i}": value for i, value in enumerate(fn.__defaults__ or ())}
-    return {**found, **_closed_over(fn), **(fn.__kwdefaults__ or {}), **defaults}
+    return {**results, **_closed_over(fn), **(fn.__kwdefaults__ or {}), **defaults}
 
 
 def _closed_over(fn: FunctionType) -> dict[Any, Any]:
-    found = {}
+    results = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            results[name] = cell.cell_contents
         except ValueError:  # it is still empty
             continue
-    return found
+    return results
 
 
 @functools.lru_cache(256)
 def _global_names(code: CodeType) -> set[str]:
     """Return the globals that code and its nested functions read."""
-    found = {name for part in codes_of(code) for name in globals_of(part)}
-    return {name for name in found if not name.startswith("__")}
+    results = {name for part in codes_of(code) for name in globals_of(part)}
+    return {name for name in results if not name.startswith("__")}
 
 
 def _of_values(

@@ -59,9 +59,9 @@ def agree(
     share = struct.pack("<dq", weight if failure is None else 1.0, failure is not None)
     header = struct.unpack("<3q", digest + share)
     with _others_present(what):
-        found: list[Tensor] = []
-        dist.all_gather(found, paddle.to_tensor(header, dtype="int64"))
-    headers = [[int(i) for i in part.numpy()] for part in found]
+        results: list[Tensor] = []
+        dist.all_gather(results, paddle.to_tensor(header, dtype="int64"))
+    headers = [[int(i) for i in part.numpy()] for part in results]
     if any(failed for _, _, failed in headers):
         _tell_failures(what, failure)
     if any(hashed != headers[0][0] for hashed, _, _ in headers):
@@ -124,9 +124,9 @@ def _tell_failures(what: str, failure: Exception | None) -> None:
 
 def _tell_differences(what: str, text: str) -> None:
     with _others_present(what):
-        of_ranks = [found.split("\n") for found in _texts(text)]
+        of_ranks = [result.split("\n") for result in _texts(text)]
     first = of_ranks[0]
-    other = next(i for i, found in enumerate(of_ranks) if found != first)
+    other = next(i for i, result in enumerate(of_ranks) if result != first)
     pairs = zip(first, of_ranks[other], strict=False)
     differing = [(a, b) for a, b in pairs if a != b]
     if differing:
