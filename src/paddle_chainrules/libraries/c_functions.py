@@ -117,19 +117,19 @@ class _CInstructions:
         self.rows += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
 
     def any_of(self, conditions: Sequence[str]) -> str:
-        found = conditions[0]
+        result = conditions[0]
         for each in conditions[1:]:
-            found = self.emit(f"or i1 {found}, {each}")
-        return found
+            result = self.emit(f"or i1 {result}, {each}")
+        return result
 
     def size(self, extent: SymInt) -> str:
         """Return a size as a number or a name."""
         if not extent.power:
             return str(extent.factor)
-        found = str(extent.factor)
+        result = str(extent.factor)
         for _ in range(extent.power):
-            found = self.emit(f"mul i64 {found}, %n")
-        return found
+            result = self.emit(f"mul i64 {result}, %n")
+        return result
 
 
 def _outside_pointers(
@@ -137,14 +137,14 @@ def _outside_pointers(
 ) -> dict[Value, str]:
     """Return the pointer to each value that lies outside of a region."""
     program = function.program
-    found: dict[Value, str] = {}
+    results: dict[Value, str] = {}
     for value, each in zip(program.outputs, function.outputs, strict=True):
-        found.setdefault(value, f"%{each.name}")
+        results.setdefault(value, f"%{each.name}")
     for value, tensor in program.constants.items():
-        found[value] = constants.named(tensor)
+        results[value] = constants.named(tensor)
     for value, each in zip(program.inputs, function.inputs, strict=True):
-        found[value] = f"%{each.name}"
-    return found
+        results[value] = f"%{each.name}"
+    return results
 
 
 def _work(function: LibraryFunction) -> list[SymInt]:

@@ -108,8 +108,8 @@ def positions(batched: int | Sequence[int], count: int) -> tuple[int, ...]:
         TypeError: they are no integers.
         ValueError: there are no such arguments.
     """
-    found = tuple(batched) if isinstance(batched, list | tuple) else (batched,)
-    for place in found:
+    results = tuple(batched) if isinstance(batched, list | tuple) else (batched,)
+    for place in results:
         if not isinstance(place, int) or isinstance(place, bool):
             raise TypeError(
                 f"batched is a position or a sequence of positions, got {batched!r}; "
@@ -120,7 +120,7 @@ def positions(batched: int | Sequence[int], count: int) -> tuple[int, ...]:
                 f"batched has the position {place}, and there are {count} arguments; "
                 "count them from 0"
             )
-    return found
+    return results
 
 
 def _check_samples(name: str, argument: Any) -> None:
@@ -167,10 +167,10 @@ class TensorParameter(NamedTuple):
     @property
     def size(self) -> SymInt:
         """The number of elements."""
-        found = SymInt(1)
+        result = SymInt(1)
         for size in self.shape:
-            found = found.times(size)
-        return found
+            result = result.times(size)
+        return result
 
     @property
     def bytes(self) -> SymInt:
@@ -216,8 +216,8 @@ class LibraryFunction(NamedTuple):
         flat, spec = flatten_tree(self.export.args)
         rest = iter(leaves)
         every = [next(rest) if isinstance(x, Tensor) else x for x in flat]
-        found, _ = flatten_tree(self.export.fn(*spec.unflatten(every)))
-        return [out for out in found if isinstance(out, Tensor)]
+        results, _ = flatten_tree(self.export.fn(*spec.unflatten(every)))
+        return [out for out in results if isinstance(out, Tensor)]
 
     def resized(self, count: int) -> list[Tensor]:
         """Return the example inputs with this number of samples."""
@@ -255,15 +255,15 @@ def captured(name: str, export: Export) -> LibraryFunction:
     # beyond samples.most Paddle works in blocks to save memory; code needs none
     most = LARGEST if made.samples else 0
     inputs, outputs = tensors[:count], tensors[count:]
-    found = LibraryFunction(
+    result = LibraryFunction(
         name, inputs, outputs, bool(made.samples), most, made, export
     )
     if made.samples is None:
-        return found
-    work = found.region.work if found.region is not None else []
+        return result
+    work = result.region.work if result.region is not None else []
     sizes_in_bytes = [*(tensor.bytes for tensor in tensors), *work]
-    found = found._replace(most=min([most, *map(_most_for, sizes_in_bytes)]))
-    return found._replace(one=_of_one(found, programs))
+    result = result._replace(most=min([most, *map(_most_for, sizes_in_bytes)]))
+    return result._replace(one=_of_one(result, programs))
 
 
 def _most_for(size: SymInt) -> int:
@@ -290,16 +290,16 @@ def _of_one(function: LibraryFunction, programs: _Programs) -> LibraryFunction |
             return None
         one.append(tensor._replace(shape=tuple(map(SymInt, shape))))
     count = len(made.inputs)
-    found = function._replace(
+    result = function._replace(
         name=f"{function.name}.one",
         inputs=one[:count],
         outputs=one[count:],
         has_samples=False,
         program=made,
     )
-    region = found.region
+    region = result.region
     return (
-        found if region is not None and (region.on_stack or not region.work) else None
+        result if region is not None and (region.on_stack or not region.work) else None
     )
 
 
@@ -318,17 +318,17 @@ class _Programs:
     def of(self, count: int) -> Program:
         """Return the program for a number of samples; 0 for that of the example."""
         leaves = [*_resized(self._export, count)]
-        found: Program = self._cache.found(
+        result: Program = self._cache.found(
             "value", leaves, self._value
         ).captured.program
-        return found
+        return result
 
     def _value(self, leaves: Sequence[Any]) -> CompiledFunction:
         """Return what gives the value, for which no tensor outside has gradients."""
-        found = self._cache.value_of(leaves)
-        requires = (False,) * len(found.captured.requires)
-        captured = found.captured._replace(requires=requires, free=[])
-        return found._replace(captured=captured)
+        result = self._cache.value_of(leaves)
+        requires = (False,) * len(result.captured.requires)
+        captured = result.captured._replace(requires=requires, free=[])
+        return result._replace(captured=captured)
 
     def program(self) -> Program:
         """Return the program, for any number of samples if it has them.
@@ -345,10 +345,10 @@ class _Programs:
         for count in counts[1:]:
             self.of(count)
             for each in (count, counts[0]):  # either may be for any number by now
-                found = self.of(each)
-                if found.samples is not None:
-                    return found
-        _check_whole(self._name, _in_regions(found))  # which may be why
+                result = self.of(each)
+                if result.samples is not None:
+                    return result
+        _check_whole(self._name, _in_regions(result))  # which may be why
         raise ValueError(
             f"{self._name} does not do the same for any number of samples (the first "
             f"axis of arguments {list(export.batched)}); give batched=() for a library "
@@ -424,14 +424,14 @@ def _called(op: Operation) -> str:
 def _names_of(fn: Callable[..., Any], count: int) -> list[str]:
     """Return names of positional arguments."""
     try:
-        found = [
+        results = [
             p.name
             for p in inspect.signature(fn).parameters.values()
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         ]
     except (TypeError, ValueError):
-        found = []
-    return [*found, *(f"arg{i}" for i in range(len(found), count))][:count]
+        results = []
+    return [*results, *(f"arg{i}" for i in range(len(results), count))][:count]
 
 
 def _output_labels(name: str, export: Export, count: int) -> list[str]:

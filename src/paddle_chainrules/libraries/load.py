@@ -44,12 +44,12 @@ class Library:
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        found = self.__dict__.get("functions", {})
-        if name not in found:
+        result = self.__dict__.get("functions", {})
+        if name not in result:
             raise AttributeError(
-                f"the library has no function {name!r}; it has {', '.join(found)}"
+                f"the library has no function {name!r}; it has {', '.join(result)}"
             )
-        return found[name]
+        return result[name]
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:
@@ -122,12 +122,12 @@ class _Function:
         """Return the number of samples; raise an error for another shape or dtype."""
         shape = tensor["shape"]
         fits = x.dtype == tensor["dtype"] and x.ndim == len(shape)
-        for found, size in zip(x.shape, shape, strict=False):
+        for result, size in zip(x.shape, shape, strict=False):
             if isinstance(size, int):
-                fits = fits and found == size
+                fits = fits and result == size
             elif fits:
-                n = n or found // max(1, _at(size, 1))
-                fits = found == _at(size, n)
+                n = n or result // max(1, _at(size, 1))
+                fits = result == _at(size, n)
         if not fits:
             wanted = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
             raise ValueError(

@@ -43,15 +43,15 @@ def is_word(name: str) -> bool:
 
 def unique(label: str, taken: set[str]) -> str:
     """Return a tensor's name that nothing else has."""
-    found = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
-    if not found or not found[0].isalpha() or is_word(found):
-        found = f"x_{found}"
-    found = found[:LONGEST_TENSOR].rstrip("_")
-    number, base = 2, found
-    while found in taken:
-        found, number = f"{base}_{number}", number + 1
-    taken.add(found)
-    return found
+    result = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
+    if not result or not result[0].isalpha() or is_word(result):
+        result = f"x_{result}"
+    result = result[:LONGEST_TENSOR].rstrip("_")
+    number, base = 2, result
+    while result in taken:
+        result, number = f"{base}_{number}", number + 1
+    taken.add(result)
+    return result
 
 
 def check_functions(library: str, functions: Iterable[str]) -> None:

@@ -67,12 +67,12 @@ def net_exports(
                 "the inputs of a net from 1"
             )
         made.batched = tuple(place - 1 for place in places)
-    found = {name: made.value()}
-    found[name].role = FunctionRole("value", name, params == "given")
+    results = {name: made.value()}
+    results[name].role = FunctionRole("value", name, params == "given")
     for each in wanted:
-        found[f"{name}_{each}"] = getattr(made, each)()
-        found[f"{name}_{each}"].role = FunctionRole(each, name, params == "given")
-    return found, made.layout()
+        results[f"{name}_{each}"] = getattr(made, each)()
+        results[f"{name}_{each}"].role = FunctionRole(each, name, params == "given")
+    return results, made.layout()
 
 
 class _Functions:
@@ -95,12 +95,12 @@ class _Functions:
         """Return the place of each parameter in the vector."""
         if self._inside:
             return []
-        found, offset = [], 0
+        results, offset = [], 0
         spec = self._net.spec
         for name, shape in zip(spec.names, spec.shapes, strict=True):
-            found.append({"name": name, "shape": [*shape], "offset": offset})
+            results.append({"name": name, "shape": [*shape], "offset": offset})
             offset += math.prod(shape)
-        return found
+        return results
 
     def _export(
         self,
@@ -210,8 +210,8 @@ class _Functions:
         net = self._net
 
         def one(theta: Tensor, row: Tensor) -> Tensor:
-            found: Tensor = net(theta, row.unsqueeze(0))[0]
-            return found
+            result: Tensor = net(theta, row.unsqueeze(0))[0]
+            return result
 
         return one
 
@@ -236,12 +236,12 @@ class _Functions:
 def _input_names(net: Net, count: int) -> list[str]:
     """Return the names of a net's inputs: those of its layer, or x."""
     if isinstance(net, StatelessLayer):
-        found = [*inspect.signature(net._layer.forward).parameters]
+        results = [*inspect.signature(net._layer.forward).parameters]
     else:
-        found = []
-    found = [name if name != "input" else "x" for name in found]
+        results = []
+    results = [name if name != "input" else "x" for name in results]
     plain = ["x"] if count == 1 else [f"x{i}" for i in range(count)]
-    return [*found[:count], *plain[len(found[:count]) :]]
+    return [*results[:count], *plain[len(results[:count]) :]]
 
 
 def _is_floating(x: Any) -> bool:

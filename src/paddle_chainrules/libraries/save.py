@@ -126,21 +126,21 @@ def save_library(
             "leave out lib and .so"
         )
     with compiling_for(_processor(cpu)):
-        found = [captured(each, export) for each, export in exports.items()]
-        said = _described(name, found, layout, cpu)
-        data = _object(name, found, said, blas, cpu)
+        results = [captured(each, export) for each, export in exports.items()]
+        said = _described(name, results, layout, cpu)
+        data = _object(name, results, said, blas, cpu)
     others = {
-        ".h": c_header(name, found, said),
-        ".hpp": cpp_header(name, found),
-        ".f90": fortran_module(name, found),
-        ".jl": julia_module(name, found, said),
+        ".h": c_header(name, results, said),
+        ".hpp": cpp_header(name, results),
+        ".f90": fortran_module(name, results),
+        ".jl": julia_module(name, results, said),
     }
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / f"{name}.so"
         if target.suffix == ".so":
             _link(data, whole, blas)
             if runs_here(cpu):
-                _compare(whole, found)
+                _compare(whole, results)
             data = whole.read_bytes()
         with ExitStack() as files:  # all are written, or none is replaced
             written = []
@@ -271,7 +271,7 @@ def _described(
             for t in each
         ]
 
-    found = {
+    results = {
         "library": name,
         "abi": ABI,
         "made_by": f"paddle-chainrules {version('paddle-chainrules')}",
@@ -288,7 +288,7 @@ def _described(
         "parameters": layout,
         "errors": ERRORS,
     }
-    return json.dumps(found)
+    return json.dumps(results)
 
 
 def _size(factor: int, power: int) -> int | str:

@@ -60,5 +60,5 @@ def cpp_header(name: str, functions: Sequence[LibraryFunction]) -> str:
 
 
 def _type(dtype: str) -> str:
-    found = TYPES[dtype]
-    return {"_Bool": "bool"}.get(found, f"std::{found}" if "_t" in found else found)
+    result = TYPES[dtype]
+    return {"_Bool": "bool"}.get(result, f"std::{result}" if "_t" in result else result)

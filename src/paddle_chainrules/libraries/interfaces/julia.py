@@ -164,13 +164,13 @@ def _samples(function: LibraryFunction) -> list[str]:
     """Return the line that finds the number of samples, if there are any."""
     if not function.has_samples:
         return []
-    found = [
+    results = [
         (size.factor, place, len(tensor.shape) - axis, tensor.name)
         for place, tensor in enumerate(function.inputs)
         for axis, size in enumerate(tensor.shape)
         if size.power == 1
     ]
-    factor, _, dimension, name = min(found)
+    factor, _, dimension, name = min(results)
     given = f"{name}, {dimension}" + (f", {factor}" if factor > 1 else "")
     return [f"    n = _Arguments.samples({given})"]
 
@@ -335,7 +335,7 @@ def _net_name(function: LibraryFunction) -> str:
 
 def _hash(text: str) -> str:
     """Return the FNV-1a hash of a text, as the module computes it."""
-    found = 0x811C9DC5
+    result = 0x811C9DC5
     for byte in text.encode():
-        found = (found ^ byte) * 0x01000193 % 2**32
-    return f"0x{found:08x}"
+        result = (result ^ byte) * 0x01000193 % 2**32
+    return f"0x{result:08x}"
