@@ -28,10 +28,10 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; {remedy}"
         )
     if value.dtype is not None and not same_dtype(value.dtype, DTYPES[dtype]):
-        found = dtype_name(value.dtype)
-        other = f", or make the net with dtype={found!r}" if found in DTYPES else ""
+        result = dtype_name(value.dtype)
+        other = f", or make the net with dtype={result!r}" if result in DTYPES else ""
         raise TypeError(
-            f"{name} is {found}, the net computes in {dtype}; convert it with "
+            f"{name} is {result}, the net computes in {dtype}; convert it with "
             f"{name}.astype({dtype!r}){other}"
         )
 

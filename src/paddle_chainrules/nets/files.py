@@ -145,8 +145,8 @@ def load_params(
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
     with tensor_files.opened(path) as file:
         _check_size(path, file, spec)
-        found = form.read(path, file, spec)
-    return {name: found[name] for name in spec.names}
+        result = form.read(path, file, spec)
+    return {name: result[name] for name in spec.names}
 
 
 class Format(NamedTuple):
@@ -169,14 +169,14 @@ def _format(path: Path) -> Format:
     return FORMATS[path.suffix]
 
 
-def _check_written(found: Described, params: Mapping[str, Tensor]) -> None:
+def _check_written(result: Described, params: Mapping[str, Tensor]) -> None:
     """Refuse what would not be read again, such as a name with a NUL in an archive."""
     given: Described = {
         name: (tuple(value.shape), dtype_name(value.dtype))
         for name, value in params.items()
     }
-    if found != given:
-        lost = next(n for n in given if found.get(n) != given[n])
+    if result != given:
+        lost = next(n for n in given if result.get(n) != given[n])
         raise ValueError(
             f"the file can't hold a tensor of the name {lost[:80]!r}; rename it"
         )
@@ -191,14 +191,14 @@ def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _describe_npz(path: Path) -> Described:
-    found = {}
+    results = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.filelist:
             with archive.open(member) as stream:
                 _, shape, _, dtype = _npy_header(stream.read(HEADER_BYTES))
             name = member.filename.removesuffix(".npy")
-            found[name] = shape, OF_NUMPY.get(str(dtype), str(dtype))
-    return found
+            results[name] = shape, OF_NUMPY.get(str(dtype), str(dtype))
+    return results
 
 
 def _read_npz(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
@@ -279,8 +279,10 @@ def _read_safetensors(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, 
         part = header.parts[wanted.name]
         _check_contents(path, wanted, part.shape, part.dtype, dtype)
     with _corrupt_where_it_fails(path):
-        found = tensor_files.read(file, header)
-    return {name: value.to(paddle.device.get_device()) for name, value in found.items()}
+        results = tensor_files.read(file, header)
+    return {
+        name: value.to(paddle.device.get_device()) for name, value in results.items()
+    }
 
 
 FORMATS = {
@@ -300,10 +302,10 @@ def _wanted(spec: ParamSpec) -> Iterator[ExpectedContents]:
         yield ExpectedContents(name, shape, dtype, math.prod(shape) * dtype.itemsize)
 
 
-def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
-    if sorted(found) != sorted(spec.names):
-        missing = [name for name in spec.names if name not in found]
-        unknown = sorted(name for name in found if name not in spec.names)
+def _check_names(path: Path, spec: ParamSpec, results: list[str]) -> None:
+    if sorted(results) != sorted(spec.names):
+        missing = [name for name in spec.names if name not in results]
+        unknown = sorted(name for name in results if name not in spec.names)
         raise ValueError(
             f"{path} must have exactly the names {list(spec.names)}; missing: "
             f"{missing}, unknown: {unknown}"
@@ -320,10 +322,10 @@ def _most_bytes(spec: ParamSpec) -> int:
 
 def _check_size(path: Path, file: BinaryIO, spec: ParamSpec) -> None:
     """Refuse a file that is larger than any of the net's parameters."""
-    found = os.fstat(file.fileno())
-    if found.st_size > _most_bytes(spec):
+    result = os.fstat(file.fileno())
+    if result.st_size > _most_bytes(spec):
         raise ValueError(
-            f"{path} has {found.st_size} bytes, the parameters of the net are "
+            f"{path} has {result.st_size} bytes, the parameters of the net are "
             f"{sum(wanted.size for wanted in _wanted(spec))}; load it for the net that "
             "it was saved of"
         )

@@ -154,15 +154,15 @@ class _LoweredCall:
         every = [*leaves, *self._params.values()]
         programs = ProgramCache(flat, net._effects)
         with undecomposed_operators():
-            found = programs.value_of(every)
+            result = programs.value_of(every)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
         given = TupleParameter("inputs", inputs), TupleParameter("ps", params)
         value = julia_function(
             "value",
-            found.captured.program,
+            result.captured.program,
             given,
-            lambda names: found.structure.unflatten(found.captured.filled(names)),
+            lambda names: result.structure.unflatten(result.captured.filled(names)),
             count,
         )
         try:
@@ -179,8 +179,8 @@ def _with_gradients(
 ) -> tuple[JuliaFunction, JuliaFunction]:
     """Return the functions of the forward and backward pass."""
     outputs, ways = (
-        way.there.count,
-        recompute_cheap_residuals(way.there.apart, goes_into),
+        way.forward_backward.count,
+        recompute_cheap_residuals(way.forward_backward.apart, goes_into),
     )
 
     def in_three(names: list[str]) -> Any:
@@ -190,13 +190,13 @@ def _with_gradients(
 
     there = julia_function("there", ways.forward, given, in_three, count)
     every = (True,) * len(way.places)
-    program, has = ways.back(every, (True,) * len(way.seeds))
+    program, has = ways.backward_program(every, (True,) * len(way.seeds))
     places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
 
     def in_a_row(names: list[str]) -> Any:
-        found = dict(zip(places, names, strict=True))
+        results = dict(zip(places, names, strict=True))
         return tuple(
-            found.get(i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)
+            results.get(i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)
         )
 
     cotangents = len(way.seeds)
@@ -220,12 +220,12 @@ def _joined(
     each: list[JuliaFunction | None], counts: list[int]
 ) -> JuliaFunction | None:
     """Join three functions to one for any number of samples."""
-    found = [one for one in each if one is not None]
-    if len(found) < len(each):
+    results = [one for one in each if one is not None]
+    if len(results) < len(each):
         return None
-    text = of_any_batch([one.text for one in found], counts)
-    first = found[0].constants
-    others = [other.constants for other in found[1:]]
+    text = of_any_batch([one.text for one in results], counts)
+    first = results[0].constants
+    others = [other.constants for other in results[1:]]
     same = all(
         len(row) == len(first) and all(map(is_same_tensor, first, row))
         for row in others

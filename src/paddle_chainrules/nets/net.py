@@ -169,8 +169,8 @@ class Net(abc.ABC):
         if programs and plain and (again := programs.cache.forward(params, args)):
             return again[0]
         inputs = CallInputs(self.spec, params, args, kwargs)
-        if programs and (found := programs.forward(inputs, constants)):
-            return found[0]
+        if programs and (result := programs.forward(inputs, constants)):
+            return result[0]
         leaves = given = inputs.leaves
         copies = effects.copies
         if copies:
@@ -248,11 +248,11 @@ class Net(abc.ABC):
             NotImplementedError: there is no rule either.
         """
         try:
-            found = _by_rules(apply, leaves)
+            result = _by_rules(apply, leaves)
         except NotImplementedError as error:
             raise both_reasons(refusal, error) from error
         self._effects.refused = True
-        return found
+        return result
 
     @property
     def _dispatch_cache(self) -> DispatchCache | None:
@@ -326,8 +326,8 @@ class Net(abc.ABC):
         if programs and plain and (again := programs.cache.pullback(params, args)):
             return again
         inputs = CallInputs(self.spec, params, args, kwargs)
-        if programs and (found := programs.record(inputs, constants)):
-            value, aux, out_spec, way = found
+        if programs and (result := programs.record(inputs, constants)):
+            value, aux, out_spec, way = result
             pullback = RecordedPullback(way, inputs.form(out_spec))
             return (value, pullback, aux) if has_aux else (value, pullback)
         out_spec, aux = inputs.args_spec, None
@@ -378,8 +378,8 @@ class Net(abc.ABC):
             _, pullback, *_ = self.pullback(params, *given, **kwargs)
             again = pullback(cotangent)
         grad_params, grad_args = again
-        found: Any = grad_args if isinstance(args, tuple) else grad_args[0]
-        return grad_params, found
+        result: Any = grad_args if isinstance(args, tuple) else grad_args[0]
+        return grad_params, result
 
     def from_state_dict(
         self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None = None
@@ -400,8 +400,8 @@ class Net(abc.ABC):
         there = names_in(self.spec.names, state_dict, names)
         pairs = zip(self.spec.names, there, strict=True)
         values = {name: state_dict[other] for name, other in pairs}
-        found = self.spec.as_dict(values, "state_dict")
-        return {name: value.detach().clone() for name, value in found.items()}
+        results = self.spec.as_dict(values, "state_dict")
+        return {name: value.detach().clone() for name, value in results.items()}
 
     def to_state_dict(
         self,
@@ -436,6 +436,6 @@ def _by_rules(apply: Callable[[list[Any]], Tree], leaves: Sequence[Any]) -> Tree
         outputs, nesting = flatten_tree(apply(given))
         return outputs
 
-    found = eagerly(flat, leaves)
-    result: Tree = nesting.unflatten(found)
+    outcome = eagerly(flat, leaves)
+    result: Tree = nesting.unflatten(outcome)
     return result

@@ -70,9 +70,9 @@ class DispatchCache:
         self._last_value: LastServed | None = None
         self._last_way: LastServed | None = None
 
-    def keep_value(self, inputs: CallInputs, found: CompiledFunction) -> None:
+    def keep_value(self, inputs: CallInputs, result: CompiledFunction) -> None:
         """Have this program serve calls like this one."""
-        self._keep(self._values, inputs, CachedValue(found))
+        self._keep(self._values, inputs, CachedValue(result))
 
     def keep_way(
         self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
@@ -80,14 +80,14 @@ class DispatchCache:
         """Have this program serve calls like this one, with a backward pass."""
         self._keep(self._ways, inputs, CachedVJP(inputs, programs, recording))
 
-    def _keep(self, known: dict[Any, Any], inputs: CallInputs, found: Any) -> None:
+    def _keep(self, known: dict[Any, Any], inputs: CallInputs, result: Any) -> None:
         params, args, kwargs = inputs.given
         order = inputs.order  # of a tree it equals the names, too
         if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
             return
         key = None if kwargs else self._key_and_leaves(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
-            keep(known, key, found)
+            keep(known, key, result)
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
@@ -204,11 +204,11 @@ def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
     return (graph, *key_of(leaves))
 
 
-def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
+def keep(known: dict[Any, Any], key: Any, result: Any) -> None:
     """Note the programs that serve a kind of calls, up to a bound."""
     if len(known) >= BOUND:
         known.clear()
-    known[key] = found
+    known[key] = result
 
 
 STATES = 3
@@ -234,10 +234,10 @@ class LastServed(NamedTuple):
 class CachedValue:
     """The program of the value of a kind of calls."""
 
-    def __init__(self, found: CompiledFunction) -> None:
-        self._found, self._structure = found, found.structure
-        one = found.structure.buffers is None and found.structure.output is ONE_LEAF
-        self._gives_one = one and found.captured.outputs == [PLACE]
+    def __init__(self, result: CompiledFunction) -> None:
+        self._found, self._structure = result, result.structure
+        one = result.structure.buffers is None and result.structure.output is ONE_LEAF
+        self._gives_one = one and result.captured.outputs == [PLACE]
 
     def value(
         self, leaves: list[Tensor], trusts: bool = False
@@ -247,14 +247,14 @@ class CachedValue:
         Args:
             trusts: whether the leaves' shapes and dtypes were looked at.
         """
-        found = self._found
-        if found.is_stale():
+        result = self._found
+        if result.is_stale():
             return None
         try:
-            made = run(found.captured.program, leaves, trusts)
+            made = run(result.captured.program, leaves, trusts)
         except CaptureError:  # a shape that depends on values
             return None
-        return (self._structure.nested(found.captured.filled(made)),)
+        return (self._structure.nested(result.captured.filled(made)),)
 
     def entered(self, leaves: list[Any]) -> Sequence[Any] | None:
         """Return the output in a sequence; None if leaves are not as they were."""
@@ -288,27 +288,29 @@ class CachedVJP:
         way, output = recording.way, recording.outputs[0]
         self._programs, self.way = programs, way
         self.form = inputs.form(way.structure.output)
-        self.count = way.there.count
-        self.draws = way.there.forward.draws
+        self.count = way.forward_backward.count
+        self.draws = way.forward_backward.forward.draws
         self.retained_bytes = recording.retained_bytes()
         self._calls = 0
         structure, number = way.structure, len(inputs.leaves)
         alone = structure.output is ONE_LEAF and structure.buffers is None
         if alone and way.seeds == [0] and way.places == [*range(number)]:
             self.shape, self.dtype = output.shape, output.dtype
-            program, has = way.there.back((True,) * number, (True,))
+            program, has = way.forward_backward.backward_program(
+                (True,) * number, (True,)
+            )
             self.back = program if all(has) else None
 
     def part(self, asked: tuple[bool, ...]) -> Program:
         """Return the program for those gradients alone that are asked for."""
-        return self.way.there.back(asked, (True,))[0]
+        return self.way.forward_backward.backward_program(asked, (True,))[0]
 
     def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
         """Return outputs and saved tensors; None if programs no longer serve."""
         if self.way.is_stale():
             return None
         try:
-            return run(self.way.there.forward, leaves, trusts)
+            return run(self.way.forward_backward.forward, leaves, trusts)
         except CaptureError:
             return None
 
@@ -327,7 +329,7 @@ class CachedVJP:
 
     def entered(self, leaves: list[Any]) -> tuple[Any, CachedPullback] | None:
         """Return output and pullback; None if leaves are not as they were."""
-        enter = self.way.there.forward.entered
+        enter = self.way.forward_backward.forward.entered
         if enter is None or self.way.is_stale():
             return None
         made = enter(*leaves)
@@ -342,26 +344,29 @@ class CachedVJP:
         back = self.back
         if back is None or (self.draws and not self.fits(given[-1])):
             return None  # before it draws
-        there, enter = self.way.there.forward.entered, back.entered
-        if there is None or enter is None or self.way.is_stale():
+        forward_backward, enter = (
+            self.way.forward_backward.forward.entered,
+            back.entered,
+        )
+        if forward_backward is None or enter is None or self.way.is_stale():
             return None
         if self._joint is not None:
-            found = self._joint(*given)
-            return None if found is None else self.nested(found[self.count :])
-        made = there(*given[:-1])
-        found = None if made is None else enter(*made[self.count :], given[-1])
-        if found is None:
+            result = self._joint(*given)
+            return None if result is None else self.nested(result[self.count :])
+        made = forward_backward(*given[:-1])
+        result = None if made is None else enter(*made[self.count :], given[-1])
+        if result is None:
             return None
         self._look_for_joint()
-        return self.nested(found)
+        return self.nested(result)
 
     def _look_for_joint(self) -> None:
         """Have one program give value and gradients at once, after some calls."""
         with suppress(Exception):  # of LLVM: two programs serve as well
             if self._calls == switch.CALLS_BEFORE_CODE // 2:
-                self.way.there.joint.begin_code()
+                self.way.forward_backward.joint.begin_code()
             if self._calls == switch.CALLS_BEFORE_CODE:
-                self._joint = self.way.there.joint.entry
+                self._joint = self.way.forward_backward.joint.entry
         self._calls += 1
 
     def fits(self, cotangent: Any) -> bool:
@@ -373,13 +378,13 @@ class CachedVJP:
             and (cotangent.stop_gradient or not paddle.is_grad_enabled())
         )
 
-    def nested(self, found: Sequence[Tensor]) -> tuple[Any, tuple[Tensor, ...]]:
+    def nested(self, results: Sequence[Tensor]) -> tuple[Any, tuple[Tensor, ...]]:
         """Return gradients of parameters, nested as these, and of the arguments."""
         form = self.form
         if form.order is None:
-            return found[0], (*found[1:],)
+            return results[0], (*results[1:],)
         names = form.spec.names
-        return dict(zip(names, found, strict=False)), (*found[len(names) :],)
+        return dict(zip(names, results, strict=False)), (*results[len(names) :],)
 
     def _with_pullback(
         self, leaves: list[Any], made: list[Tensor]
@@ -403,15 +408,15 @@ class CachedPullback(RecordedPullback):
             return None
         graph, enter = paddle.is_grad_enabled(), back.entered
         if enter is not None and are_off_the_graph((cotangent,), graph):
-            found = enter(*self._recording.saved(), cotangent)
-            if found is not None:
-                return found
+            result = enter(*self._recording.saved(), cotangent)
+            if result is not None:
+                return result
         if not known.fits(cotangent):
             return None
         return run(back, [*self._recording.saved(), cotangent])
 
     def __call__(self, cotangent: Tree, **how: Any) -> Any:
-        found = None if how else self._straight(cotangent)
-        if found is None:
+        result = None if how else self._straight(cotangent)
+        if result is None:
             return super().__call__(cotangent, **how)
-        return self._known.nested(found)
+        return self._known.nested(result)

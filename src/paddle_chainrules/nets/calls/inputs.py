@@ -64,10 +64,10 @@ class CallInputs:
 
     def without_leaves(self) -> CallInputs:
         """Return the nesting of the leaves without any tensor."""
-        found = copy.copy(self)
-        found.leaves = []
-        found.given = ()
-        return found
+        result = copy.copy(self)
+        result.leaves = []
+        result.given = ()
+        return result
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
         """Return the parameters, arguments and keyword arguments with other leaves.

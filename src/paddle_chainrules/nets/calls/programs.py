@@ -69,8 +69,8 @@ class NetPrograms:
 
     def describe(self) -> str:
         """Say in a sentence what runs."""
-        made = [found for cache in self._made.values() for found in cache.made]
-        refused = [found.why for found in made if isinstance(found, CaptureRefusal)]
+        made = [result for cache in self._made.values() for result in cache.made]
+        refused = [result.why for result in made if isinstance(result, CaptureRefusal)]
         count = len(made) - len(refused)
         if refused:
             kinds = f"{len(refused)} of {len(made)} kinds of calls"
@@ -97,8 +97,8 @@ class NetPrograms:
         except CaptureError:
             return ()
         if not constants:
-            found, _ = seen_value(programs, leaves, None)
-            self.cache.keep_value(inputs, found)
+            result, _ = seen_value(programs, leaves, None)
+            self.cache.keep_value(inputs, result)
         return (structure.nested(outputs),)
 
     def record(
@@ -176,8 +176,8 @@ class NetPrograms:
         if programs is None:
             flat = _FlatNet(self._net, inputs.without_leaves(), names)
             fixed = 1 if inputs.order is None else len(inputs.order)
-            how = self._patience, self.most
-            programs = ProgramCache(flat, self._net._effects, fixed, *how)
+            attrs = self._patience, self.most
+            programs = ProgramCache(flat, self._net._effects, fixed, *attrs)
             self._made[key] = programs
         return programs, _leaves(inputs, constants)
 

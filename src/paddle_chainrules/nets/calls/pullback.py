@@ -102,34 +102,34 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         if wrt is WRT:
             return self._nested(self._gradients(cotangent, None, rows))
         children, keywords = self._form.args.children(), self.keywords
-        asked = needs_grad(wrt, self._form.spec.names, len(children), keywords)
-        by_params, by_args = any(asked.params), any(asked.args)
-        if self._form.order is None and by_params and not all(asked.params):
+        requested = needs_grad(wrt, self._form.spec.names, len(children), keywords)
+        by_params, by_args = any(requested.params), any(requested.args)
+        if self._form.order is None and by_params and not all(requested.params):
             raise ValueError(
                 "wrt names some parameters, but they came as one theta, which has one "
                 "gradient; pass a dict, or ask for 'params'"
             )
-        flags = [by_params] if self._form.order is None else [*asked.params]
-        for child, flag in zip(children, asked.args, strict=True):
+        flags = [by_params] if self._form.order is None else [*requested.params]
+        for child, flag in zip(children, requested.args, strict=True):
             flags += [flag] * child.num_leaves
-        if asked.kwargs is not None:
+        if requested.kwargs is not None:
             each = zip(self._form.kwargs.children(), keywords, strict=True)
             for child, keyword in each:
-                flags += [asked.kwargs[keyword]] * child.num_leaves
+                flags += [requested.kwargs[keyword]] * child.num_leaves
         grads = self._gradients(cotangent, flags, rows)
         grad_params, grad_args = self._nested(grads)
-        if by_args and not all(asked.args):
+        if by_args and not all(requested.args):
             grad_args = tuple(
                 part if flag else None
-                for part, flag in zip(grad_args, asked.args, strict=True)
+                for part, flag in zip(grad_args, requested.args, strict=True)
             )
-        found = grad_params if by_params else None, grad_args if by_args else None
-        if asked.kwargs is None:
-            return found
+        results = grad_params if by_params else None, grad_args if by_args else None
+        if requested.kwargs is None:
+            return results
         stop = self._form.param_leaves + self._form.args.num_leaves
         by_keyword: Any = self._form.kwargs.unflatten(grads[stop:])
-        return *found, {
-            n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
+        return *results, {
+            n: g if requested.kwargs[n] else None for n, g in by_keyword.items()
         }
 
     def _sparse_positions(self, sparse: Wrt | bool) -> Sequence[int]:
@@ -242,10 +242,10 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
 def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
     """Refuse buffers by name that have other names."""
     if not isinstance(given, Mapping) or given.keys() != set(names):
-        found = list(given) if isinstance(given, Mapping) else type(given).__name__
+        result = list(given) if isinstance(given, Mapping) else type(given).__name__
         raise ValueError(
             f"into for the {what} must be None or a dict with the names "
-            f"{list(names)}, None where one is not wanted; got {found}"
+            f"{list(names)}, None where one is not wanted; got {result}"
         )
 
 
@@ -253,10 +253,10 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
     """Return buffers for one argument in a row; None if none is given."""
     if part is None:
         return [None] * int(structure.num_leaves)
-    leaves, found = flatten_tree(part)
-    if found != structure:
+    leaves, result = flatten_tree(part)
+    if result != structure:
         raise ValueError(
-            f"into for {what} is nested as {nesting(found)}, the argument as "
+            f"into for {what} is nested as {nesting(result)}, the argument as "
             f"{nesting(structure)}; they must be equal, with None where one is not "
             "wanted"
         )
@@ -290,11 +290,11 @@ class RecordedPullback(NetPullback[Any]):
         count = form.param_leaves + form.args.num_leaves
         if flags is None and len(recording.leaves) == count:
             return recording.gradients(cotangents, None, sparse)
-        asked: Collection[int] = range(count)
+        requested: Collection[int] = range(count)
         if flags is not None:
-            asked = {i for i, flag in enumerate(flags) if flag}
+            requested = {i for i, flag in enumerate(flags) if flag}
             count = len(flags)
-        return recording.gradients(cotangents, asked, sparse)[:count]
+        return recording.gradients(cotangents, requested, sparse)[:count]
 
     def _primals(self) -> list[Primal]:
         args = self._form.args.num_leaves + self._form.kwargs.num_leaves

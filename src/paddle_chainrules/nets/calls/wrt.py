@@ -70,15 +70,15 @@ def needs_grad(
 def items_of(wrt: Wrt) -> Collection[Item]:
     """Return items in a row, of one item or several."""
     several = isinstance(wrt, list | tuple | set)
-    found = cast("Collection[Item]", wrt if several else (wrt,))
-    for item in found:
+    results = cast("Collection[Item]", wrt if several else (wrt,))
+    for item in results:
         if not (isinstance(item, str | int) or callable(item)):
             raise TypeError(
                 "choose by names of parameters, patterns and predicates of them, and "
                 f"positions of arguments, got {type(item).__name__}; for example "
                 "'0.weight' or 'encoder.*'"
             )
-    return found
+    return results
 
 
 def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
@@ -95,8 +95,8 @@ def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
         )
     if item in names:
         return [item]
-    if found := [name for name in names if fnmatchcase(name, item)]:
-        return found
+    if result := [name for name in names if fnmatchcase(name, item)]:
+        return result
     raise ValueError(
         f"{what} names {item!r}, but there is no such parameter; give 'params'"
         f"{', ' + repr('args') if what == 'wrt' else ''}, or a name or pattern of "

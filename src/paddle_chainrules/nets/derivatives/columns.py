@@ -60,28 +60,28 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
     else:
         key, index = name if type(name) is tuple and len(name) == 2 else (name, None)
         key = _key(tree, key, what)
-    found = tree if key is None else tree[key]
-    if not isinstance(found, Tensor):
+    result = tree if key is None else tree[key]
+    if not isinstance(result, Tensor):
         raise ValueError(
-            f"{what} {name!r} is {type(found).__name__}, no tensor; derivatives are of "
-            "tensors and by tensors"
+            f"{what} {name!r} is {type(result).__name__}, no tensor; derivatives are "
+            "of tensors and by tensors"
         )
-    check_floating(f"{what} {name!r}", found)
-    is_whole = single and found.ndim <= (key is not None)
-    width = 1 if is_whole or not found.ndim else int(found.shape[-1])
+    check_floating(f"{what} {name!r}", result)
+    is_whole = single and result.ndim <= (key is not None)
+    width = 1 if is_whole or not result.ndim else int(result.shape[-1])
     if index is None:
-        if single and width != 1 and found.ndim > 1:
+        if single and width != 1 and result.ndim > 1:
             whole = "" if key is None else f"{key!r}, "
             raise ValueError(
-                f"{what} {name!r} has {width} columns, shape {list(found.shape)}; name "
-                f"one of them, such as ({whole}0)"
+                f"{what} {name!r} has {width} columns, shape {list(result.shape)}; "
+                f"name one of them, such as ({whole}0)"
             )
         return Column(key, None)
     is_index = isinstance(index, int) and not isinstance(index, bool)
-    has_columns = is_whole or found.ndim > 0
+    has_columns = is_whole or result.ndim > 0
     if not is_index or not has_columns or not -width <= index < width:
         raise ValueError(
-            f"{what} of shape {list(found.shape)} has no column {index!r}; give an "
+            f"{what} of shape {list(result.shape)} has no column {index!r}; give an "
             f"index from 0 to {width - 1}"
         )
     return Column(key, None if is_whole else index % width)

@@ -39,9 +39,9 @@ def _reaching(tree: Tree, leaves: Sequence[Tensor]) -> Tree:
     """
     listens = listener() is not None
     sums = [x.sum() for x in leaves if not x.stop_gradient and is_differentiable(x)]
-    found, spec = flatten_tree(tree)
-    for i, y in enumerate(found):
+    results, spec = flatten_tree(tree)
+    for i, y in enumerate(results):
         if isinstance(y, Tensor) and y.size == 0:
             start = y if listens else y.detach()
-            found[i] = sum((x.astype(y.dtype) for x in sums), start)
-    return spec.unflatten(found)
+            results[i] = sum((x.astype(y.dtype) for x in sums), start)
+    return spec.unflatten(results)

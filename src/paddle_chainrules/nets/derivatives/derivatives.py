@@ -83,10 +83,12 @@ def taylor(
             check_floating("the net's result", y)
             return [y, *[paddle.zeros([0, *y.shape], y.dtype) for _ in indices[1:]]]
         rows = [directions] if directions.ndim == 1 else paddle.unbind(directions)
-        found = [_partials(net, params, x, [_everywhere(row)], indices) for row in rows]
+        results = [
+            _partials(net, params, x, [_everywhere(row)], indices) for row in rows
+        ]
         if directions.ndim == 1:
-            return found[0]
-        return [found[0][0], *map(paddle.stack, [*zip(*found, strict=True)][1:])]
+            return results[0]
+        return [results[0][0], *map(paddle.stack, [*zip(*results, strict=True)][1:])]
 
     return tuple(run_kept(net, ("taylor", degree), along, params, x, directions))
 
@@ -232,7 +234,7 @@ def _by_name(
         name: tuple([by[part] for part in parts[1:]].count(c) for c in columns)
         for name, parts in wanted.items()
     }
-    asked = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
+    requested = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
 
     def found(params: Tree, coords: Tree) -> dict[str, Tensor]:
         point, filled = tensors_of(coords)
@@ -258,11 +260,11 @@ def _by_name(
             ]
 
         by_rows = not (isinstance(coords, Tensor) and coords.ndim < 2)
-        whole = partials(outputs, point, [*map(along, columns)], asked, by_rows)
+        whole = partials(outputs, point, [*map(along, columns)], requested, by_rows)
         return {
             name: Column(None, places[n].at).of(part)
             for (name, part), (n, _) in zip(
-                zip(wanted, whole, strict=True), asked, strict=True
+                zip(wanted, whole, strict=True), requested, strict=True
             )
         }
 
@@ -311,9 +313,9 @@ def _partials(
     wanted: list[Wanted] = [(0, index) for index in indices]
 
     def outputs(point: list[Tensor]) -> list[Tensor]:
-        found = net(params, *point)
-        check_floating("the net's result", found)
-        return [found]
+        result = net(params, *point)
+        check_floating("the net's result", result)
+        return [result]
 
     return partials(outputs, [x], directions, wanted, by_rows)
 

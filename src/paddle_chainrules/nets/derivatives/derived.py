@@ -42,11 +42,11 @@ class Derived(Net):
         return self._net.spec
 
     def in_dtype(self, dtype: str) -> Derived:
-        found = copy.copy(self)
-        found._net = self._net.in_dtype(dtype)
+        result = copy.copy(self)
+        result._net = self._net.in_dtype(dtype)
         for made in ("_programs", "_kept"):  # of this one
-            vars(found).pop(made, None)
-        return found
+            vars(result).pop(made, None)
+        return result
 
 
 class Derivative(Derived):

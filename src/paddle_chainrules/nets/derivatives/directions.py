@@ -46,9 +46,9 @@ class Directions:
         """Return the directions as rows, of shape [k, d]."""
         if self.rows is not None:
             return self.rows * self.lengths[:, None]
-        found = np.zeros((len(self), self.width))
-        found[np.arange(len(self)), self.at] = self.lengths
-        return found
+        result = np.zeros((len(self), self.width))
+        result[np.arange(len(self)), self.at] = self.lengths
+        return result
 
     def inverse(self) -> np.ndarray:
         """Return the inverse of the matrix, if that is square."""
@@ -59,9 +59,9 @@ class Directions:
         """Return ``factors @ matrix()``, of shape [n, d]."""
         if self.rows is not None:
             return (factors * self.lengths) @ self.rows
-        found = np.zeros((len(factors), self.width))
-        found[:, self.at] = factors * self.lengths
-        return found
+        result = np.zeros((len(factors), self.width))
+        result[:, self.at] = factors * self.lengths
+        return result
 
 
 def directions(width: int, weights: Any) -> Directions:
@@ -97,8 +97,8 @@ def directions(width: int, weights: Any) -> Directions:
         raise ValueError(
             "weights are all zero, and so is the sum; leave such a term out"
         )
-    found = Directions(width, np.sign(values), np.sqrt(np.abs(values)), at, rows)
-    return found.those(values != 0)
+    result = Directions(width, np.sign(values), np.sqrt(np.abs(values)), at, rows)
+    return result.those(values != 0)
 
 
 def estimated(
@@ -135,14 +135,14 @@ def estimated(
     if estimator == "stde":
         chosen = np.sort(rng.choice(len(every), probes, replace=False))
         return every.those(chosen, float(np.sqrt(len(every) / probes)))
-    found, kept = [], []
+    results, kept = [], []
     for sign in np.unique(every.signs):
         part = every.those(every.signs == sign)
         random = rng.integers(0, 2, (probes, len(part))) * 2.0 - 1.0
-        found.append(part.mixed(random / np.sqrt(probes)))
+        results.append(part.mixed(random / np.sqrt(probes)))
         kept.append(np.full(probes, sign))
     signs = np.concatenate(kept)
-    rows = np.concatenate(found)
+    rows = np.concatenate(results)
     return Directions(every.width, signs, np.ones(len(signs)), rows=rows)
 
 

@@ -176,22 +176,22 @@ def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
             f"x is {type(x).__name__}; derivatives are by tensors, and by dicts, "
             "tuples and lists of them"
         )
-    found = []
+    results = []
     for key in keys:
         tensor = x if key is None else x[key]
         if isinstance(tensor, Tensor):
             check_floating("x" if key is None else f"x[{key!r}]", tensor)
-            found += [Column(key, i) for i in range(_width(tensor, key))]
+            results += [Column(key, i) for i in range(_width(tensor, key))]
         elif flatten_tree(tensor)[0]:
             raise ValueError(
                 f"x[{key!r}] is {type(tensor).__name__}, nested more deeply than "
                 "columns; give a dict, tuple or list of tensors"
             )
-    if not found:
+    if not results:
         raise ValueError(
             "x has no columns to differentiate by; give one tensor at least"
         )
-    return found
+    return results
 
 
 def _width(tensor: Tensor, key: Any) -> int:
@@ -272,6 +272,6 @@ def _of_leaf(
             paddle.to_tensor(columns[every.at]),
             paddle.to_tensor(lengths, dtype=tensor.dtype),
         )
-    found = np.zeros((len(every), width))
-    found[:, columns[own]] = every.matrix()[:, own]
-    return paddle.to_tensor(found, dtype=tensor.dtype)
+    result = np.zeros((len(every), width))
+    result[:, columns[own]] = every.matrix()[:, own]
+    return paddle.to_tensor(result, dtype=tensor.dtype)

@@ -78,10 +78,10 @@ class SampleVJP(SampleDerivatives):
             cotangent = (c if c is None else next(own).unsqueeze(0) for c in cotangents)
             return [*pullback.or_none(tuple(cotangent))]
 
-        found = vmap(gradients)(*samples, *(c for c in cotangents if c is not None))
-        rest = iter(found[count:])
+        result = vmap(gradients)(*samples, *(c for c in cotangents if c is not None))
+        rest = iter(result[count:])
         by_leaves = [next(rest) if flag else None for flag in self._many]
-        return (*found[:count], *by_leaves), []
+        return (*result[:count], *by_leaves), []
 
 
 class SampleJacobian(SampleDerivatives):
@@ -108,5 +108,5 @@ class SampleJacobian(SampleDerivatives):
         width = x.size // max(n, 1)
         outputs = output(x[0]).shape[0]
         of = jacfwd(output) if width < outputs else jacrev(output)
-        found = vmap(of)(x)
-        return found.reshape([n, outputs, width]).transpose([0, 2, 1]), []
+        result = vmap(of)(x)
+        return result.reshape([n, outputs, width]).transpose([0, 2, 1]), []

@@ -92,8 +92,10 @@ def curl(
         >>> curl(turning, paddle.to_tensor(0.5), x).tolist()
         [[1.0], [1.0]]
     """
-    found, joined = _slopes(net, params, x, of, by, _across)
-    parts = [plus - minus for plus, minus in zip(found[::2], found[1::2], strict=True)]
+    result, joined = _slopes(net, params, x, of, by, _across)
+    parts = [
+        plus - minus for plus, minus in zip(result[::2], result[1::2], strict=True)
+    ]
     return parts[0] if len(parts) == 1 else joined(parts, -1)
 
 

@@ -108,10 +108,10 @@ class FlatArgsNet(Derived):
         if isinstance(self._net, FlatArgsNet):
             return self._net._of_row(params, leaves)
         args, kwargs = self._arguments(leaves)
-        found = self._net.forward(params, *args, **kwargs)
+        result = self._net.forward(params, *args, **kwargs)
         if kwargs.get("buffers") is None:
-            return found, []
-        output, buffers = found
+            return result, []
+        output, buffers = result
         return output, [buffers]
 
 
@@ -146,8 +146,8 @@ class VJP(FlatArgsNet):
         leaves, cotangents = row[1 : 1 + self._count], row[1 + self._count :]
         args, kwargs = self._arguments(leaves)
         _, pullback, *_ = self._net._unchecked_pullback(params, args, kwargs)
-        found = pullback._in_a_row(cotangents, *self._wanted)
-        by_params, by_leaves = found[: len(params)], found[len(params) :]
+        result = pullback._in_a_row(cotangents, *self._wanted)
+        by_params, by_leaves = result[: len(params)], result[len(params) :]
         if self._nesting is not None:
             by_leaves = self._nesting.in_a_row(by_leaves)
         return (*by_params, *by_leaves), []
@@ -197,8 +197,8 @@ class VJP(FlatArgsNet):
                 terms.append(second.or_none(moved))
             slopes.append([_sum(parts) for parts in zip(*terms, strict=True)])
 
-        def in_row(found: Sequence[Any]) -> list[Any]:
-            every = _replaced([None] * len(primals), at, found)
+        def in_row(result: Sequence[Any]) -> list[Any]:
+            every = _replaced([None] * len(primals), at, result)
             return [x if flag else None for x, flag in zip(every, wanted, strict=True)]
 
         return in_row(first), [*map(in_row, slopes)]
@@ -229,8 +229,10 @@ class JVP(FlatArgsNet):
     def _of_row(
         self, params: dict[str, Tensor], row: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        found: tuple[Tree, list[Any]] = called_by_rules(self._nested, (params, row), {})
-        return found
+        results: tuple[Tree, list[Any]] = called_by_rules(
+            self._nested, (params, row), {}
+        )
+        return results
 
     def _nested(
         self, params: dict[str, Tensor], row: Sequence[Any]
@@ -268,20 +270,20 @@ class JVP(FlatArgsNet):
         spec = self.spec
         if tangent is None:
             return [None] * len(spec.names)
-        found: list[Tensor | None] = []
+        results: list[Tensor | None] = []
         start = 0
         for shape, size in zip(spec.shapes, spec.sizes, strict=True):
             part = tangent[:, start : start + size]
-            found.append(part.reshape([tangent.shape[0], *shape]))
+            results.append(part.reshape([tangent.shape[0], *shape]))
             start += size
-        return found
+        return results
 
 
 def _replaced(row: Sequence[Any], at: Sequence[int], items: Sequence[Any]) -> list[Any]:
-    found = [*row]
+    results = [*row]
     for i, item in zip(at, items, strict=True):
-        found[i] = item
-    return found
+        results[i] = item
+    return results
 
 
 def _part(tangents: Sequence[Tensor | None], k: int) -> tuple[Tensor | None, ...]:

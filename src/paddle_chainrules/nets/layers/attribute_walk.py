@@ -223,7 +223,7 @@ def is_bound(cell: types.CellType) -> bool:
 
 def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[Slot]]:
     """Return the places of marks of :func:`copied`, among all that the layer holds."""
-    found: dict[str, list[Slot]] = {}
+    results: dict[str, list[Slot]] = {}
     for path, container, key, value in visits:
         if not isinstance(value, TensorMark):
             continue
@@ -233,5 +233,5 @@ def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[
                 f"in a {type(container).__name__} ({path}), where stateless can't "
                 "replace it; keep it in an attribute, a list or a dict instead"
             )
-        found.setdefault(value.name, []).append((container, key))
-    return found
+        results.setdefault(value.name, []).append((container, key))
+    return results

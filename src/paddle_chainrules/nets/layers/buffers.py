@@ -8,7 +8,7 @@ from paddle.nn.layer.norm import _BatchNormBase
 
 def moved_buffers(layer: nn.Layer) -> tuple[str, ...]:
     """Return the names of the statistics that batch normalization moves in training."""
-    found = []
+    results = []
     for name, part in layer.named_sublayers(include_self=True):
         if (
             isinstance(part, _BatchNormBase)
@@ -16,5 +16,5 @@ def moved_buffers(layer: nn.Layer) -> tuple[str, ...]:
             and not part._use_global_stats
         ):
             prefix = f"{name}." if name else ""
-            found += [f"{prefix}_mean", f"{prefix}_variance"]
-    return tuple(found)
+            results += [f"{prefix}_mean", f"{prefix}_variance"]
+    return tuple(results)

@@ -79,8 +79,8 @@ class FunctionalModule:
     def get(self, name: str) -> Tensor:
         """Return the tensor that stands there now."""
         container, key = self._slots[name][0]
-        found: Tensor = container[key]
-        return found
+        result: Tensor = container[key]
+        return result
 
     def buffer(self, name: str) -> Tensor:
         """Return the tensor that a call has left there, off the graph.
@@ -88,14 +88,14 @@ class FunctionalModule:
         Raises:
             TypeError: that is no tensor.
         """
-        found: Any = self.get(name)
-        if not isinstance(found, Tensor):
+        result: Any = self.get(name)
+        if not isinstance(result, Tensor):
             raise TypeError(
-                f"the layer has put {type(found).__name__} in the place of its buffer "
+                f"the layer has put {type(result).__name__} in the place of its buffer "
                 f"{name!r}, which has to stay a tensor where buffers= is given; call "
                 "it without, where the buffer is put back after every call"
             )
-        return found.detach()
+        return result.detach()
 
     def mark(self) -> None:
         """Put marks where tensors belong, for a copy of the layer."""
@@ -200,7 +200,7 @@ def copied(
         if id(value) not in memo and value._is_initialized():
             memo[id(value)] = value if shared else _own_copy(value)
     try:
-        found = copy.deepcopy(layer, memo)
+        result = copy.deepcopy(layer, memo)
     except RecursionError:
         raise RecursionError(
             f"the layers in {type(layer).__name__} are nested too deeply to be copied "
@@ -213,8 +213,8 @@ def copied(
             f"something that can't be copied ({error}); keep such state outside the "
             "layer, or give its class a __deepcopy__"
         ) from error
-    _rebind(found, memo)
-    return found
+    _rebind(result, memo)
+    return result
 
 
 def derives(layer: paddle.nn.Layer) -> bool:

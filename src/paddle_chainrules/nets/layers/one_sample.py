@@ -32,8 +32,8 @@ class OneSample:
         """Return ``run(args, kwargs)``, or the same for a batch of one."""
         if (shapes := _vectors(args, kwargs)) is None:
             return run(args, kwargs)
-        if shapes in self._known and (found := _tried(run, args, kwargs)):
-            return found[0]
+        if shapes in self._known and (result := _tried(run, args, kwargs)):
+            return result[0]
         given = tensors_among(_leaves((args, kwargs)))
         before = versions(given)
         try:
@@ -41,10 +41,10 @@ class OneSample:
                 return run(args, kwargs)
         except _REFUSALS as refusal:
             wrote = versions(given) != before or is_refused_write(refusal)
-            if wrote or not (found := _tried(run, args, kwargs)):
+            if wrote or not (result := _tried(run, args, kwargs)):
                 raise
         self._known.add(shapes)
-        return found[0]
+        return result[0]
 
 
 def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:

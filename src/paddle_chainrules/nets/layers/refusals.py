@@ -118,11 +118,11 @@ class LayerRefusal(NamedTuple):
         if not isinstance(x, Tensor):
             needed = f"{words.tensor(size)}{_samples(size)}{words.made}"
             return f"{words.what(x)}, it needs {needed}"
-        found, dtype = dtype_name(x.dtype), self._dtype()
-        if dtype and found != dtype:
+        result, dtype = dtype_name(x.dtype), self._dtype()
+        if dtype and result != dtype:
             cast = words.cast(dtype, x.is_complex())
             needs = f"it needs {words.type(dtype)}; convert it, such as {cast}"
-            return f"{words.of_type(found)}, {needs}"
+            return f"{words.of_type(result)}, {needs}"
         if _fits(x.shape, size):
             return ""
         turned = f"; {words.turned} is so" if _fits(x.shape[::-1], size) else ""
@@ -133,8 +133,8 @@ class LayerRefusal(NamedTuple):
         """Return the dtype of its parameters, or else of all the net's parameters."""
         prefix = f"{self.name}." if self.name else ""
         own = {dtype for n, (_, dtype) in self.held.items() if n.startswith(prefix)}
-        found = own or {dtype for _, dtype in self.held.values()}
-        return found.pop() if len(found) == 1 else ""
+        results = own or {dtype for _, dtype in self.held.values()}
+        return results.pop() if len(results) == 1 else ""
 
     def _size(self, shape: Sequence[int]) -> Size | None:
         """Return the size that it takes in place of this one; None if unknown."""
@@ -170,9 +170,9 @@ def refusal(error: BaseException, words: PythonTerms = PYTHONS) -> LayerRefusal 
     with suppress(Exception):  # of an error no second one
         while isinstance(error, CaptureError | LayerError) and error.__cause__:
             error = error.__cause__
-        found = _refusal(error, words)
-        if found is not None and found.sentence:
-            return found
+        result = _refusal(error, words)
+        if result is not None and result.sentence:
+            return result
     return None
 
 

@@ -59,15 +59,15 @@ def contents_of(
         for part in layer.sublayers(include_self=True)
         for held in (vars(part), part._buffers, part._sub_layers, part._parameters)
     }
-    found: dict[str, ContainerContents] = {}
+    results: dict[str, ContainerContents] = {}
     for path, _, _, value in visits:
         if value is None or isinstance(value, _WITHOUT):
             continue
         for where, owner, read, write in _paths(value):
             if id(owner) not in apart:
                 apart.add(id(owner))
-                found[path + where] = ContainerContents(owner, read, write)
-    return found
+                results[path + where] = ContainerContents(owner, read, write)
+    return results
 
 
 _WITHOUT = (*ATOMS, paddle.Tensor, TensorMark)

@@ -250,14 +250,14 @@ class StatelessLayer(Net):
         )
 
     def describe(self) -> Description:
-        found = super().describe()
+        result = super().describe()
         spec = ParamSpec.of(self._buffers)
         rows = zip(spec.names, map(list, spec.shapes), spec.dtypes, strict=True)
         buffers = tuple(
             ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
             for n, shape, dtype in rows
         )
-        return dataclasses.replace(found, rows=(*found.rows, *buffers))
+        return dataclasses.replace(result, rows=(*result.rows, *buffers))
 
     def _formula(self) -> str:
         if self._chain is not None:
@@ -458,9 +458,9 @@ class StatelessLayer(Net):
                     output = bound.call(args, kwargs)
                 except (TypeError, ValueError) as error:
                     explain(error)
-                    if (found := refusal(error)) is None:
+                    if (result := refusal(error)) is None:
                         raise
-                    raise LayerError(found.reason) from error
+                    raise LayerError(result.reason) from error
                 if not own:
                     new.update(bound.buffers())
                 return output

@@ -187,15 +187,15 @@ class _StructureWriter:
 
 def _class_named(name: str) -> Any:
     room, _, kind = name.rpartition(".")
-    found = vars(sys.modules[room]).get(kind) if room in sys.modules else None
+    result = vars(sys.modules[room]).get(kind) if room in sys.modules else None
     if not (
         name.startswith(ROOMS)
-        and isinstance(found, type)
-        and issubclass(found, nn.Layer)
-        and found.__module__ == room
+        and isinstance(result, type)
+        and issubclass(result, nn.Layer)
+        and result.__module__ == room
     ):
         raise ValueError(f"{name} is no layer of Paddle's; give one that is")
-    return found
+    return result
 
 
 def _read(value: Any, layers: list[nn.Layer], constants: Sequence[Tensor]) -> Any:

@@ -28,14 +28,14 @@ class ParamTree(tuple[str, ...]):
         paths, leaves, structure = optree.tree_flatten_with_path(
             params, none_is_leaf=True
         )
-        found = [".".join(map(str, path)) for path in paths]
+        results = [".".join(map(str, path)) for path in paths]
         if not _has_dict(params) and len(leaves) == len(names):
-            found = [*names]
-        if sorted(found) != sorted(names):
+            results = [*names]
+        if sorted(results) != sorted(names):
             return None
-        tree = cls(found)
+        tree = cls(results)
         tree.structure = structure
-        return tree, dict(zip(found, leaves, strict=True))
+        return tree, dict(zip(results, leaves, strict=True))
 
     def nested(self, values: Mapping[str, Any]) -> Tree:
         """Return values by name, nested as the tree."""

@@ -131,9 +131,9 @@ class ParamSpec:
         if isinstance(params, Tensor):
             return self.unflatten(params)
         if not isinstance(params, (dict, Mapping)) or params.keys() != self._names:
-            found = ParamTree.of(params, self.names)
-            if found is not None:
-                return self.as_dict(found[1], what)
+            result = ParamTree.of(params, self.names)
+            if result is not None:
+                return self.as_dict(result[1], what)
             if not isinstance(params, Mapping):
                 raise TypeError(
                     f"{what} must be a dict of tensors, one flat tensor theta, or a "
@@ -186,10 +186,10 @@ class ParamSpec:
             order = tuple(params)
             if order == self.names or params.keys() == self._names:
                 return order
-        found = ParamTree.of(params, self.names)
-        if found is None:
+        result = ParamTree.of(params, self.names)
+        if result is None:
             return tuple(self.as_dict(params))  # which says what is wrong with them
-        return found[0]
+        return result[0]
 
     def named(
         self, values: Sequence[Any], order: tuple[str, ...] | None = None
@@ -200,22 +200,22 @@ class ParamSpec:
             TypeError: the order is no tuple of names.
             ValueError: it is none of these names, or values are more or fewer.
         """
-        found = dict(zip(self.names, values, strict=True))
+        results = dict(zip(self.names, values, strict=True))
         if order is None:
-            return found
+            return results
         if not isinstance(order, tuple) or not all(map(_is_text, order)):
             raise TypeError(
                 f"an order is a tuple of names, got {type(order).__name__}; order_of "
                 "gives that of parameters"
             )
         if order == self.names:
-            return found
-        if len(order) != len(found) or not all(name in found for name in order):
+            return results
+        if len(order) != len(results) or not all(name in results for name in order):
             raise ValueError(
                 f"an order of {list(self.names)} is needed, got {list(order)}; give "
                 "each name once"
             )
-        return {name: found[name] for name in order}
+        return {name: results[name] for name in order}
 
     @cached_property
     def flat_dtype(self) -> str:

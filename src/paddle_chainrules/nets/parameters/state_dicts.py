@@ -78,7 +78,7 @@ def placed(
         TypeError: it is no dict of tensors.
         ValueError: it has other names, or another shape.
     """
-    found = {}
+    results = {}
     there = names_in([*values], target, names)
     checked_tensors("the state dict to fill", {name: target[name] for name in there})
     for other, (name, value) in zip(there, values.items(), strict=True):
@@ -87,5 +87,5 @@ def placed(
                 f"{name!r} has shape {list(value.shape)}, {other!r} of the state dict "
                 f"to fill {list(target[other].shape)}; they must be equal"
             )
-        found[other] = value.detach().clone()
-    return found
+        results[other] = value.detach().clone()
+    return results
