@@ -81,9 +81,9 @@ def adam(
         mask: as for :func:`.first_order.sgd`.
     """
     _check_betas("adam", beta1, beta2)
-    how = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
+    attrs = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
     starts = [like, like, like if amsgrad else nothing]
-    made = stepping(Adam, how, starts, (beta1, beta2))
+    made = stepping(Adam, attrs, starts, (beta1, beta2))
     return decayed(made, weight_decay, mask)
 
 
@@ -154,8 +154,8 @@ def adamax(
         mask: as for :func:`.first_order.sgd`.
     """
     _check_betas("adamax", beta1, beta2)
-    how = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
-    made = stepping(Adam, how, [like, like, nothing], (beta1, beta2))
+    attrs = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
+    made = stepping(Adam, attrs, [like, like, nothing], (beta1, beta2))
     return decayed(made, weight_decay, mask)
 
 
@@ -325,8 +325,8 @@ def nadam(
         by_m = mu_after / (1.0 - product * mu_after)
         by_g = (1.0 - mu) / (1.0 - product)
         numbers = rate, by_m, by_g, 1.0 - beta2_pow, beta1, beta2, epsilon
-        found, *trees = updates_by(_nadam, numbers, grads, state.first, state.second)
+        result, *trees = updates_by(_nadam, numbers, grads, state.first, state.second)
         count = state.step + 1
-        return found, NAdam(count, power, beta2_pow, product, *trees)
+        return result, NAdam(count, power, beta2_pow, product, *trees)
 
     return decayed(with_state(NAdam, init, update), weight_decay, mask)

@@ -46,8 +46,8 @@ def checked(function: F) -> F:
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
             if value is not parameter.default:
-                found = _checked_number(function, name, value, parameter.annotation)
-                bound.arguments[name] = found
+                result = _checked_number(function, name, value, parameter.annotation)
+                bound.arguments[name] = result
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]

@@ -89,8 +89,8 @@ def adagrad(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    how = by_rate(formulas.adagrad, learning_rate, epsilon)
-    made = stepping(Adagrad, how, [lambda params: like(params, initial)])
+    attrs = by_rate(formulas.adagrad, learning_rate, epsilon)
+    made = stepping(Adagrad, attrs, [lambda params: like(params, initial)])
     return decayed(made, weight_decay, mask)
 
 
@@ -120,8 +120,8 @@ def adadelta(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    how = by_rate(formulas.adadelta, learning_rate, rho, epsilon)
-    return decayed(stepping(Adadelta, how, [like, like]), weight_decay, mask)
+    attrs = by_rate(formulas.adadelta, learning_rate, rho, epsilon)
+    return decayed(stepping(Adadelta, attrs, [like, like]), weight_decay, mask)
 
 
 class RMSProp(NamedTuple):
@@ -156,6 +156,6 @@ def rmsprop(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    how = by_rate(formulas.rmsprop, learning_rate, rho, epsilon, decay)
-    made = stepping(RMSProp, how, [like, like, like if centered else nothing])
+    attrs = by_rate(formulas.rmsprop, learning_rate, rho, epsilon, decay)
+    made = stepping(RMSProp, attrs, [like, like, like if centered else nothing])
     return decayed(made, weight_decay, mask)

@@ -49,8 +49,8 @@ class OptimizerFacts(NamedTuple):
 
     def settings_of(self, it: Any) -> list[Any]:
         """Return the settings of an optimizer as its kernel takes them."""
-        found = [getattr(it, name) for name in self.settings.values()]
-        return found if self.formula is formulas.adam else [*map(_rounded, found)]
+        results = [getattr(it, name) for name in self.settings.values()]
+        return results if self.formula is formulas.adam else [*map(_rounded, results)]
 
     def decay_of(self, it: Any) -> list[Any]:
         """Return the number by which its kernel itself decays weights, if it does."""
@@ -154,15 +154,15 @@ def _penalty(it: Any) -> float:
     Raises:
         NotImplementedError: it is of the entries' sizes, and not of their squares.
     """
-    found = it.regularization
-    if found is None:
+    result = it.regularization
+    if result is None:
         return 0.0
-    if type(found) is not paddle.regularizer.L2Decay:
+    if type(result) is not paddle.regularizer.L2Decay:
         raise NotImplementedError(
-            f"from_paddle takes no {type(found).__name__}; add its gradient to those "
+            f"from_paddle takes no {type(result).__name__}; add its gradient to those "
             "that update is given"
         )
-    return float(found._coeff)
+    return float(result._coeff)
 
 
 def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
@@ -249,8 +249,8 @@ def accumulated(optimizer: Any, name: str) -> dict[str, Any]:
     """Return what an optimizer keeps under a name, by parameters' names."""
     own = optimizer._name
     full = name if own is None else f"{own}_{name}"
-    found: dict[str, Any] = optimizer._accumulators.get(full, {})
-    return found
+    results: dict[str, Any] = optimizer._accumulators.get(full, {})
+    return results
 
 
 def _create(optimizer: Any, moved: dict[str, Any]) -> None:

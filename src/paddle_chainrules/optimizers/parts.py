@@ -188,8 +188,8 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
             left = 1.0 - paddle.full([], decay, "float64") ** count.astype("float64")
             return a, a / left.astype(a.dtype)
 
-        average, found = by_leaf(move, grads, state.average)
-        return found, AverageState(count, average)
+        average, result = by_leaf(move, grads, state.average)
+        return result, AverageState(count, average)
 
     def init(params: Tree) -> AverageState:
         return AverageState(step_number(), like(params))

@@ -127,10 +127,10 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Sched
 
     def schedule(count: Any) -> Tensor:
         t = _steps(count)
-        found = t * 0.0 + values[-1]
+        result = t * 0.0 + values[-1]
         for end, value in reversed([*zip(boundaries, values, strict=False)]):
-            found = paddle.where(t < end, t * 0.0 + value, found)
-        return found
+            result = paddle.where(t < end, t * 0.0 + value, result)
+        return result
 
     return schedule
 
@@ -300,15 +300,15 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
 
     def schedule(count: Any) -> Tensor:
         t = _steps(count)
-        found = None
+        result = None
         for k in reversed(range(len(ends) - 1)):
             part = (t - ends[k]) / (ends[k + 1] - ends[k])
             here = between(rates[k], rates[k + 1], part)
-            found = (
-                here if found is None else paddle.where(t <= ends[k + 1], here, found)
+            result = (
+                here if result is None else paddle.where(t <= ends[k + 1], here, result)
             )
-        assert found is not None
-        return found
+        assert result is not None
+        return result
 
     return schedule
 

@@ -49,9 +49,9 @@ def stepping(
     def update(grads: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         formula, numbers = how
         trees = *state[count:], *(beside(params) if beside else ())
-        found, *kept = updates_by(formula, numbers(state), grads, *trees)
+        result, *kept = updates_by(formula, numbers(state), grads, *trees)
         powers = [x * beta for x, beta in zip(state[1:count], betas, strict=True)]
-        return found, kind(state.step + 1, *powers, *kept[: len(starts)])
+        return result, kind(state.step + 1, *powers, *kept[: len(starts)])
 
     return with_state(kind, init, update)
 
@@ -66,9 +66,9 @@ def by_rate(
     """
 
     def numbers(state: Any) -> Sequence[Any]:
-        rate, found = rate_at(learning_rate, state.step), state[1 : 1 + powers]
-        rate = of_dtype(rate, found[0]) if found else rate
-        return formulas.numbers_of(formula, rate, found, settings)
+        rate, result = rate_at(learning_rate, state.step), state[1 : 1 + powers]
+        rate = of_dtype(rate, result[0]) if result else rate
+        return formulas.numbers_of(formula, rate, result, settings)
 
     return formula, numbers
 

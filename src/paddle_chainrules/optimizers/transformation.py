@@ -58,10 +58,10 @@ def names_kernels(step: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return step(*args, **kwargs)
         except RuntimeError as error:
-            found = re.search(MISSING_KERNEL, str(error))
-            if found is None:
+            result = re.search(MISSING_KERNEL, str(error))
+            if result is None:
                 raise
-            device, dtype, kernel = found.groups()
+            device, dtype, kernel = result.groups()
             remedy = (
                 "keep the parameters in float32, and cast them within the loss"
                 if "float" in dtype
@@ -153,11 +153,11 @@ def chain(*parts: Optimizer) -> Optimizer:
                 f"a chain of {len(parts)} parts is given a state of {len(state)}; give "
                 "the state that its own init or update gave"
             )
-        found = []
+        results = []
         for part, own in zip(parts, state, strict=True):
             grads, own = part.update(grads, own, params)
-            found.append(own)
-        return grads, tuple(found)
+            results.append(own)
+        return grads, tuple(results)
 
     return with_state(tuple, init, update)
 
@@ -216,10 +216,10 @@ def by_leaf(
                 "parameters that init was given, and their gradients"
             )
         rows.append(row)
-    found = [rule(*each) for each in zip(*rows, strict=True)]
-    count = len(found[0]) if found else 1
+    results = [rule(*each) for each in zip(*rows, strict=True)]
+    count = len(results[0]) if results else 1
     return [
-        optree.tree_unflatten(spec, [each[k] for each in found]) for k in range(count)
+        optree.tree_unflatten(spec, [each[k] for each in results]) for k in range(count)
     ]
 
 

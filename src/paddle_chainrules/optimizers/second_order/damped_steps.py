@@ -113,8 +113,8 @@ class DampedSearch:
         self._at = start
 
     def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
-        found = self._fn(at)
-        return _half_square(found), found
+        result = self._fn(at)
+        return _half_square(result), result
 
     def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
         tell = in_callers_mode(on_step)
@@ -158,17 +158,17 @@ class DampedSearch:
         """Take a step; tell whether there is one, and what tolerance it meets."""
         growth, limits = 2.0, self._limits
         while self._mu < self._most:
-            found = near.step(self._mu)
-            if found is not None:
-                v = found.linear
-                at = self._at + paddle.to_tensor(found.move, place=self._at.place)
+            result = near.step(self._mu)
+            if result is not None:
+                v = result.linear
+                at = self._at + paddle.to_tensor(result.move, place=self._at.place)
                 expected = 0.5 * float(v @ (self._mu * near.scale * v - near.grad))
                 value, residuals = self._evaluate(at)
                 gain = self._value - value
                 unchanged = max(abs(gain), expected) <= limits.change * self._value
                 if gain > 0.0 and expected > 0.0:
                     size = _length(array_of(self._at), near.scale)
-                    moved = _length(found.move, near.scale)
+                    moved = _length(result.move, near.scale)
                     self._at, self._value, self._residuals = at, value, residuals
                     ratio = min(gain / expected, 2.0)
                     less = max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)

@@ -58,19 +58,19 @@ class LimitedMemory:
             self._memory.append((step, change, 1.0 / along))
 
     def __call__(self, grad: Tensor) -> Tensor:
-        found, factors = grad, []
+        result, factors = grad, []
         for step, change, scale in reversed(self._memory):
-            factor = scale * _dot(step, found)
-            found = found - change * factor
+            factor = scale * _dot(step, result)
+            result = result - change * factor
             factors.append(factor)
         if self._memory:
             _, change, scale = self._memory[-1]
-            found = found / (scale * _dot(change, change))
+            result = result / (scale * _dot(change, change))
         for (step, change, scale), factor in zip(
             self._memory, reversed(factors), strict=True
         ):
-            found = found + step * (factor - scale * _dot(change, found))
-        return found
+            result = result + step * (factor - scale * _dot(change, result))
+        return result
 
 
 LARGEST = 1e6
@@ -108,17 +108,17 @@ class DenseInverse:
     def __call__(self, grad: Tensor) -> Tensor:
         if self._last is not None and self._last[0] is grad:
             return self._last[1]
-        found = self._product(grad)
-        self._last = grad, found
-        return found
+        result = self._product(grad)
+        self._last = grad, result
+        return result
 
     def _product(self, x: Tensor) -> Tensor:
         if self._matrix is None:
             return x
-        found = paddle.mv(self._matrix, x)
+        result = paddle.mv(self._matrix, x)
         if self._kept:
-            found = found + paddle.mv(self._rows, x) @ self._columns
-        return found * self._factor
+            result = result + paddle.mv(self._rows, x) @ self._columns
+        return result * self._factor
 
     def learn(
         self, step: Tensor, before: Tensor, after: Tensor, curvature: float
@@ -152,8 +152,10 @@ class DenseInverse:
         ]
         self._factor = factor
         self._add([step / factor, moved / factor], rows)
-        found = ahead / tau + step * _dot(rows[0], after) + moved * _dot(rows[1], after)
-        self._last = after, found
+        result = (
+            ahead / tau + step * _dot(rows[0], after) + moved * _dot(rows[1], after)
+        )
+        self._last = after, result
 
     def _add(self, columns: list[Tensor], rows: list[Tensor]) -> None:
         n, dtype = len(rows[0]), rows[0].dtype

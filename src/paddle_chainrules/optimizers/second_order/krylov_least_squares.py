@@ -117,13 +117,13 @@ def gauss_newton(
     def scale_at(at: Tensor, like: Tensor) -> Tensor:
         """Return D from the estimates so far; one if nothing depends on a parameter."""
         nonlocal diagonal
-        found = paddle.zeros_like(at)
+        result = paddle.zeros_like(at)
         for _ in range(probes):
             signs = rng.choice([-1.0, 1.0], like.shape)
             u = paddle.to_tensor(signs, like.dtype, like.place)
-            found = found + pullback(at, u) ** 2 / probes
+            result = result + pullback(at, u) ** 2 / probes
         function.derivatives += probes
-        diagonal = paddle.maximum(diagonal, found)
+        diagonal = paddle.maximum(diagonal, result)
         return paddle.where(diagonal > 0.0, diagonal, paddle.ones_like(diagonal))
 
     def near(at: Tensor, residuals: Tensor) -> LocalProblem:
@@ -143,8 +143,8 @@ def gauss_newton(
                 v, left, p, square = iterate(at, damping, scale, v, left, p, square)
                 if not float(square) > enough**2:
                     break
-            found = array_of(v)
-            return DampedStep(found, found)
+            result = array_of(v)
+            return DampedStep(result, result)
 
         return LocalProblem(array_of(grad), array_of(scale), step)
 

@@ -101,5 +101,5 @@ def _cubic_minimum(one: LinePoint, other: LinePoint) -> float:
     below = other.slope - one.slope + 2.0 * root
     if below == 0.0:
         return middle
-    found = other.length - apart * (other.slope + root - a) / below
-    return min(max(found, low + margin), high - margin)
+    result = other.length - apart * (other.slope + root - a) / below
+    return min(max(result, low + margin), high - margin)

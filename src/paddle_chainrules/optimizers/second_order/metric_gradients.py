@@ -166,8 +166,8 @@ class _MetricSearch:
             array_of(self._curved(outputs, rows[i : i + CHUNK]))
             for i in range(0, len(rows), CHUNK)
         ]
-        found = np.concatenate(parts) @ jacobian
-        return (found + found.T) / 2.0
+        result = np.concatenate(parts) @ jacobian
+        return (result + result.T) / 2.0
 
     def run(
         self,
@@ -195,8 +195,8 @@ class _MetricSearch:
                     reason = self._not_finite("metric", done)
             if reason:
                 break
-            found = symmetric_solve(matrix, slope.numpy(), *solving)
-            step = paddle.to_tensor(found, place=at.place)
+            result = symmetric_solve(matrix, slope.numpy(), *solving)
+            step = paddle.to_tensor(result, place=at.place)
             tried = [float(self._value(at - step * length)) for length in lengths]
             count += len(tried)
             best = int(np.argmin(np.nan_to_num(tried, nan=np.inf)))

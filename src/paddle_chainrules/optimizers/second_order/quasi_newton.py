@@ -198,16 +198,16 @@ class _QuasiNewtonSearch:
                     break
                 if done == steps:
                     break
-                found, direction, slope = self._line(value, grad)
-                if found is None:
+                result, direction, slope = self._line(value, grad)
+                if result is None:
                     reason = "no step along the direction goes down far enough"
                     break
-                step = direction * found.length
-                curvature = -(found.length**2) * slope
-                self._inverse.learn(step, grad, found.grad, curvature)
-                change = abs(value - found.value)
+                step = direction * result.length
+                curvature = -(result.length**2) * slope
+                self._inverse.learn(step, grad, result.grad, curvature)
+                change = abs(value - result.value)
                 self._at = self._at + step
-                value, grad, done = found.value, found.grad, done + 1
+                value, grad, done = result.value, result.grad, done + 1
                 if tell is not None:
                     tell(done, self._tree(self._at), value)
                 moved = float(step.abs().max())
@@ -224,8 +224,8 @@ class _QuasiNewtonSearch:
         self, value: float, grad: Tensor
     ) -> tuple[LinePoint | None, Tensor, float]:
         """Return the end of a step, None if there is none; the direction; its slope."""
-        found, last = None, self._count + self._most
-        while found is None:
+        result, last = None, self._count + self._most
+        while result is None:
             direction = -self._inverse(grad)
             slope = float((grad * direction).sum())
             if not (slope < 0.0 and math.isfinite(slope)) and not self._inverse.empty:
@@ -238,12 +238,12 @@ class _QuasiNewtonSearch:
             left = last - self._count
             if not self._inverse.empty:  # some are for a search that begins anew
                 left -= left // 3
-            found = strong_wolfe(self._along(direction), start, length, left)
+            result = strong_wolfe(self._along(direction), start, length, left)
             if self._inverse.empty:
                 break
-            if found is None:
+            if result is None:
                 self._inverse.forget()
-        return found, direction, slope
+        return result, direction, slope
 
     def _along(self, direction: Tensor) -> Callable[[float], LinePoint]:
         def evaluate(length: float) -> LinePoint:

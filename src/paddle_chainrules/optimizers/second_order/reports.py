@@ -25,8 +25,8 @@ def in_callers_mode(on_step: OnStep | None) -> OnStep | None:
     return told
 
 
-def in_a_line(found: Any) -> str:
+def in_a_line(results: Any) -> str:
     """Show a named tuple without its first entry, the parameters."""
-    pairs = [*zip(found._fields, found, strict=True)][1:]
+    pairs = [*zip(results._fields, results, strict=True)][1:]
     shown = ", ".join(f"{name}={value!r}" for name, value in pairs)
-    return f"{type(found).__name__}({shown})"
+    return f"{type(results).__name__}({shown})"

@@ -83,8 +83,8 @@ class VectorFunction:
 
     def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
         """Return its transpose times a vector, part of any asking program."""
-        (found,) = vjp(self.of, at)[1](cotangent)
-        return found
+        (result,) = vjp(self.of, at)[1](cotangent)
+        return result
 
     def bend(self, at: Tensor, along: Tensor) -> Tensor:
         """Return the second derivative along a vector, part of any asking program."""
@@ -138,10 +138,10 @@ class VectorFunction:
 
 def _check_dtype(name: str, leaf: Any, like: Tensor) -> None:
     if not isinstance(leaf, Tensor) or leaf.dtype != like.dtype:
-        found = leaf.dtype if isinstance(leaf, Tensor) else repr(leaf)
+        result = leaf.dtype if isinstance(leaf, Tensor) else repr(leaf)
         raise TypeError(
             f"{name} must give tensors of the parameters' dtype, {like.dtype}, and "
-            f"gives {found}; convert it"
+            f"gives {result}; convert it"
         )
 
 
