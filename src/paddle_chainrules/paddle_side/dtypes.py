@@ -73,13 +73,13 @@ def facts_of(tensor: Tensor) -> DtypeFacts:
     Paddle ends the process if the tensor is a result that an operator has left out.
     """
     dtype = tensor.dtype
-    found = _FACTS.get(id(dtype))
-    if found is None:
+    result = _FACTS.get(id(dtype))
+    if result is None:
         facts = dtype_name(dtype), tensor.element_size(), is_differentiable(tensor)
-        found = DtypeFacts(*facts)
+        result = DtypeFacts(*facts)
         if any(dtype is known for known in _DIFFERENTIABLE + _WHOLE):
-            _FACTS[id(dtype)] = found
-    return found
+            _FACTS[id(dtype)] = result
+    return result
 
 
 _FACTS: dict[int, DtypeFacts] = {}
@@ -88,8 +88,8 @@ _FACTS: dict[int, DtypeFacts] = {}
 
 def dtype_name(dtype: paddle.dtype) -> str:
     """Return a dtype's name: ``"float32"`` for ``paddle.float32``."""
-    found = _NAMES.get(id(dtype))
-    return str(dtype).removeprefix("paddle.") if found is None else found
+    result = _NAMES.get(id(dtype))
+    return str(dtype).removeprefix("paddle.") if result is None else result
 
 
 _NAMES = {id(dtype): name for name, dtype in DTYPES.items()}
@@ -120,8 +120,8 @@ def casts_automatically() -> bool:
 
 def is_dtype_name(name: Any) -> bool:
     """Tell whether it is the name of a dtype of Paddle, such as ``"float32"``."""
-    found = getattr(paddle, name, None) if isinstance(name, str) else None
-    return isinstance(found, paddle.dtype)
+    result = getattr(paddle, name, None) if isinstance(name, str) else None
+    return isinstance(result, paddle.dtype)
 
 
 def dtype_named(name: Any) -> Any:

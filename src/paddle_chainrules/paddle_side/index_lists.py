@@ -27,25 +27,25 @@ def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
     parts = item if isinstance(item, tuple) else (item,)
     if not any(isinstance(part, _NESTED) for part in parts):
         return item
-    found: list[Any] = []
+    results: list[Any] = []
     axis = 0
     arrays = [*map(_array, parts)]
     for k, (part, array) in enumerate(zip(parts, arrays, strict=True)):
         if part is Ellipsis:
             behind = zip(parts[k + 1 :], arrays[k + 1 :], strict=True)
             axis = len(shape) - sum(_axes(*pair) for pair in behind)
-            found.append(part)
+            results.append(part)
             continue
         if array is None:
-            found.append(part)
+            results.append(part)
         elif array.dtype != bool:
-            found.append(paddle.to_tensor(array))
+            results.append(paddle.to_tensor(array))
         else:
             here = tuple(shape[axis : axis + array.ndim])
             known = bools and here == array.shape and array.any()
-            found += map(paddle.to_tensor, array.nonzero()) if known else [part]
+            results += map(paddle.to_tensor, array.nonzero()) if known else [part]
         axis += _axes(part, array)
-    return tuple(found)
+    return tuple(results)
 
 
 def item_of(get: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:

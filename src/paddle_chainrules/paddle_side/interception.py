@@ -207,14 +207,14 @@ class _Space:
         owner, names, beneath = self._owner, self._stand_ins, self._beneath
         if type(owner) is dict:
             try:
-                found = self._getter()(owner)
+                results = self._getter()(owner)
             except KeyError:  # somebody has deleted one
-                found = tuple(map(owner.get, names))
+                results = tuple(map(owner.get, names))
         else:
-            found = tuple(getattr(owner, name, None) for name in names)
-        if found == tuple(beneath):  # as nearly always
+            results = tuple(getattr(owner, name, None) for name in names)
+        if results == tuple(beneath):  # as nearly always
             return
-        beneath[:] = found
+        beneath[:] = results
         for number, passing in self._passing:
             passing[0] = callable_of(owner, beneath[number])
 
@@ -328,7 +328,7 @@ def _flag_in(owner: Any) -> StandIn:
 def _stand_ins() -> dict[str, StandIn]:
     """Return replacements, named as in ``paddle._C_ops`` or as ``Tensor.name``."""
     ops, tensor = vars(paddle._C_ops), paddle.Tensor
-    found = {
+    results = {
         name: _stand_in(ops, name, "operator")
         for name in ops
         if callable(ops[name]) and not name.startswith("__")
@@ -336,29 +336,29 @@ def _stand_ins() -> dict[str, StandIn]:
     for names, handler in ((METHODS, "operator"), (EXITS, "leaves")):
         for name in names:
             if hasattr(tensor, name):
-                found[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
+                results[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
     for name in BRACKETS:
-        found[f"Tensor.{name}"] = _bracket_in(tensor, name)
+        results[f"Tensor.{name}"] = _bracket_in(tensor, name)
     for name in PROPERTIES:
-        found[f"Tensor.{name}"] = _property_in(tensor, name)
-    found["Tensor.stop_gradient"] = _flag_in(tensor)
-    found["grad"] = _function_in("grad", "grad")
+        results[f"Tensor.{name}"] = _property_in(tensor, name)
+    results["Tensor.stop_gradient"] = _flag_in(tensor)
+    results["grad"] = _function_in("grad", "grad")
     for name in COMPOSED:
-        found[name] = _function_in(name, "operator")
-    return found
+        results[name] = _function_in(name, "operator")
+    return results
 
 
 @cache
 def _operator_names() -> dict[int, str]:
     """Return names of operators, by the identity of each function that is one."""
-    found, stand_ins = {}, _stand_ins()
+    result, stand_ins = {}, _stand_ins()
     for source in (vars(RAW), vars(paddle._C_ops)):
         for name, value in source.items():
             if callable(value) and name in stand_ins:
-                found[id(original(value))] = name
+                result[id(original(value))] = name
     for name in OLD:
-        found[id(original(getattr(RAW.legacy, name)))] = name
-    return found
+        result[id(original(getattr(RAW.legacy, name)))] = name
+    return result
 
 
 _seen: set[str] = set()

@@ -68,8 +68,8 @@ local = _Local()
 
 def listener() -> Listener | None:
     """Return this thread's listener, unless it lets all calls pass."""
-    found: Listener | None = local.listener
-    return None if found is None or found.is_passive else found
+    result: Listener | None = local.listener
+    return None if result is None or result.is_passive else result
 
 
 def is_plain() -> bool:

@@ -70,8 +70,8 @@ _AT_A_TIME = 1 << 16
 def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
     """Return the row of each entry, of shape [nnz] and the dtype of ``cols``."""
     places = paddle.arange(len(cols), dtype=crows.dtype)
-    found = paddle.searchsorted(crows, places, right=True) - 1
-    return found.astype(cols.dtype)
+    result = paddle.searchsorted(crows, places, right=True) - 1
+    return result.astype(cols.dtype)
 
 
 def _in_scipy(values: Tensor) -> bool:
@@ -99,8 +99,8 @@ def _array(x: Tensor) -> Any:
 
 
 def _tensor(array: Any) -> Tensor:
-    found: Tensor = paddle.from_dlpack(np.ascontiguousarray(array))
-    return found
+    result: Tensor = paddle.from_dlpack(np.ascontiguousarray(array))
+    return result
 
 
 class Bilinear(NamedTuple):
@@ -138,12 +138,12 @@ def on_graph(
     if not (traced and paddle.is_grad_enabled()):
         return call.value()
     if len(traced) == 1:  # Paddle's layers of several inputs lack a way to say which
-        found: Tensor = _GraphProduct.apply(call, traced[0])
+        result: Tensor = _GraphProduct.apply(call, traced[0])
     else:
-        found = _GraphProduct.apply(
+        result = _GraphProduct.apply(
             call, paddle.concat([x.reshape([-1]) for x in traced])
         )
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ class _ProductCall:
 
     def value(self) -> Tensor:
         with paddle.no_grad():
-            found: Tensor = PRODUCTS[self.name].kernel(
+            result: Tensor = PRODUCTS[self.name].kernel(
                 self.first, self.second, *self.pattern
             )
-        return found
+        return result
 
     def gradients(self, cotangent: Tensor) -> list[Tensor]:
         """Return the gradients that are asked for."""
@@ -194,8 +194,8 @@ class _GraphProduct(HookedLayer):
                 "a factor of a sparse product was written into between the product and "
                 "its gradient, which needs its value as it was then; write out of place"
             )
-        found = call.gradients(cotangent)
-        if len(found) == 1:
-            return found[0]
-        whole: Tensor = paddle.concat([part.reshape([-1]) for part in found])
+        results = call.gradients(cotangent)
+        if len(results) == 1:
+            return results[0]
+        whole: Tensor = paddle.concat([part.reshape([-1]) for part in results])
         return whole

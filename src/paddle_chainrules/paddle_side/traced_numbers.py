@@ -197,8 +197,8 @@ def _power(self: TracedNumber, other: Any) -> Any:
     """Return a float to the power of an integer, which is real for every float."""
     if self._is_whole or type(other) is not int:
         self.refuse()
-    found = self._tensor ** as_input(float(other))
-    return self._computed(found, operator.pow, (self, other), may_fail=True)
+    result = self._tensor ** as_input(float(other))
+    return self._computed(result, operator.pow, (self, other), may_fail=True)
 
 
 def _power_of(self: TracedNumber, base: Any) -> Any:
@@ -206,8 +206,8 @@ def _power_of(self: TracedNumber, base: Any) -> Any:
     if type(base) is not float or not 0.0 < base < math.inf:
         self.refuse()
     exponent = self._tensor.astype("float64")
-    found = as_input(base) ** exponent
-    return self._computed(found, operator.pow, (base, self), may_fail=True)
+    result = as_input(base) ** exponent
+    return self._computed(result, operator.pow, (base, self), may_fail=True)
 
 
 def _negative(self: TracedNumber) -> TracedNumber:

@@ -81,7 +81,7 @@ class TapeContext:
             return fn(*args)
         try:
             self._begin()
-            found = fn(*args)
+            result = fn(*args)
         finally:
             try:
                 self._end()
@@ -90,7 +90,7 @@ class TapeContext:
                 raise
         if self.refusal:
             raise NotImplementedError(self.refusal)
-        return found
+        return result
 
     def _begin(self) -> None:
         self.on_begin()
@@ -163,10 +163,10 @@ def has_view(constant: Tensor) -> bool:
 def recordings() -> list[TapeContext]:
     """Return the recordings under way on this thread, the innermost last."""
     try:
-        found: list[TapeContext] = _watching.stack
+        results: list[TapeContext] = _watching.stack
     except AttributeError:
-        found = _watching.stack = []
-    return found
+        results = _watching.stack = []
+    return results
 
 
 class RuleContext:
@@ -251,13 +251,13 @@ class RuleContext:
 
     def parts_of(self, whole: Tensor) -> list[tuple[Tensor, Any]]:
         """Return living views of its parts, each with its index."""
-        found = []
+        results = []
         for watch in self._stack:
             for part in watch.parts.get(id(whole), ()):
                 view = part.view()
                 if view is not None and part.whole() is whole:
-                    found.append((view, part.index))
-        return found
+                    results.append((view, part.index))
+        return results
 
     def note_sparse(self) -> None:
         """Note that a gradient of the innermost recording may have rows alone."""
@@ -279,10 +279,10 @@ def is_traced(value: Any) -> bool:
 
 def tensors_in_arguments(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among the values and in lists of them."""
-    found: list[Tensor] = []
+    results: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            results.append(value)
         elif isinstance(value, list | tuple):
-            found += [part for part in value if isinstance(part, Tensor)]
-    return found
+            results += [part for part in value if isinstance(part, Tensor)]
+    return results

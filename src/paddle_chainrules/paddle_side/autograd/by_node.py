@@ -25,17 +25,17 @@ class NodeMap(Generic[T]):
         """Set what belongs to a node."""
         self._found[node.node_ptr()] = ref(value)
         if len(self._found) > self._many:
-            for address, found in [*self._found.items()]:
-                if found() is None:
+            for address, result in [*self._found.items()]:
+                if result() is None:
                     self._found.pop(address, None)
             self._many = max(16, 2 * len(self._found))
 
     def get(self, node: Any) -> T | None:
         """Return what belongs to a node."""
-        found = self._found.get(node.node_ptr())
-        return None if found is None else found()
+        result = self._found.get(node.node_ptr())
+        return None if result is None else result()
 
     def items(self) -> Iterator[tuple[int, T]]:
         """Return addresses and what belongs to their nodes."""
-        found = [(address, value()) for address, value in [*self._found.items()]]
-        return iter([(a, value) for a, value in found if value is not None])
+        results = [(address, value()) for address, value in [*self._found.items()]]
+        return iter([(a, value) for a, value in results if value is not None])

@@ -51,11 +51,11 @@ def _by_engine(
         cotangents = [cotangent.clone() for cotangent in cotangents]
     check(outputs)
     with in_turn(), kernels_named(), layers_watched(create_graph):
-        found: list[Tensor | None] = _grad(
+        results: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),
         )
-    return found
+    return results
 
 
 entered_by(_by_engine)

@@ -33,10 +33,10 @@ def guarded(layer: Any) -> Any:
     """
     if layer.__module__.partition(".")[0] == "paddle_chainrules":
         return layer
-    found = _guarded.get(layer)
-    if found is None:
-        found = _guarded[layer] = _subclass_of(layer)
-    return found
+    result = _guarded.get(layer)
+    if result is None:
+        result = _guarded[layer] = _subclass_of(layer)
+    return result
 
 
 def _subclass_of(layer: Any) -> Any:
@@ -48,30 +48,30 @@ def _subclass_of(layer: Any) -> Any:
             result = _in_own_memory(ctx, result, given)
         state = [*(ctx.saved_tensor() or ()), *vars(ctx).values()]
         saved = [(x, x._inplace_version()) for x in tensors_in_tree(state)]
-        asked = [a for a in (*args, *kwargs.values()) if has_gradient(a)]
-        ctx._guard = saved, [*map(_asked_of, asked)]
+        requested = [a for a in (*args, *kwargs.values()) if has_gradient(a)]
+        ctx._guard = saved, [*map(_asked_of, requested)]
         return result
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        saved, asked = ctx._guard
+        saved, requested = ctx._guard
         if _are_written(saved):
             raise Overwritten(
                 f"the backward of the PyLayer {layer.__name__} needs a tensor that has "
                 "been written into since its forward has saved it; write it out of "
                 "place, y = y + v, or into a copy, y = y.clone()"
             )
-        found = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
+        outcome = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
         if _are_written(saved):
             raise ValueError(
                 f"the backward of the PyLayer {layer.__name__} writes into what its "
                 "forward has saved, which others read; have it write into a copy"
             )
-        if isinstance(found, Tensor) or found is None:
-            return _fitted(layer, [found], asked)[0]
-        if not isinstance(found, list | tuple):
-            return found  # which Paddle refuses
-        fitted = _fitted(layer, found, asked)
-        return fitted if isinstance(found, list) else tuple(fitted)
+        if isinstance(outcome, Tensor) or outcome is None:
+            return _fitted(layer, [outcome], requested)[0]
+        if not isinstance(outcome, list | tuple):
+            return outcome  # which Paddle refuses
+        fitted = _fitted(layer, outcome, requested)
+        return fitted if isinstance(outcome, list) else tuple(fitted)
 
     methods = {
         "__module__": layer.__module__,
@@ -111,12 +111,12 @@ def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
         known.add(id(leaf))
         return leaf
 
-    found = optree.tree_map(own, result, none_is_leaf=True)
+    outcome = optree.tree_map(own, result, none_is_leaf=True)
     marked = ctx.non_differentiable
     if marked and unmarked:
         copies = (unmarked[id(x)] for x in marked if id(x) in unmarked)
         ctx.mark_non_differentiable(*marked, *copies)
-    return found
+    return outcome
 
 
 def has_gradient(argument: Any) -> bool:
@@ -158,16 +158,18 @@ def _fitted(
     Raises:
         ValueError: one has another number of elements.
     """
-    found: list[Any] = []
+    results: list[Any] = []
     rest = [None] * max(0, len(grads) - len(asked))
     for grad, like in zip(grads, [*asked, *rest], strict=False):
         if like is None or not (grad is None or isinstance(grad, Tensor)):
-            found.append(grad)
+            results.append(grad)
         elif grad is None:
-            found.append(paddle.zeros(like.shape, like.dtype) if like.needed else None)
+            results.append(
+                paddle.zeros(like.shape, like.dtype) if like.needed else None
+            )
         else:
-            found.append(_fitted_one(layer, grad, like))
-    return found
+            results.append(_fitted_one(layer, grad, like))
+    return results
 
 
 def _fitted_one(layer: Any, grad: Tensor, like: _RequestedGradients) -> Tensor:

@@ -57,13 +57,13 @@ class HookedLayer(PyLayer):
             changed = ctx.hooks.changed()
             if not changed:
                 return backward(ctx, *given)
-            found = backward(ctx, *(changed.get(i, g) for i, g in enumerate(given)))
+            result = backward(ctx, *(changed.get(i, g) for i, g in enumerate(given)))
             if not paddle.is_grad_enabled():
-                return found
-            several = found if isinstance(found, tuple) else (found,)
+                return result
+            several = result if isinstance(result, tuple) else (result,)
             behind = [grad for grad in several if grad is not None]
             refused = tuple(refused_later(DIFFERENTIATED, several, behind))
-            return refused if isinstance(found, tuple) else refused[0]
+            return refused if isinstance(result, tuple) else refused[0]
 
         cls.forward, cls.backward = (  # type: ignore[method-assign]
             staticmethod(hooked_forward),
@@ -74,9 +74,9 @@ class HookedLayer(PyLayer):
     def apply(cls, *args: Any) -> Any:
         """Call the layer."""
         hooks = Hooks()
-        found = super().apply(hooks, *args)
-        hooks.take(found if isinstance(found, tuple) else (found,))
-        return found
+        result = super().apply(hooks, *args)
+        hooks.take(result if isinstance(result, tuple) else (result,))
+        return result
 
 
 class Hooks:
@@ -130,8 +130,8 @@ class Hooks:
         return kept
 
     def _place(self, result: Tensor) -> int:
-        for place, found in enumerate(self._results):
-            if found() is result:
+        for place, outcome in enumerate(self._results):
+            if outcome() is result:
                 return place
         if len(self._results) == 1:
             return 0
@@ -146,8 +146,8 @@ class Hooks:
 
     def changed(self) -> dict[int, Tensor]:
         """Return by places what hooks have made of the gradients of this pass."""
-        found, self._changed = self._changed, {}
-        return found
+        result, self._changed = self._changed, {}
+        return result
 
 
 def _checked_hook_result(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:

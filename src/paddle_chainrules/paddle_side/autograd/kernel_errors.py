@@ -71,8 +71,8 @@ class kernels_named:
             ) from error
         if not isinstance(error, RuntimeError | ValueError | SystemError):
             return
-        found = re.search(MISSING, str(error))
-        if found is None:
+        result = re.search(MISSING, str(error))
+        if result is None:
             if "(at /paddle/" in str(error) and "inplace" not in str(error):
                 said = " ".join(str(error).split("[Hint")[0].split())[:300]
                 raise NotImplementedError(
@@ -80,7 +80,7 @@ class kernels_named:
                     "function may have one, or one that is differentiated less often"
                 ) from error
             return
-        kernel = found[1] or found[2].removesuffix("_double_grad") + "_grad"
+        kernel = result[1] or result[2].removesuffix("_double_grad") + "_grad"
         name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
         raise NotImplementedError(
             f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
@@ -135,5 +135,5 @@ def refused_later(
     given = [value for value in values if value is not None]
     with grad_mode(True):
         traced = [tensor for tensor in behind if not tensor.stop_gradient]
-        found = iter(_Refusal.apply(why, len(given), *given, *traced))
-    return [None if value is None else next(found) for value in values]
+        results = iter(_Refusal.apply(why, len(given), *given, *traced))
+    return [None if value is None else next(results) for value in values]

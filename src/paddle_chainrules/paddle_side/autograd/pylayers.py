@@ -53,19 +53,19 @@ def _install() -> None:
     def backward(self: Any, *cotangents: Any) -> Any:
         layer = self._forward_cls
         try:
-            found = original(self, *cotangents)
+            results = original(self, *cotangents)
         except BaseException as error:
             if _is_own(layer.__module__) or _is_own(_raised_in(error)):
                 note(error)
             raise
         given = getattr(_here, "given", None)
-        if found is None or given is None or _is_own(layer.__module__):
-            return found
-        single = isinstance(found, Tensor)
-        parts = given(layer, [found] if single else [*found], cotangents)
+        if results is None or given is None or _is_own(layer.__module__):
+            return results
+        single = isinstance(results, Tensor)
+        parts = given(layer, [results] if single else [*results], cotangents)
         if single:
             return parts[0]
-        return parts if isinstance(found, list) else tuple(parts)  # as Paddle tells
+        return parts if isinstance(results, list) else tuple(parts)  # as Paddle tells
 
     py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
 

@@ -48,10 +48,10 @@ class RowSparse:
                 "takes a gradient as a whole"
             )
         self.shape = tuple(checked_integer("each size of shape", n) for n in shape)
-        found = tuple(values.shape)
-        if rows.ndim != 1 or found != (rows.shape[0], *self.shape[1:]) or not shape:
+        results = tuple(values.shape)
+        if rows.ndim != 1 or results != (rows.shape[0], *self.shape[1:]) or not shape:
             raise ValueError(
-                f"rows of shape {list(rows.shape)} and values of shape {list(found)} "
+                f"rows of shape {list(rows.shape)} and values of shape {list(results)} "
                 f"are none of a tensor of shape {list(self.shape)}; give values of "
                 "shape [rows, ...]"
             )
@@ -104,8 +104,8 @@ class RowSparse:
         """Return the same with each row once, in order."""
         if not self.rows.shape[0]:
             return self
-        found: Any = paddle.unique(self.rows, return_inverse=True)
-        rows, inverse = found
+        result: Any = paddle.unique(self.rows, return_inverse=True)
+        rows, inverse = result
         zeros = paddle.zeros([rows.shape[0], *self.shape[1:]], self.values.dtype)
         values = paddle.scatter_nd_add(zeros, inverse.unsqueeze(1), self.values)
         return RowSparse(rows, values, self.shape)

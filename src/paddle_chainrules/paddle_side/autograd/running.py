@@ -56,10 +56,10 @@ def asked_for() -> Callable[[Tensor], bool]:
 
     A ``backward`` needs those of all leaves, ``paddle.grad`` those of its inputs.
     """
-    asked = _asked()
-    if asked is None:
+    requested = _asked()
+    if requested is None:
         return lambda leaf: True
-    return lambda leaf: not _addresses([leaf]).isdisjoint(asked)
+    return lambda leaf: not _addresses([leaf]).isdisjoint(requested)
 
 
 def asked_behind() -> Callable[[Tensor], bool]:
@@ -67,15 +67,15 @@ def asked_behind() -> Callable[[Tensor], bool]:
 
     It also passes if the engine needs the gradient of what the tensor is computed from.
     """
-    asked = _asked()
-    if asked is None:
+    requested = _asked()
+    if requested is None:
         return lambda tensor: True
 
     def is_asked(tensor: Tensor) -> bool:
         node = node_of(tensor)
         if tensor.is_leaf:
-            return node is not None and node.node_ptr() in asked
-        return any(behind.node_ptr() in asked for behind in nodes([node]))
+            return node is not None and node.node_ptr() in requested
+        return any(behind.node_ptr() in requested for behind in nodes([node]))
 
     return is_asked
 
@@ -84,8 +84,8 @@ def _asked() -> set[int] | None:
     """Return the nodes of the running engine's inputs; None if it needs all leaves."""
     for frame in _callers(sys._getframe(2)):
         if frame.f_code in _ENTRIES:
-            asked = _addresses(frame.f_locals["inputs"])
-            return asked - _addresses(frame.f_locals.get("no_grad_vars") or ())
+            requested = _addresses(frame.f_locals["inputs"])
+            return requested - _addresses(frame.f_locals.get("no_grad_vars") or ())
         if frame.f_code in _BACKWARD:
             break
     return None

@@ -117,27 +117,27 @@ def _passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
 
     Paddle gives those the same gradient.
     """
-    found, seen = list[dict[int, Any]](), Counter[int]()
+    results, seen = list[dict[int, Any]](), Counter[int]()
     for i, x in enumerate(inputs):
         once = _one_of_several(x)
         number = seen[id(once)] if once is not None else 0
         seen[id(once)] += 1
-        if number == len(found):
-            found.append({})
-        found[number][i] = x
-    return found
+        if number == len(results):
+            results.append({})
+        results[number][i] = x
+    return results
 
 
 def _needed_with(outputs: Any) -> list[Tensor]:
     """Return tensors of a graph that recordings ask for, for the sake of others."""
-    asked = [t for watch in recordings() for t in watch.asked.values()]
-    if not asked:
+    requested = [t for watch in recordings() for t in watch.asked.values()]
+    if not requested:
         return []
     given = outputs if isinstance(outputs, list | tuple) else [outputs]
     roots = [node_of(t) for t in given if isinstance(t, Tensor)]
     behind = {node.node_ptr() for node in nodes(roots)}
-    found = {id(t): t for t in asked if node_of(t).node_ptr() in behind}
-    return [*found.values()]
+    results = {id(t): t for t in requested if node_of(t).node_ptr() in behind}
+    return [*results.values()]
 
 
 @cache
@@ -162,16 +162,16 @@ def guard() -> None:
         call = _signature.bind(outputs, inputs, *args, **kwargs)
         if call.arguments.get("retain_graph") is None:
             call.arguments["retain_graph"] = True  # for what nobody has asked for yet
-        found = [None] * len(given)
+        result = [None] * len(given)
         for part in _passes(given):
             # Paddle fails at a node of several results if nothing behind it is asked.
-            asked = {id(x) for x in part.values()}
+            requested = {id(x) for x in part.values()}
             behind = *map(_behind, part.values()), *needed
-            more = {id(t): t for t in behind if id(t) not in asked}
+            more = {id(t): t for t in behind if id(t) not in requested}
             call.arguments["inputs"] = [*part.values(), *more.values()]
             for i, g in zip(part, native(*call.args, **call.kwargs), strict=False):
-                found[i] = g
-        return found
+                result[i] = g
+        return result
 
     PatchSet({"grad": (paddle.grad, grad)}).put(1)
 

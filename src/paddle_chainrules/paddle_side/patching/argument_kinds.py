@@ -64,8 +64,8 @@ def _of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the function to call instead, as the first or a named argument asks."""
     handlers = _HANDLERS[function]
     for value in (*args[:1], *kwargs.values()):
-        if (found := handlers.get(type(value))) is not None:
-            return found
+        if (result := handlers.get(type(value))) is not None:
+            return result
     return None
 
 
@@ -104,9 +104,9 @@ def explain(error: Exception) -> None:
     Raises:
         TypeError: it was.
     """
-    found = re.search(_NOT_TAKEN, str(error))
-    remedy = found and _INSTEAD.get(found[2])
-    if found and remedy:
+    result = re.search(_NOT_TAKEN, str(error))
+    remedy = result and _INSTEAD.get(result[2])
+    if result and remedy:
         raise TypeError(
-            f"{found[1]} was given a {found[2]}, which it does not take; {remedy}"
+            f"{result[1]} was given a {result[2]}, which it does not take; {remedy}"
         ) from error

@@ -56,12 +56,12 @@ taken: dict[tuple[int, str], TakenSlot] = {}
 
 def stand(owner: Any, name: str, value: Any) -> None:
     """Put it into a place, a module's namespace or a type, or beneath a listener."""
-    found = taken.get((id(owner), name))
-    if found is None:
+    result = taken.get((id(owner), name))
+    if result is None:
         put(owner, name, value)
     else:
-        found.beneath = value
-        found.passing[0] = callable_of(owner, value)
+        result.beneath = value
+        result.passing[0] = callable_of(owner, value)
 
 
 def put(owner: Any, name: str, value: Any) -> None:
@@ -73,9 +73,9 @@ def put(owner: Any, name: str, value: Any) -> None:
 
 def standing(owner: Any, name: str) -> Any:
     """Return what stands in a place, beneath a listener if there is one, or None."""
-    found = taken.get((id(owner), name))
-    if found is not None:
-        return found.beneath
+    result = taken.get((id(owner), name))
+    if result is not None:
+        return result.beneath
     return owner.get(name) if type(owner) is dict else getattr(owner, name, None)
 
 
@@ -125,7 +125,7 @@ def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Scanned
     Args:
         operators: their names, by the identity of each function that is one.
     """
-    found = []
+    results = []
     for space in spaces(labels):
         for name, value in space.copy().items():
             operator = operators.get(id(value))
@@ -134,8 +134,8 @@ def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Scanned
                     continue
                 operator = operators.get(id(original(value)))
             if operator is not None:
-                found.append((space, name, operator))
-    return ScannedModules(labels, found)
+                results.append((space, name, operator))
+    return ScannedModules(labels, results)
 
 
 def callable_of(owner: Any, value: Any) -> Any:
@@ -145,9 +145,9 @@ def callable_of(owner: Any, value: Any) -> Any:
 
 def innermost(function: Any) -> Any:
     """Return a Python function beneath its decorators, or None."""
-    found = inspect.unwrap(function)
-    has_code = type(found) is FunctionType and not found.__closure__
-    return found if has_code else None
+    result = inspect.unwrap(function)
+    has_code = type(result) is FunctionType and not result.__closure__
+    return result if has_code else None
 
 
 def by_itself(function: Any) -> Any:
@@ -155,10 +155,10 @@ def by_itself(function: Any) -> Any:
 
     A listener that stands in its place now does not count, since it will leave again.
     """
-    found = innermost(function)
-    if found is None:
+    result = innermost(function)
+    if result is None:
         return function
-    return _with_code(found, standing(found, "__code__"))
+    return _with_code(result, standing(result, "__code__"))
 
 
 def _with_code(function: Any, code: CodeType) -> Any:
@@ -246,7 +246,7 @@ class PatchSet:
 
     def _look(self) -> list[tuple[dict[str, Any], str, Pair]]:
         by_id = self._by_id
-        found = [
+        results = [
             (space, name, by_id[id(value)])
             for space in spaces([*sys.modules])
             for name, value in space.copy().items()
@@ -254,5 +254,5 @@ class PatchSet:
         ]
         for place in taken.values():
             if type(place.owner) is dict and id(place.beneath) in by_id:
-                found.append((place.owner, place.name, by_id[id(place.beneath)]))
-        return found
+                results.append((place.owner, place.name, by_id[id(place.beneath)]))
+        return results

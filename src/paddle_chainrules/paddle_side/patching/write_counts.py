@@ -64,12 +64,12 @@ def _install() -> None:
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = method(self, *args, **kwargs)
+        result = method(self, *args, **kwargs)
         if _here.on:
             self._bump_inplace_version()
         if listener() is None and self._is_initialized():
             _note(self.data_ptr())
-        return found
+        return result
 
     return write
 
@@ -77,12 +77,12 @@ def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
 def _counted_steps(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def step(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        found = method(self, *args, **kwargs)
+        result = method(self, *args, **kwargs)
         pairs = kwargs["params_grads"] if "params_grads" in kwargs else args[2]
         pairs = pairs["params"] if isinstance(pairs, dict) else pairs
         moved = [weakref.ref(p) for p, grad in pairs if grad is not None]
         _note(("steps", id(self)), moved)
-        return found
+        return result
 
     return step
 

@@ -48,9 +48,9 @@ def _level() -> memoryview[int]:
 
     It is also the unread one if the environment asks for more than warnings.
     """
-    found = ctypes.c_int(ERROR)
+    result = ctypes.c_int(ERROR)
     if os.environ.get("GLOG_v", "0") == "0":  # noqa: SIM112  # as glog has it
         with suppress(OSError, ValueError, AttributeError):
             library = ctypes.CDLL(paddle.base.libpaddle.__file__)
-            found = ctypes.c_int.in_dll(library, "_ZN3fLI17FLAGS_minloglevelE")
-    return memoryview(found).cast("B").cast("i")
+            result = ctypes.c_int.in_dll(library, "_ZN3fLI17FLAGS_minloglevelE")
+    return memoryview(result).cast("B").cast("i")

@@ -40,8 +40,8 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         with _turn:
-            found = function(*args, **kwargs)
-        return found
+            result = function(*args, **kwargs)
+        return result
 
     return call
 
@@ -82,8 +82,8 @@ def random_state() -> Any:
     if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
     with _turn:
-        found = [(device, paddle.get_rng_state(device)) for device in devices]
-    return found
+        results = [(device, paddle.get_rng_state(device)) for device in devices]
+    return results
 
 
 def restore_random_state(state: Any) -> None:
@@ -228,8 +228,8 @@ def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
 
 def _seeds() -> list[Any]:
     """Return the states before the seeds that this thread draws from."""
-    found: list[Any] = _local.__dict__.setdefault("seeds", [])
-    return found
+    results: list[Any] = _local.__dict__.setdefault("seeds", [])
+    return results
 
 
 @contextmanager

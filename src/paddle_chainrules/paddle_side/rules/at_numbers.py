@@ -32,40 +32,40 @@ def refused_where(
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         if otherwise is None:
-            found = operator(*args, **kwargs)
+            result = operator(*args, **kwargs)
         else:
-            found = otherwise(operator, context, *args, **kwargs)
+            result = otherwise(operator, context, *args, **kwargs)
         if any(map(is_traced, tensors_in_arguments([*args, *kwargs.values()]))):
             with paddle.no_grad():
-                wrong = is_wrong(found, *args, **kwargs)
+                wrong = is_wrong(result, *args, **kwargs)
             if wrong:
                 raise NotImplementedError(
                     f"Paddle's gradient of {name} is wrong {reason}. A program has the "
                     "right one: use jit, or give the transform tensors that require no "
                     "gradients"
                 )
-        return found
+        return result
 
     return rule
 
 
-def _is_small(found: Tensor, x: Tensor) -> bool:
+def _is_small(result: Tensor, x: Tensor) -> bool:
     """Tell where Paddle gives zeros: below some 1e-14, in float32 some 1e-6."""
     least = 1e-4 if x.dtype in (paddle.float32, paddle.complex64) else 1e-10
-    return bool((found.abs() <= least).any())
+    return bool((result.abs() <= least).any())
 
 
-def _has_equal(found: Any, x: Tensor, *_: Any) -> bool:
+def _has_equal(result: Any, x: Tensor, *_: Any) -> bool:
     """Tell whether two eigenvalues are equal, or several matrices are given."""
     if x.ndim > 2:
         return True
-    values = found[0] if isinstance(found, list | tuple) else found
+    values = result[0] if isinstance(result, list | tuple) else result
     apart = values.unsqueeze(-1) - values.unsqueeze(-2)
     return int((apart.abs() <= 0).sum()) > values.size
 
 
 def _has_zeros(
-    found: Tensor, x: Tensor, index: Tensor, value: Any, axis: int, how: str, *_: Any
+    result: Tensor, x: Tensor, index: Tensor, value: Any, axis: int, how: str, *_: Any
 ) -> bool:
     if isinstance(value, Tensor) and value.shape != index.shape:
         return True
@@ -78,7 +78,7 @@ def _names_twice(places: Tensor) -> bool:
 
 
 def _is_put_twice(
-    found: Tensor, x: Tensor, indices: Any, value: Tensor, accumulate: bool = False
+    result: Tensor, x: Tensor, indices: Any, value: Tensor, accumulate: bool = False
 ) -> bool:
     is_mask = any(index.dtype == paddle.bool for index in indices)
     if accumulate or is_mask or not is_traced(value):
@@ -89,41 +89,41 @@ def _is_put_twice(
 
 
 def _is_scattered_twice(
-    found: Tensor, x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True
+    result: Tensor, x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True
 ) -> bool:
     return overwrite and is_traced(updates) and _names_twice(index % x.shape[0])
 
 
-def _is_unpooled_twice(found: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
+def _is_unpooled_twice(result: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
     each = paddle.sort(indices.flatten(2), -1)
     return bool((each[..., 1:] == each[..., :-1]).any())
 
 
-def _is_tied(found: Any, message: Tensor, to: Tensor, how: str) -> bool:
+def _is_tied(result: Any, message: Tensor, to: Tensor, how: str) -> bool:
     """Tell whether several messages are the largest, or smallest, of a row."""
     if how not in ("MIN", "MAX"):
         return False
-    out = found[0] if isinstance(found, list | tuple) else found
+    out = result[0] if isinstance(result, list | tuple) else result
     chosen = (message == out[to]).astype("int64")
     count = paddle.index_add(paddle.zeros(out.shape, "int64"), to, 0, chosen)
     return bool((count > 1).any())
 
 
-def _is_pool_tied(found: Any, x: Tensor, to: Tensor, how: str, *_: Any) -> bool:
-    return _is_tied(found, x, to, how)
+def _is_pool_tied(result: Any, x: Tensor, to: Tensor, how: str, *_: Any) -> bool:
+    return _is_tied(result, x, to, how)
 
 
 def _are_sent_tied(
-    found: Any, x: Tensor, source: Tensor, to: Tensor, how: str, *_: Any
+    result: Any, x: Tensor, source: Tensor, to: Tensor, how: str, *_: Any
 ) -> bool:
-    return _is_tied(found, x[source], to, how)
+    return _is_tied(result, x[source], to, how)
 
 
 def are_edges_tied(*given: Any) -> bool:
     """Tell that of ``send_ue_recv``."""
-    found, x, y, source, to, op, how, *_ = given
+    result, x, y, source, to, op, attrs, *_ = given
     mine = x[source]
-    return _is_tied(found, mine + y if op == "ADD" else mine * y, to, how)
+    return _is_tied(result, mine + y if op == "ADD" else mine * y, to, attrs)
 
 
 TIES = "where several entries are the largest, or smallest: it counts each as a whole"

@@ -41,11 +41,11 @@ class _Softmax(HookedLayer):
         axis: int,
         x: Tensor,
     ) -> Tensor:
-        found = value(x)
-        ctx.known = found.detach()
+        result = value(x)
+        ctx.known = result.detach()
         ctx.how = temperature, axis
         ctx.save_for_backward(x)
-        return found
+        return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
@@ -75,16 +75,16 @@ def dropout(
         return operator(x, seed_tensor, p, is_test, mode, seed, fixed)
     if is_test and mode == "upscale_in_train":
         return paddle.assign(x)
-    how = float(p), is_test, mode
+    attrs = float(p), is_test, mode
 
     def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
         ones = paddle.ones_like(x)
         if is_test:
-            row = None, *how, seed, fixed
+            row = None, *attrs, seed, fixed
             return operator(x, *row), operator(ones, *row)
-        attributes = zip(_NAMES, (*how, seed, fixed), strict=True)
+        attributes = zip(_NAMES, (*attrs, seed, fixed), strict=True)
         value, mask = _SHOWN.dropout(x, *chain.from_iterable(attributes))
-        return value, paddle._C_ops.dropout_grad(mask, ones, *how)
+        return value, paddle._C_ops.dropout_grad(mask, ones, *attrs)
 
     return _Scaled.apply(drawn, x)
 
@@ -106,10 +106,10 @@ def rrelu(
     """Run rrelu; the slopes follow the values' signs, and are drawn below zero."""
     if not _may_nest(context, x):
         return operator(x, lower, upper, is_test)
-    how = "lower", lower, "upper", upper, "is_test", is_test
+    attrs = "lower", lower, "upper", upper, "is_test", is_test
 
     def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
-        value, slopes = _SHOWN.rrelu(x, *how)
+        value, slopes = _SHOWN.rrelu(x, *attrs)
         return value, slopes
 
     return _Scaled.apply(drawn, x)
@@ -128,8 +128,8 @@ def gumbel_softmax(
     Paddle's gradient forgets both.
     """
     if not is_traced(x):
-        found: Tensor = operator(x, temperature, hard, axis)
-        return found
+        result: Tensor = operator(x, temperature, hard, axis)
+        return result
 
     def value(x: Tensor) -> Tensor:
         drawn: Tensor = operator(x, temperature, False, axis)

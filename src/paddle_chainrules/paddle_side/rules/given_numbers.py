@@ -60,8 +60,8 @@ def arange(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> An
     with paddle.no_grad():
         made = operator(*args, **kwargs)
     places = paddle.arange(len(made), dtype="int64").astype(made.dtype)
-    found = start + (1 if step is None else step) * places
-    whole: Tensor = found.astype(made.dtype)
+    result = start + (1 if step is None else step) * places
+    whole: Tensor = result.astype(made.dtype)
     return whole
 
 

@@ -71,8 +71,8 @@ def a_number(function: Any, parameter: str) -> Any:
     place = list(inspect.signature(function).parameters).index(parameter)
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        found = args[place] if len(args) > place else kwargs.get(parameter)
-        if is_traced(found) and not context.by_caller:
+        result = args[place] if len(args) > place else kwargs.get(parameter)
+        if is_traced(result) and not context.by_caller:
             context.refuse(_lost(operator.__name__))
         return operator(*args, **kwargs)
 

@@ -79,11 +79,11 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
 
 def view(operator: Any, context: RuleContext, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an operator whose results are views of its argument, and note these."""
-    found = operator(x, *args, **kwargs)
+    result = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
-        for part in found if isinstance(found, list | tuple) else (found,):
+        for part in result if isinstance(result, list | tuple) else (result,):
             context.note_view(x, part)
-    return found
+    return result
 
 
 _SHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
@@ -148,10 +148,10 @@ def rule_of(name: str) -> Callable[..., Any]:
                 return overwrite(x, paddle.full_like(x, *args[1:], **kwargs))
             copy = paddle.assign(x)  # what it keeps is not to be overwritten
             given = [*args[:at], copy, *args[at + 1 :]]
-            found = getattr(paddle._C_ops, name[:-1])(*given, **kwargs)
-            same = isinstance(found, Tensor) and found.shape == x.shape
-            if same and found.dtype == x.dtype:
-                return overwrite(x, found)
+            result = getattr(paddle._C_ops, name[:-1])(*given, **kwargs)
+            same = isinstance(result, Tensor) and result.shape == x.shape
+            if same and result.dtype == x.dtype:
+                return overwrite(x, result)
         if name in _SHAPES or (name in _SUMS and not by_values):
             return _unchanged(context, x, partial(operator, *args, **kwargs))
         return _written(context, x, views, values, partial(operator, *args, **kwargs))
@@ -162,9 +162,9 @@ def rule_of(name: str) -> Callable[..., Any]:
 def _unchanged(context: RuleContext, x: Tensor, write: Callable[[], Any]) -> Any:
     """Make a write that changes no derivative, and note that."""
     before = node_of(x)
-    found = write()
+    result = write()
     context.note_same(node_of(x), before)
-    return found
+    return result
 
 
 def _written(
@@ -178,14 +178,14 @@ def _written(
     if views:
         context.note_writes(_writes(views, context.same))
         return write()
-    found = write()
+    result = write()
     if is_traced(x):
         # Paddle makes a leaf of what was a constant.
         given = {node_of(value).node_ptr() for value in values if is_traced(value)}
         for node in node_of(x).next_functions:
             if node is not None and node.node_ptr() not in given:
                 context.note_constant(node)
-    return found
+    return result
 
 
 def assign_out(
@@ -199,26 +199,26 @@ def assign_out(
 
 def get_item(operator: Any, context: RuleContext, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
-    found = item_of(operator, x, item)
-    if context.records and found is not x and share_memory(found, x):
-        if is_traced(found):
-            context.note_part(x, found, item)
+    result = item_of(operator, x, item)
+    if context.records and result is not x and share_memory(result, x):
+        if is_traced(result):
+            context.note_part(x, result, item)
         elif x.stop_gradient:
-            context.note_view(x, found)
-    return found
+            context.note_view(x, result)
+    return result
 
 
 def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
     """Return the rule of a write, after which views of parts hold what was written."""
 
     def call(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        found = rule(operator, context, *args, **kwargs)
+        result = rule(operator, context, *args, **kwargs)
         if not context.records:
-            return found
+            return result
         context.note_overwritten()  # also of a constant that a gradient needs
         if is_traced(args[at]):
             _renew(context, args[at])
-        return found
+        return result
 
     return call
 
@@ -281,8 +281,8 @@ def _set_item(
         owner[item] = paddle.arange(places.size).reshape(places.shape)
     index = paddle.maximum(owner, paddle.zeros_like(owner)).reshape([-1])
     values = spread_to(places.shape, value.astype(x.dtype)).reshape([1, -1])
-    found = closed.gathered(values, index).reshape(x.shape)
-    return overwrite(x, paddle.where(owner >= 0, found, x))
+    result = closed.gathered(values, index).reshape(x.shape)
+    return overwrite(x, paddle.where(owner >= 0, result, x))
 
 
 def copy(operator: Any, context: RuleContext, x: Tensor, value: Any, *rest: Any) -> Any:
@@ -346,23 +346,23 @@ def _is_part(x: Tensor) -> bool:
 
 def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
     """Return the nodes of a traced tensor and of those that it is a view of."""
-    found = [node_of(x)]
+    results = [node_of(x)]
     while True:
-        node = found[-1]
+        node = results[-1]
         if (pair := same.get(node.node_ptr())) is not None:
-            found.append(pair[1])
+            results.append(pair[1])
         elif node.name() in _WHOLES:
-            found.append(node.next_functions[0])
+            results.append(node.next_functions[0])
         else:
-            return found
+            return results
 
 
 def _writes(views: Sequence[Any], same: Mapping[int, Any]) -> list[Write]:
     """List what must not be used otherwise after a write into a traced tensor."""
-    found = [Write(views[0], None)]
+    results = [Write(views[0], None)]
     for by, node in pairwise(views):
-        found.append(Write(node, None if by.node_ptr() in same else by))
-    return found
+        results.append(Write(node, None if by.node_ptr() in same else by))
+    return results
 
 
 def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:

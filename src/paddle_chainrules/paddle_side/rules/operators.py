@@ -134,9 +134,9 @@ def _places() -> PatchSet:
 def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     """Return operators that draw, each with a note before its rule or itself."""
     ops = vars(paddle._C_ops)
-    found = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
-    found["seed"] = (seed := standing(vars(paddle), "seed")), by_itself(seed)
-    return {name: (pair[0], noting(pair[1])) for name, pair in found.items()}
+    results = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
+    results["seed"] = (seed := standing(vars(paddle), "seed")), by_itself(seed)
+    return {name: (pair[0], noting(pair[1])) for name, pair in results.items()}
 
 
 @cache

@@ -17,10 +17,10 @@ from . import in_place
 
 def cut(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run an operator; take its result off the graph if dtypes have no derivative."""
-    found = operator(*args, **kwargs)
-    if is_traced(found) and (is_whole(found) or any(map(is_whole, args[:1]))):
-        return found.detach()
-    return found
+    result = operator(*args, **kwargs)
+    if is_traced(result) and (is_whole(result) or any(map(is_whole, args[:1]))):
+        return result.detach()
+    return result
 
 
 WITH_PLACES = (
@@ -32,34 +32,34 @@ WITH_PLACES = (
 
 def cut_places(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     """Run an operator that gives places, and take these off the graph."""
-    found = operator(*args, **kwargs)
-    for part in found:
+    results = operator(*args, **kwargs)
+    for part in results:
         if is_traced(part) and is_whole(part):
             part.stop_gradient = True
-    return found
+    return results
 
 
 def view_of_bits(operator: Any, context: RuleContext, x: Tensor, dtype: Any) -> Tensor:
     """Return the same bits as values of another dtype."""
-    found: Tensor = in_place.view(operator, context, x, dtype)
-    if not is_traced(found):
-        return found
-    if is_whole(x) or is_whole(found):
-        return found.detach()
-    if not same_parts(x.dtype, found.dtype):
+    result: Tensor = in_place.view(operator, context, x, dtype)
+    if not is_traced(result):
+        return result
+    if is_whole(x) or is_whole(result):
+        return result.detach()
+    if not same_parts(x.dtype, result.dtype):
         raise NotImplementedError(
-            f"the bits of {x.dtype} taken for {found.dtype} have no derivative; use "
+            f"the bits of {x.dtype} taken for {result.dtype} have no derivative; use "
             "x.astype(dtype) for the same numbers, or x.detach().view(dtype)"
         )
-    return found
+    return result
 
 
 def cast_in_place(operator: Any, context: RuleContext, x: Tensor, *args: Any) -> Any:
     was_whole = is_whole(x)
-    found = _cast_in_place(operator, context, x, *args)
+    result = _cast_in_place(operator, context, x, *args)
     if is_traced(x) and (was_whole or is_whole(x)):
         x.stop_gradient = True
-    return found
+    return result
 
 
 _cast_in_place = in_place.rule_of("cast_")

@@ -50,8 +50,8 @@ class _GatheredColumns(HookedLayer):
     @staticmethod
     def forward(ctx: Any, index: Callable[[], Tensor], x: Tensor) -> Tensor:
         ctx.index, ctx.count = index(), x.shape[1]  # Paddle counts tensors as inputs
-        found: Tensor = paddle.index_select(x, ctx.index, 1)
-        return found
+        result: Tensor = paddle.index_select(x, ctx.index, 1)
+        return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
@@ -68,8 +68,8 @@ class _ScatteredColumns(HookedLayer):
         if x.is_complex():  # Paddle adds real numbers alone
             parts = paddle.as_real(zeros), ctx.index, 1, paddle.as_real(x)
             return paddle.as_complex(paddle.index_add(*parts))
-        found: Tensor = paddle.index_add(zeros, ctx.index, 1, x)
-        return found
+        result: Tensor = paddle.index_add(zeros, ctx.index, 1, x)
+        return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
@@ -78,20 +78,20 @@ class _ScatteredColumns(HookedLayer):
 
 def gathered(x: Tensor, index: Tensor) -> Tensor:
     """Return ``x[:, index]`` of a matrix."""
-    found: Tensor = _GatheredColumns.apply(lambda: index, x)
-    return found
+    result: Tensor = _GatheredColumns.apply(lambda: index, x)
+    return result
 
 
 def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a matrix of so many columns to which ``x`` is added at ``[:, index]``."""
-    found: Tensor = _ScatteredColumns.apply(lambda: index, count, x)
-    return found
+    result: Tensor = _ScatteredColumns.apply(lambda: index, count, x)
+    return result
 
 
 def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
     """Return rows of a table; those of the padding are zero and have no gradient."""
-    found = gathered(weight.T, index.reshape([-1])).T
-    rows = found.reshape([*index.shape, weight.shape[1]])
+    result = gathered(weight.T, index.reshape([-1])).T
+    rows = result.reshape([*index.shape, weight.shape[1]])
     return without_padding(rows, index, padding)
 
 
@@ -100,8 +100,8 @@ def without_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
     if padding == -1:
         return rows
     there = index.unsqueeze(-1) != padding
-    found: Tensor = paddle.where(there, rows, paddle.zeros_like(rows))
-    return found
+    result: Tensor = paddle.where(there, rows, paddle.zeros_like(rows))
+    return result
 
 
 def sigmoid(x: Tensor) -> Tensor:
@@ -120,5 +120,5 @@ def silu(x: Tensor) -> Tensor:
 def _applied(
     value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], x: Tensor
 ) -> Tensor:
-    found: Tensor = _SmoothFunction.apply(value, slope, x)
-    return found
+    result: Tensor = _SmoothFunction.apply(value, slope, x)
+    return result

@@ -122,8 +122,8 @@ def by_formula(
     if checked:
         with paddle.no_grad():
             operator(*args, **kwargs)
-    found = formula(*args, **kwargs)
-    return operator(*args, **kwargs) if found is None else found
+    result = formula(*args, **kwargs)
+    return operator(*args, **kwargs) if result is None else result
 
 
 # Arithmetic.

@@ -28,12 +28,12 @@ def matmul(
         transposed = transpose_x and x.ndim > 1, transpose_y and y.ndim > 1
         if transposed == (transpose_x, transpose_y):
             return None
-        found: Tensor = paddle.matmul(x, y, *transposed, **rest)
-        return found
+        result: Tensor = paddle.matmul(x, y, *transposed, **rest)
+        return result
     count = max(x.ndim, y.ndim)
     x, y = (t.reshape([1] * (count - t.ndim) + t.shape) for t in (x, y))
-    found = paddle.matmul(x, y, transpose_x, transpose_y, **rest)
-    return found
+    result = paddle.matmul(x, y, transpose_x, transpose_y, **rest)
+    return result
 
 
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:

@@ -21,8 +21,8 @@ def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
     """Return logarithms of values greater than ``above``, and ``least`` elsewhere."""
     inside = x > above
     logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
-    found: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
-    return found
+    result: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
+    return result
 
 
 def cross_entropy_with_logits(
@@ -44,8 +44,8 @@ def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
     """Return logarithms of class probabilities as in cross entropy; -1e20 for zero."""
     if not use_softmax:
         return bounded_log(x, 0.0, -1e20)
-    found: Tensor = ops.log_softmax(x, axis)
-    return found
+    result: Tensor = ops.log_softmax(x, axis)
+    return result
 
 
 def soft_cross_entropy(operator: Any, context: RuleContext, *args: Any) -> Any:
@@ -64,12 +64,12 @@ def softmax_with_cross_entropy(
     operator: Any, context: RuleContext, *args: Any, **kwargs: Any
 ) -> Any:
     """Return the loss, and softmax anew: Paddle's gradient of its softmax crashes."""
-    found = operator(*args, **kwargs)
-    if not isinstance(found, tuple | list):
-        return found
+    result = operator(*args, **kwargs)
+    if not isinstance(result, tuple | list):
+        return result
     logits = kwargs["logits"] if "logits" in kwargs else args[0]
     axis = kwargs.get("axis", args[6] if len(args) > 6 else -1)
-    return (found[0], F.softmax(logits, axis))
+    return (result[0], F.softmax(logits, axis))
 
 
 def nll_loss(

@@ -175,7 +175,7 @@ def has_small_scale(scale: Tensor, bias: Tensor | None) -> bool:
 
 
 def is_group_norm_wrong(
-    found: Any, x: Tensor, scale: Any = None, bias: Any = None, *_: Any
+    result: Any, x: Tensor, scale: Any = None, bias: Any = None, *_: Any
 ) -> bool:
     """Tell that of a call of ``group_norm`` and its result."""
     return scale is not None and has_small_scale(scale, bias)
@@ -224,7 +224,7 @@ def batch_norm(
         stored_mean, stored_variance = mean.clone(), variance.clone()
         with paddle.no_grad():  # the statistics move on as they do
             parts = [None if t is None else t.detach() for t in (x, scale, bias)]
-            found = operator(
+            result = operator(
                 parts[0], mean, variance, *parts[1:], *rest, trainable_statistics
             )
         if stored:
@@ -232,10 +232,10 @@ def batch_norm(
             spread = stored_variance.reshape(layout.shape) + single(epsilon)
             y = centred * paddle.pow(spread, -0.5)
         elif x.size == layout.channels:  # of one value each, which Paddle leaves
-            return (x.clone(), *found[1:])
+            return (x.clone(), *result[1:])
         else:
             y = _normalized(x, layout.others, single(epsilon))
-        return (layout.scaled(y, scale, bias), *found[1:])
+        return (layout.scaled(y, scale, bias), *result[1:])
 
     return _norm(
         context,
@@ -253,5 +253,5 @@ MAX_NORM_EPSILON = 1e-12
 def p_norm(operator: Any, context: RuleContext, *args: Any) -> Tensor:
     """Return a norm; Paddle adds epsilon in the gradient alone, so it is kept small."""
     x, order, axis, epsilon, *rest = args
-    found: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
-    return found
+    result: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
+    return result

@@ -67,8 +67,8 @@ def sinc(x: Tensor, name: Any = None) -> Tensor:
         range(_TERMS, 0, -1),
         paddle.ones_like(x),
     )
-    found: Tensor = paddle.where(near, series, paddle.sin(far) / far)
-    return found
+    result: Tensor = paddle.where(near, series, paddle.sin(far) / far)
+    return result
 
 
 def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
