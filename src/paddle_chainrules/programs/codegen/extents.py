@@ -50,15 +50,15 @@ class ShapeEnv:
 
     def product(self, shape: Iterable[int]) -> SymInt:
         """Return the number of elements of a shape."""
-        found = ONE
+        result = ONE
         for size in shape:
-            found = found.times(self.of(size))
-        return found
+            result = result.times(self.of(size))
+        return result
 
     def strides(self, shape: tuple[int, ...]) -> tuple[SymInt, ...]:
         """Return the strides of each dimension in elements, without gaps."""
-        found, step = [], ONE
+        results, step = [], ONE
         for size in reversed(shape):
-            found.append(step)
+            results.append(step)
             step = step.times(self.of(size))
-        return tuple(found[::-1])
+        return tuple(results[::-1])

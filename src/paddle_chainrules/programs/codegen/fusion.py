@@ -70,7 +70,7 @@ class FusionGroup(NamedTuple):
     def reduced(self) -> dict[Value, tuple[Operation, Reduction]]:
         """The outputs that are reductions, and how each reduces."""
         pairs = ((op, reduction_of(op)) for op in self.ops)
-        return {op.outputs[0]: (op, how) for op, how in pairs if how}
+        return {op.outputs[0]: (op, attrs) for op, attrs in pairs if attrs}
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -102,14 +102,14 @@ def reads_of(op: Operation) -> list[Read]:
     Raises:
         NotLowerable: it can't be part of a loop.
     """
-    found: list[Read] = []
+    results: list[Read] = []
 
     def name(read: Read) -> str:
-        found.append(read)
+        results.append(read)
         return "%x"
 
     emit_element(op, name, ElementBuilder())
-    return found
+    return results
 
 
 def grouped(
@@ -275,14 +275,14 @@ class _Schedule:
         return values
 
     def _closure(self, values: Iterable[Value]) -> set[Operation]:
-        found: set[Operation] = set()
+        results: set[Operation] = set()
         stack = [*values]
         while stack:
             op = self._waiting.get(stack.pop())
-            if op is not None and op not in found:
-                found.add(op)
+            if op is not None and op not in results:
+                results.add(op)
                 stack += op.inputs
-        return found
+        return results
 
     def _emit(self, ops: list[Operation], kept: set[Value]) -> None:
         made = [op.outputs[0] for op in ops]

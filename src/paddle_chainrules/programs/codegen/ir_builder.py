@@ -124,9 +124,9 @@ class FunctionBuilder:
 
     def emit(self, instruction: str, stem: str = "v") -> str:
         """Write an instruction, and return the name of its result."""
-        found = self.name(stem)
-        self.lines.append(f"{found} = {instruction}")
-        return found
+        result = self.name(stem)
+        self.lines.append(f"{result} = {instruction}")
+        return result
 
     def line(self, text: str) -> None:
         """Write an instruction without a result, or a comment."""
@@ -134,8 +134,8 @@ class FunctionBuilder:
 
     def _once(self, key: object, instruction: str, stem: str) -> str:
         if key not in self._numbers:
-            self._numbers[key] = found = self.name(stem)
-            self._first.append(f"{found} = {instruction}")
+            self._numbers[key] = result = self.name(stem)
+            self._first.append(f"{result} = {instruction}")
         return self._numbers[key]
 
     def argument(self, place: int, kind: str, stem: str) -> str:
@@ -181,13 +181,13 @@ class FunctionBuilder:
 
     def number(self, *terms: SymInt) -> str:
         """Return the sum of these."""
-        found = str(sum(term.factor for term in terms if not term.power))
+        result = str(sum(term.factor for term in terms if not term.power))
         for term in terms:
             if term.power and term.factor:
                 one = self._monomial(term)
-                total = f"add i64 {found}, {one}"
-                found = one if found == "0" else self._once(total, total, "size")
-        return found
+                total = f"add i64 {result}, {one}"
+                result = one if result == "0" else self._once(total, total, "size")
+        return result
 
     def _monomial(self, term: SymInt) -> str:
         if not term.power:

@@ -72,7 +72,7 @@ def of_nest(
 
 
 def of_product(
-    found: MatrixProduct, out: BufferView, note: str, sizes: ShapeEnv
+    result: MatrixProduct, out: BufferView, note: str, sizes: ShapeEnv
 ) -> IterationDomain:
     """Return the space of products of matrices.
 
@@ -80,13 +80,13 @@ def of_product(
         out: the results, in their shape.
         note: a comment.
     """
-    *batch, _, columns = found.shape
-    terms = found.x.view.shape[-2 if found.turned[0] else -1]
-    x_rows, x_terms = _turned(found.x.view, found.turned[0])
-    y_terms, y_columns = _turned(found.y.view, found.turned[1])
+    *batch, _, columns = result.shape
+    terms = result.x.view.shape[-2 if result.turned[0] else -1]
+    x_rows, x_terms = _turned(result.x.view, result.turned[0])
+    y_terms, y_columns = _turned(result.y.view, result.turned[1])
     rows = (
-        TERMS if found.x.turned != found.turned[0] else ROWS,
-        COLUMNS if found.y.turned != found.turned[1] else TERMS,
+        TERMS if result.x.turned != result.turned[0] else ROWS,
+        COLUMNS if result.y.turned != result.turned[1] else TERMS,
         ROWS,
     )
 
@@ -102,13 +102,13 @@ def of_product(
         steps = [text.number(e.strides[k]) for e, k in zip(every, rows, strict=True)]
         places = [address(each.view) for each in every]
         counts = [*map(str, part.shape[-3:])]
-        write_call(text, found, counts, places, steps, beta)
+        write_call(text, result, counts, places, steps, beta)
 
     return IterationDomain(
-        (*found.shape, terms),
+        (*result.shape, terms),
         (
-            access(found.x.view, x_rows, ZERO, x_terms),
-            access(found.y.view, ZERO, y_columns, y_terms),
+            access(result.x.view, x_rows, ZERO, x_terms),
+            access(result.y.view, ZERO, y_columns, y_terms),
         ),
         (access(out, sizes.of(columns), ONE, ZERO),),
         write,

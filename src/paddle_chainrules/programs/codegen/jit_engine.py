@@ -74,17 +74,17 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
     """
     texts = [_without_comments(text) for text in texts]
     with _lock:
-        found = {text: code for text in texts if (code := _known.get(text))}
-        new = [text for text in dict.fromkeys(texts) if text not in found]
+        results = {text: code for text in texts if (code := _known.get(text))}
+        new = [text for text in dict.fromkeys(texts) if text not in results]
         if new:
-            found.update(zip(new, _compiled(new), strict=True))
-            _known.update(found)
-        for text, code in found.items():
+            results.update(zip(new, _compiled(new), strict=True))
+            _known.update(results)
+        for text, code in results.items():
             _last[text] = code
             _last.move_to_end(text)
         while len(_last) > LAST:
             _last.popitem(last=False)
-        return [found[text] for text in texts]
+        return [results[text] for text in texts]
 
 
 def begin_machine_code(
@@ -97,11 +97,11 @@ def begin_machine_code(
     Args:
         then: is called on that thread afterwards.
     """
-    found: list[list[Code]] = []
+    results: list[list[Code]] = []
 
     def run() -> None:
         with suppress(BaseException):  # whoever waits meets it again
-            found.append(machine_code(texts))
+            results.append(machine_code(texts))
             then()
 
     thread = threading.Thread(target=run, name="machine code")
@@ -112,7 +112,7 @@ def begin_machine_code(
 
     def wait() -> list[Code]:
         thread.join()
-        return found[0] if found else machine_code(texts)
+        return results[0] if results else machine_code(texts)
 
     return wait
 
@@ -154,15 +154,15 @@ def module_text(
     return "\n".join(parts)
 
 
-def _declared_sum(found: tuple[str, str]) -> str:
-    count, bits = found
+def _declared_sum(result: tuple[str, str]) -> str:
+    count, bits = result
     real = TYPES[f"float{bits}"]
     name = f"@llvm.vector.reduce.fadd.v{count}f{bits}"
     return f"declare {real} {name}({real}, <{count} x {real}>)"
 
 
-def _declared(found: tuple[str, str, str]) -> str:
-    name, count, bits = found
+def _declared(result: tuple[str, str, str]) -> str:
+    name, count, bits = result
     kind = f"<{count} x {TYPES[f'float{bits}']}>"
     given = ", ".join([kind] * FUNCTIONS[name])
     return f"declare {kind} @llvm.{name}.v{count}f{bits}({given})"
@@ -190,8 +190,8 @@ def tiles(dtype: str) -> int:
             sums = map(_declared_sum, sorted({*re.findall(SUM, text)}))
             # It is written as vectors, and as fast without LLVM's passes.
             _tiled[dtype] = linked("\n".join([*sums, text]), [name], {}, opt=1)
-        found: int = _tiled[dtype].get_function_address(TILED)
-        return found
+        result: int = _tiled[dtype].get_function_address(TILED)
+        return result
 
 
 def linked(
@@ -306,8 +306,8 @@ def _object(
     passes.run(module, builder)
     # llvmlite has this method, but its classes' order hides it.
     llvm.newpassmanagers.NewPassManager._dispose(passes)
-    found: bytes = machine.emit_object(module)
-    return found
+    result: bytes = machine.emit_object(module)
+    return result
 
 
 def _used(names: Sequence[str]) -> str:
@@ -321,8 +321,8 @@ def _used(names: Sequence[str]) -> str:
 
 def _function(engine: Any, name: str) -> Code:
     # Without the lock of Python's released, which costs as much as a small loop.
-    found: Any = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(
+    result: Any = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(
         engine.get_function_address(name)
     )
-    found.engine = engine  # which owns the code
-    return found
+    result.engine = engine  # which owns the code
+    return result

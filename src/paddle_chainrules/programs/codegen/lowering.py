@@ -117,33 +117,33 @@ class StageBuilder:
         """
         given = {view.memory for view in self.inputs.values()}
         made = {m for s in self.found if not (s.copy or s.clears) for m in s.writes}
-        found: dict[Buffer, BufferView] = {}
+        results: dict[Buffer, BufferView] = {}
         left = []
         for step in reversed(self.found):
             if step.copy is not None:
                 source, to = step.copy
-                is_own = source.memory not in (given | {*ends} | found.keys())
-                is_end = to.memory in ends or to.memory in found
+                is_own = source.memory not in (given | {*ends} | results.keys())
+                is_end = to.memory in ends or to.memory in results
                 is_first = to.memory not in made
                 without_gaps = self.is_whole(source) and is_dense(to, self.sizes)
                 as_large = self.sizes.product(source.shape) == self.sizes.product(
                     to.shape
                 )
                 if is_own and is_end and is_first and without_gaps and as_large:
-                    found[source.memory] = to
+                    results[source.memory] = to
                     continue
             left.append(step)
-        there = found.keys() | {*ends}
+        there = results.keys() | {*ends}
         early = [step for step in left if step.clears and step.writes[0] in there]
         self.found = [*early, *(s for s in left[::-1] if s not in early)]
-        return found
+        return results
 
     def new(self, value: Value) -> BufferView:
         """Return memory of a value's own."""
         if value.dtype not in TYPES:
             raise NotLowerable
-        self.views[value] = found = dense(value, self.sizes)
-        return found
+        self.views[value] = result = dense(value, self.sizes)
+        return result
 
     def dense(self, value: Value) -> BufferView:
         """Return where a value lies without gaps."""
@@ -152,15 +152,15 @@ class StageBuilder:
 
     def copied(self, view: BufferView, to: Value) -> BufferView:
         """Copy the elements of a view into memory of a value's own."""
-        self.copy(view, found := self.new(to))
-        return found
+        self.copy(view, result := self.new(to))
+        return result
 
     def duplicate(self, value: Value, to: Value) -> BufferView:
         """Return a copy that others may write into."""
-        found = self.copied(self.view(value), to)
+        result = self.copied(self.view(value), to)
         # It stays a step, since what it copies is to stay as it is.
         self.found[-1] = replace(self.found[-1], copy=None)
-        return found
+        return result
 
     def copy(self, view: BufferView, to: BufferView) -> None:
         """Write the elements of a view into another one, to whose shape it expands."""
@@ -198,27 +198,27 @@ class StageBuilder:
     def _product(self, op: Operation) -> None:
         views = [self.view(value) for value in op.inputs]
         try:
-            found = product(op, views, self.sizes)
+            result = product(op, views, self.sizes)
         except NotLowerable:
             pairs = zip(op.inputs, views, strict=True)
             views = [self.copied(view, _like(v)) for v, view in pairs]
-            found = product(op, views, self.sizes)
+            result = product(op, views, self.sizes)
         out = self.new(op.outputs[0])
-        to = out._replace(shape=found.shape, strides=self.sizes.strides(found.shape))
+        to = out._replace(shape=result.shape, strides=self.sizes.strides(result.shape))
         sizes = self.sizes
-        reads = found.x.view.memory, found.y.view.memory
+        reads = result.x.view.memory, result.y.view.memory
         # No library is asked for by its name.
-        small = thin(found, sizes) if wanted_blas() in ("on", "own") else None
+        small = thin(result, sizes) if wanted_blas() in ("on", "own") else None
         note = f"; {op!r}  {op.where}"
 
         def write(text: FunctionBuilder, address: Address) -> None:
             text.line(note)
             if not (small and write_thin(text, small, to, address)):
-                write_product(text, found, to, sizes, address)
+                write_product(text, result, to, sizes, address)
 
-        space = of_product(found, to, note, sizes)
+        space = of_product(result, to, note, sizes)
         step = Stage(reads, (out.memory,), {}, write, space=space)
-        if shared_batch(found) is not None:
+        if shared_batch(result) is not None:
             step = replace(step, shared=sizes.product(space.shape))
         self.found.append(step)
 
@@ -233,8 +233,8 @@ class StageBuilder:
         for out in group.outputs:
             view = self.new(out)
             if out in group.reduced:
-                op, how = group.reduced[out]
-                writes.append(NestAccess(view, _reduced(view, op, shape), how))
+                op, attrs = group.reduced[out]
+                writes.append(NestAccess(view, _reduced(view, op, shape), attrs))
             else:
                 writes.append(NestAccess(view, along(view, shape)))
 

@@ -120,9 +120,9 @@ class LoopNest:
 
     def prepare(self) -> None:
         """Write the text that comes before: zeros to which loops add in memory."""
-        for k, how in self._added.items():
+        for k, attrs in self._added.items():
             view = self._accesses[k].view
-            fill(self._text, view, self._address(view), self._sizes, how.start)
+            fill(self._text, view, self._address(view), self._sizes, attrs.start)
 
     def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
         text = self._text
@@ -153,15 +153,15 @@ class LoopNest:
         """Write the loop over vectors, the one over what is left, and the sums."""
         text = self._text
         lanes, is_all = self._lanes(loop, len(self._loops) - 1 == self._shared)
-        sums = {k: how.start for k, how in self._carried.items()}
+        sums = {k: attrs.start for k, attrs in self._carried.items()}
         if lanes:
             whole = stop if is_all else text.whole(start, stop, lanes)
             starts = {
                 k: splat(self._accesses[k].kind, first, lanes)
                 for k, first in sums.items()
             }
-            found = self._row(loop, pointers, body, (start, whole), starts, lanes)
-            sums = {k: self._total(k, each, lanes) for k, each in found.items()}
+            results = self._row(loop, pointers, body, (start, whole), starts, lanes)
+            sums = {k: self._total(k, each, lanes) for k, each in results.items()}
             start = whole
         if not (lanes and is_all):
             sums = self._row(loop, pointers, body, (start, stop), sums)
@@ -199,9 +199,9 @@ class LoopNest:
         own = {k: starts[k] for k in self._carried} | now
         with text.loop(stop, [*carried.values()], AS_IT_IS, start) as index:
             here = self._moved(pointers, loop, index)
-            found = self._elements(_Elements(here, strides, own, lanes), body)
-            _carry_on(text, carried, found)
-            self._end({k: v for k, v in found.items() if k not in now}, here, lanes)
+            results = self._elements(_Elements(here, strides, own, lanes), body)
+            _carry_on(text, carried, results)
+            self._end({k: v for k, v in results.items() if k not in now}, here, lanes)
         self._end(now, pointers, lanes)
 
     def _carrying(
@@ -221,12 +221,12 @@ class LoopNest:
         self, sums: Mapping[int, str], pointers: Sequence[str], lanes: int
     ) -> None:
         """Write sums of vectors to their places."""
-        for k, found in sums.items():
+        for k, result in sums.items():
             if k in self._carried:
-                self._store(k, pointers[k], self._total(k, found, lanes))
+                self._store(k, pointers[k], self._total(k, result, lanes))
             else:
                 stride = self._loops[-1].strides[k]
-                self._store(k, pointers[k], found, lanes, stride)
+                self._store(k, pointers[k], result, lanes, stride)
 
     def _row(
         self,
@@ -260,30 +260,30 @@ class LoopNest:
 
     def _elements(self, at: _Elements, body: Body) -> dict[int, str]:
         """Write the body, and what is around it; return what is carried on."""
-        found: dict[int, str] = {}
+        results: dict[int, str] = {}
         places = zip(at.pointers, at.strides, self._reads, strict=False)
         made = body([self._load(*place, at.lanes) for place in places], at.lanes)
         for k, value in enumerate(made, len(self._reads)):
-            how, kind = self._accesses[k].reduction, self._accesses[k].kind
-            if how and k in at.carried:
-                more = how.of(kind, at.carried[k], value, " reassoc", at.lanes)
-                found[k] = self._text.emit(more)
+            attrs, kind = self._accesses[k].reduction, self._accesses[k].kind
+            if attrs and k in at.carried:
+                more = attrs.of(kind, at.carried[k], value, " reassoc", at.lanes)
+                results[k] = self._text.emit(more)
             else:
                 self._store(k, at.pointers[k], value, at.lanes, at.strides[k])
-        return found
+        return results
 
-    def _total(self, k: int, found: str, lanes: int) -> str:
+    def _total(self, k: int, result: str, lanes: int) -> str:
         """Return the reduction of a vector's lanes, one half with the other."""
-        text, how, kind = self._text, self._carried[k], self._accesses[k].kind
+        text, attrs, kind = self._text, self._carried[k], self._accesses[k].kind
         while lanes > 1:
             whole, lanes = vector(kind, lanes), lanes // 2
             halves = []
             for first in (0, lanes):
                 places = ", ".join(f"i32 {first + i}" for i in range(lanes))
-                both = f"{whole} {found}, {whole} poison, <{lanes} x i32> <{places}>"
+                both = f"{whole} {result}, {whole} poison, <{lanes} x i32> <{places}>"
                 halves.append(text.emit(f"shufflevector {both}"))
-            found = text.emit(how.of(kind, halves[0], halves[1], " reassoc", lanes))
-        return text.emit(f"extractelement {vector(kind, 1)} {found}, i64 0")
+            result = text.emit(attrs.of(kind, halves[0], halves[1], " reassoc", lanes))
+        return text.emit(f"extractelement {vector(kind, 1)} {result}, i64 0")
 
     def _lanes(self, loop: _Loop, is_shared: bool) -> tuple[int, bool]:
         """Return how many lanes vectors have, and whether no elements are left."""
@@ -304,48 +304,48 @@ class LoopNest:
         if is_shared or power:
             whole = [n for n in widths if n >= fit and factor % n == 0]
             return (whole[-1], True) if whole and not is_shared else (fit, False)
-        found, least = (0, False), float(factor)
+        result, least = (0, False), float(factor)
         for n in widths:
             vectors, rest = divmod(factor, n)
             time = float(vectors * max(1, n // fit) + rest)
             if rest:
                 time *= TWO_LOOPS
             if vectors and (time, rest > 0) <= (least, False):
-                found, least = (n, not rest), time
-        return found
+                result, least = (n, not rest), time
+        return result
 
     def _cost(self, loop: _Loop, lanes: int) -> float:
         """Return about how many operations an element takes, in vectors or alone."""
-        found = self._work + AROUND
+        result = self._work + AROUND
         for k, stride in enumerate(loop.strides):
             is_read = k < len(self._reads)
             if not lanes or stride in (ZERO, ONE):
-                found += 1
+                result += 1
             else:
                 is_near = is_read and _is_near(stride)
-                found += 2 * (stride.factor if is_near else lanes)
-        return found / max(lanes, 1)
+                result += 2 * (stride.factor if is_near else lanes)
+        return result / max(lanes, 1)
 
     def _load(self, pointer: str, stride: SymInt, each: NestAccess, lanes: int) -> str:
         """Return the elements that a body begins with."""
         text, kind, dtype = self._text, each.kind, each.view.memory.dtype
         count = 0 if stride == ZERO else lanes
         if count and _is_near(stride):
-            found = self._chosen(pointer, each, stride.factor, lanes)
+            result = self._chosen(pointer, each, stride.factor, lanes)
         elif count and stride != ONE:
-            found = "poison"
+            result = "poison"
             for lane, place in enumerate(self._apart(pointer, kind, stride, lanes)):
                 one = text.emit(f"load {kind}, ptr {place}", "x")
-                more = f"insertelement {vector(kind, lanes)} {found}, {kind} {one}"
-                found = text.emit(f"{more}, i64 {lane}")
+                more = f"insertelement {vector(kind, lanes)} {result}, {kind} {one}"
+                result = text.emit(f"{more}, i64 {lane}")
         else:
             where = f"{vector(kind, count)}, ptr {pointer}, align {BYTES[dtype]}"
-            found = text.emit(f"load {where}", "x")
+            result = text.emit(f"load {where}", "x")
         if dtype == "bool":
             zero = splat(kind, "0", count)
-            found = text.emit(f"icmp ne {vector(kind, count)} {found}, {zero}")
+            result = text.emit(f"icmp ne {vector(kind, count)} {result}, {zero}")
             kind = "i1"
-        return found if count == lanes else spread(text, kind, found, lanes)
+        return result if count == lanes else spread(text, kind, result, lanes)
 
     def _store(
         self, k: int, pointer: str, value: str, lanes: int = 0, stride: SymInt = ONE
@@ -370,7 +370,7 @@ class LoopNest:
         # No vector reaches beyond the last element that is chosen.
         last = (lanes - 1) * (step - 1)
         firsts = [min(which * lanes, last) for which in range(step)]
-        found = "poison"
+        result = "poison"
         for which, first in enumerate(firsts):
             place = text.further(pointer, each.kind, first)
             size = BYTES[each.view.memory.dtype]
@@ -381,10 +381,10 @@ class LoopNest:
                 here = lanes + lane * step - first
                 places.append(f"i32 {here if own == which else lane}")
             both = (
-                f"{kind} {found}, {kind} {more}, <{lanes} x i32> <{', '.join(places)}>"
+                f"{kind} {result}, {kind} {more}, <{lanes} x i32> <{', '.join(places)}>"
             )
-            found = text.emit(f"shufflevector {both}")
-        return found
+            result = text.emit(f"shufflevector {both}")
+        return result
 
     def _apart(self, pointer: str, kind: str, stride: SymInt, lanes: int) -> list[str]:
         """Return the places of a vector's elements, which don't lie side by side."""
@@ -396,11 +396,11 @@ class LoopNest:
 
 
 def _carry_on(
-    text: FunctionBuilder, carried: Mapping[int, LoopCarried], found: Mapping[int, str]
+    text: FunctionBuilder, carried: Mapping[int, LoopCarried], result: Mapping[int, str]
 ) -> None:
     """Give the names for the next iteration to what was found in this one."""
     for k, each in carried.items():
-        text.line(f"{each.next} = bitcast {each.kind} {found[k]} to {each.kind}")
+        text.line(f"{each.next} = bitcast {each.kind} {result[k]} to {each.kind}")
 
 
 def _is_near(stride: SymInt) -> bool:
@@ -461,15 +461,15 @@ class _Loop(NamedTuple):
 def _loops(
     shape: Shape, accesses: Sequence[NestAccess], sizes: ShapeEnv
 ) -> list[_Loop]:
-    found: list[_Loop] = []
+    results: list[_Loop] = []
     for k, size in enumerate(shape):
         if size == 1:
             continue
         extent = sizes.of(size)
         strides = tuple(each.strides[k] for each in accesses)
         goes_on = [stride.times(extent) for stride in strides]
-        if found and [*found[-1].strides] == goes_on:
-            found[-1] = _Loop(found[-1].extent.times(extent), strides)
+        if results and [*results[-1].strides] == goes_on:
+            results[-1] = _Loop(results[-1].extent.times(extent), strides)
         else:
-            found.append(_Loop(extent, strides))
-    return found
+            results.append(_Loop(extent, strides))
+    return results

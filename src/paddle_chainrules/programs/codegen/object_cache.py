@@ -52,10 +52,10 @@ def name_of(*parts: str) -> str:
 
 def lookup(name: str) -> bytes | None:
     """Return the code of this name, if it is there, undamaged and signed."""
-    found = _folder_and_key()
-    if found is None:
+    result = _folder_and_key()
+    if result is None:
         return None
-    folder, key = found
+    folder, key = result
     file = folder / name
     if _ended_a_process(folder / f"{name}{MARK}"):
         _remove(file)
@@ -74,10 +74,10 @@ def lookup(name: str) -> bytes | None:
 
 def store(name: str, code: bytes) -> None:
     """Save code in the folder, and warn if that fails."""
-    found = _folder_and_key()
-    if found is None:
+    result = _folder_and_key()
+    if result is None:
         return
-    folder, key = found
+    folder, key = result
     try:
         _remove(folder / name)
         _write(folder / name, _signature(key, name, code) + code)
@@ -88,11 +88,11 @@ def store(name: str, code: bytes) -> None:
 @contextmanager
 def loading(name: str) -> Iterator[None]:
     """Mark a file while it is loaded, which may crash this process."""
-    found = _folder_and_key()
-    if found is None:
+    result = _folder_and_key()
+    if result is None:
         yield
         return
-    mark, number = found[0] / f"{name}{MARK}", None
+    mark, number = result[0] / f"{name}{MARK}", None
     with suppress(OSError):  # a folder that can only be read
         number = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
@@ -156,7 +156,7 @@ def _folder(path: Path) -> Path:
     """
     user, links = os.geteuid(), 0
     at, rest = Path(path.anchor), [*reversed(path.parts[1:])]
-    found = at.lstat()
+    result = at.lstat()
     while rest:
         part = rest.pop()
         if part == "..":
@@ -165,12 +165,12 @@ def _folder(path: Path) -> Path:
         here = at / part
         if not os.path.lexists(here):
             here.mkdir(mode=0o700, exist_ok=True)
-        found = here.lstat()
-        if found.st_uid not in (user, 0):
+        result = here.lstat()
+        if result.st_uid not in (user, 0):
             raise CacheUnusable(
                 f"{here} belongs to somebody else, and what is in it runs"
             )
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(result.st_mode):
             links += 1
             target = Path(os.readlink(here))
             if links > LINKS:
@@ -178,13 +178,13 @@ def _folder(path: Path) -> Path:
             at = Path(target.anchor) if target.is_absolute() else at
             rest += reversed(target.parts[target.is_absolute() :])
             continue
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(result.st_mode):
             raise CacheUnusable(f"{here} is no folder")
-        if found.st_mode & WRITTEN_BY_OTHERS and not found.st_mode & stat.S_ISVTX:
+        if result.st_mode & WRITTEN_BY_OTHERS and not result.st_mode & stat.S_ISVTX:
             raise CacheUnusable(f"others may write into {here}, and what is in it runs")
         at = here
-    found = at.lstat()
-    if found.st_uid != user or found.st_mode & WRITTEN_BY_OTHERS:
+    result = at.lstat()
+    if result.st_uid != user or result.st_mode & WRITTEN_BY_OTHERS:
         raise CacheUnusable(f"others may write into {at}, and what is in it runs")
     return at
 
@@ -197,13 +197,13 @@ def _key(folder: Path) -> bytes:
         OSError: it can't be made.
     """
     file = folder / KEY
-    found = _own_bytes(file, ANYTHING_BY_OTHERS)
-    if found is None:
+    result = _own_bytes(file, ANYTHING_BY_OTHERS)
+    if result is None:
         _write(file, FIRST_LINE + secrets.token_bytes(LENGTH))
-        found = _own_bytes(file, ANYTHING_BY_OTHERS)  # perhaps another process's
-    if found is None or not found.startswith(FIRST_LINE):
+        result = _own_bytes(file, ANYTHING_BY_OTHERS)  # perhaps another process's
+    if result is None or not result.startswith(FIRST_LINE):
         raise CacheUnusable(f"{KEY} in it is none")
-    return found[len(FIRST_LINE) :]
+    return result[len(FIRST_LINE) :]
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -225,12 +225,12 @@ def _own_bytes(file: Path, forbidden: int) -> bytes | None:
     except OSError as error:
         raise CacheUnusable(f"{file.name} is a link, or {_reason(error)}") from None
     try:
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
+        result = os.fstat(number)
+        if not stat.S_ISREG(result.st_mode):
             raise CacheUnusable(f"{file.name} is no regular file")
-        if found.st_uid != os.geteuid():
+        if result.st_uid != os.geteuid():
             raise CacheUnusable(f"{file.name} belongs to somebody else")
-        if found.st_mode & forbidden:
+        if result.st_mode & forbidden:
             raise CacheUnusable(f"others may write into {file.name}, or read a key")
         with open(number, "rb", closefd=False) as stream:
             return stream.read()

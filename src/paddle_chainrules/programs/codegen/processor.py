@@ -104,11 +104,11 @@ def processor() -> Processor:
 def _own() -> Processor:
     from llvmlite import binding as llvm
 
-    found = llvm.get_host_cpu_features()
+    result = llvm.get_host_cpu_features()
     level = wanted_cpu()
     if level == "native":
-        return Processor(llvm.get_host_cpu_name(), found.flatten())
-    if missing := [name for name in needed(level) if not found.get(name, False)]:
+        return Processor(llvm.get_host_cpu_name(), result.flatten())
+    if missing := [name for name in needed(level) if not result.get(name, False)]:
         raise ValueError(
             f"the environment has {CPU}={level!r}, but this processor "
             f"({llvm.get_host_cpu_name()}) lacks {', '.join(missing)}; set a lower "
@@ -129,8 +129,8 @@ def level() -> str:
     used = processor()
     if used.name in LEVELS:
         return used.name
-    found = llvm.get_host_cpu_features()
-    has = [name for name in LEVELS if all(map(found.get, needed(name)))]
+    result = llvm.get_host_cpu_features()
+    has = [name for name in LEVELS if all(map(result.get, needed(name)))]
     return has[-1] if has else used.name
 
 

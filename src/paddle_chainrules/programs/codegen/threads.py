@@ -45,13 +45,13 @@ NAMES = {
 def symbols() -> dict[str, int]:
     """Return addresses of functions that texts call, for llvmlite's ``add_symbol``."""
     handle = openmp()
-    found = {f"{PREFIX}.least": ctypes.addressof(least)}
+    results = {f"{PREFIX}.least": ctypes.addressof(least)}
     for own, name in NAMES.items():
         if not hasattr(handle, name):
             return {}
         address = ctypes.cast(getattr(handle, name), ctypes.c_void_p).value
-        found[f"{PREFIX}.{own}"] = address or 0
-    return found
+        results[f"{PREFIX}.{own}"] = address or 0
+    return results
 
 
 def may_share(count: SymInt | None) -> bool:

@@ -319,10 +319,10 @@ def _consecutive_views(
 
 def _sum(terms: Sequence[SymInt]) -> list[SymInt]:
     """Return the same sum with one term for each power."""
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     for factor, power in terms:
-        found[power] = found.get(power, 0) + factor
-    return [SymInt(factor, power) for power, factor in found.items()]
+        results[power] = results.get(power, 0) + factor
+    return [SymInt(factor, power) for power, factor in results.items()]
 
 
 def _place(view: BufferView, axis: int, start: int, sizes: ShapeEnv) -> SymInt:

@@ -25,9 +25,9 @@ def _infix(
     @loop_of(*names)
     def rule(call: ElementCall) -> str:
         if whole and "bool" not in call.dtypes:
-            found = _of_integers(call, whole, turned)
-            if found is not None:
-                return found
+            result = _of_integers(call, whole, turned)
+            if result is not None:
+                return result
         x, y = call.number(0), call.number(1)
         return call.two(instruction, *((y, x) if turned else (x, y)))
 
@@ -171,10 +171,10 @@ def _bits(instruction: str, *names: str) -> None:
 
     @loop_of(*names)
     def rule(call: ElementCall) -> str:
-        found = _of_integers(call, instruction)
-        if found is None:
+        result = _of_integers(call, instruction)
+        if result is None:
             raise NotLowerable
-        return found
+        return result
 
 
 _bits("and", "bitwise_and", "Tensor.__and__")
@@ -208,12 +208,12 @@ def _cast_element(call: ElementCall) -> str:
         return str(call.args[0])
     if (before, after) not in CASTS:
         raise NotLowerable
-    how = CASTS[before, after]
-    found = call.element(0).to(how, TYPES[after])
+    attrs = CASTS[before, after]
+    result = call.element(0).to(attrs, TYPES[after])
     # What is too large for an integer is some number.
-    if how == "fptosi":
-        found = found.make(f"freeze {found.kind} {found.name}")
-    return found.name
+    if attrs == "fptosi":
+        result = result.make(f"freeze {result.kind} {result.name}")
+    return result.name
 
 
 @loop_of("expand", steps=0)

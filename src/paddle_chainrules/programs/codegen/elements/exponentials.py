@@ -98,8 +98,8 @@ def clamped(x: ElementValue, low: float, high: float) -> ElementValue:
 
 def exp(x: ElementValue, less: int = 0) -> ElementValue:
     """Return the exponential, divided by 2 to the power of ``less``."""
-    found, _ = exp_in_parts(x, less=less)
-    return found
+    result, _ = exp_in_parts(x, less=less)
+    return result
 
 
 def exp_in_parts(
@@ -120,10 +120,10 @@ def exp_in_parts(
     if low is not None:  # by which the exponential itself is multiplied
         lost = lost + low * (square.fma(q, r) + 1)
     rest = square.fma(q, lost) + r
-    found = rest + 1
+    result = rest + 1
     half = k >> 1
     first, second = half.power_of_two(), (k - half - less).power_of_two()
-    return found * first * second, (rest - (found - 1)) * first * second
+    return result * first * second, (rest - (result - 1)) * first * second
 
 
 def _reduced(
@@ -152,22 +152,22 @@ def expm1(x: ElementValue) -> ElementValue:
     _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
-    found = (half.fma(r, half - 0.5) + square * half) * 2
-    return (abs(x) < 2.0**-54).where(x, found)
+    result = (half.fma(r, half - 0.5) + square * half) * 2
+    return (abs(x) < 2.0**-54).where(x, result)
 
 
 def log(x: ElementValue) -> ElementValue:
     """Return the natural logarithm."""
     tiny = x < 2.0**-1022
     n, f = _exponent_and_fraction(tiny.where(x * 2.0**54, x))
-    found = _log(tiny.where(n - 54, n), f)
-    return _with_edges(x, x, found)
+    result = _log(tiny.where(n - 54, n), f)
+    return _with_edges(x, x, result)
 
 
 def log1p(x: ElementValue) -> ElementValue:
     """Return ``log(1 + x)``."""
-    found = _with_edges(x, x + 1, _log1p(x))
-    return (abs(x) < 2.0**-54).where(x, found)
+    result = _with_edges(x, x + 1, _log1p(x))
+    return (abs(x) < 2.0**-54).where(x, result)
 
 
 def _log1p(x: ElementValue) -> ElementValue:
@@ -182,11 +182,11 @@ def _log1p(x: ElementValue) -> ElementValue:
     return _log(n, f, is_near.where(0.0, lost))
 
 
-def _with_edges(x: ElementValue, u: ElementValue, found: ElementValue) -> ElementValue:
-    """Return the logarithm of u: ``found``, where u is positive and finite."""
+def _with_edges(x: ElementValue, u: ElementValue, result: ElementValue) -> ElementValue:
+    """Return the logarithm of u: ``result``, where u is positive and finite."""
     is_usual = (u > 0) & (u < float("inf"))
     no_number = (u < 0).where(float("nan"), x)
-    return is_usual.where(found, u.is_zero().where(float("-inf"), no_number))
+    return is_usual.where(result, u.is_zero().where(float("-inf"), no_number))
 
 
 def _exponent_and_fraction(x: ElementValue) -> tuple[ElementValue, ElementValue]:
@@ -230,11 +230,11 @@ def _share(
     The rounding error of the sum is divided by nearly the sum.
     """
     total = e + 1
-    found = x / total
+    result = x / total
     if x.is_single:
-        return found
-    lost = found * (e - (total - 1))
-    return found - (lost if low is None else lost - low) * (1.45 - total * 0.48)
+        return result
+    lost = result * (e - (total - 1))
+    return result - (lost if low is None else lost - low) * (1.45 - total * 0.48)
 
 
 def gated(
@@ -252,9 +252,9 @@ def gated(
     is_below = x < 0
     over, lost = (x < -800).where(-800, x).times(e)
     share = _share(is_below.where(over, x), e * (1 / scale), is_below.where(lost, 0.0))
-    found = share * is_below.where(x.constant(1 / scale), 1.0)
+    result = share * is_below.where(x.constant(1 / scale), 1.0)
     is_usual = abs(x) < float("inf")
-    return is_usual.where(found, (x > 0).where(x, float("nan")))  # as Paddle has it
+    return is_usual.where(result, (x > 0).where(x, float("nan")))  # as Paddle has it
 
 
 SCALE_NARROW = 2.0**-64
@@ -286,8 +286,8 @@ def silu_narrow(x: ElementValue) -> ElementValue:
     """Return ``x`` times :func:`sigmoid_narrow`, at most 4 ulp off."""
     large, small = _shares_narrow(x)
     below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
-    found = (x < 0).where(below * small * SCALE_NARROW, x * large)
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+    result = (x < 0).where(below * small * SCALE_NARROW, x * large)
+    return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def silu_slope_narrow(x: ElementValue) -> ElementValue:
@@ -296,8 +296,8 @@ def silu_slope_narrow(x: ElementValue) -> ElementValue:
     below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
     left = small * below.fma(large, 1.0) * SCALE_NARROW
     right = large * x.fma(small * SCALE_NARROW, 1.0)
-    found = (x < 0).where(left, right)
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+    result = (x < 0).where(left, right)
+    return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def tanh(x: ElementValue) -> ElementValue:
@@ -319,10 +319,10 @@ def eigen_tanh(x: ElementValue) -> ElementValue:
 
 def _uncontracted(coefficients: tuple[float, ...], x: ElementValue) -> ElementValue:
     *rest, last = coefficients
-    found = x.constant(last)
+    result = x.constant(last)
     for c in reversed(rest):
-        found = found * x + c
-    return found
+        result = result * x + c
+    return result
 
 
 def softplus(x: ElementValue) -> ElementValue:
@@ -352,13 +352,13 @@ def sinh(x: ElementValue) -> ElementValue:
 def power(x: ElementValue, exponent: float) -> ElementValue:
     """Return x to a constant power; in float64 too rough for all but float32."""
     if exponent == int(exponent) and abs(exponent) <= 8:
-        found = _product(x, int(abs(exponent)))
-        return found if exponent >= 0 else 1 / found
-    found = exp(log(abs(x)) * exponent)
+        result = _product(x, int(abs(exponent)))
+        return result if exponent >= 0 else 1 / result
+    result = exp(log(abs(x)) * exponent)
     if exponent % 2 == 1:
-        return found.copysign(x)
+        return result.copysign(x)
     is_negative = (x < 0) & (x > float("-inf"))
-    return found if exponent % 2 == 0 else is_negative.where(float("nan"), found)
+    return result if exponent % 2 == 0 else is_negative.where(float("nan"), result)
 
 
 def _product(x: ElementValue, count: int) -> ElementValue:
@@ -373,10 +373,10 @@ def power_of(x: ElementValue, y: ElementValue) -> ElementValue:
     whole, half = (part.intrinsic("rint").equals(part) for part in (y, y * 0.5))
     infinite = float("inf")
     size = abs(x)
-    found = exp(y * log(size))
+    result = exp(y * log(size))
     is_one = y.equals(0) | x.equals(1) | (size.equals(1) & abs(y).equals(infinite))
-    found = is_one.where(1.0, found)
+    result = is_one.where(1.0, result)
     is_below = x.constant(1).copysign(x) < 0
-    found = (is_below & whole & (half ^ 1)).where(-found, found)
+    result = (is_below & whole & (half ^ 1)).where(-result, result)
     is_none = (x < 0) & (x > -infinite) & (whole ^ 1)
-    return is_none.where(float("nan"), found)
+    return is_none.where(float("nan"), result)

@@ -41,8 +41,8 @@ def _register_formula(
         given = call.numbers()
         if exact or call.dtype == "float64":
             return formula(*given).name
-        if found := narrow(*given):
-            return found.name
+        if result := narrow(*given):
+            return result.name
         wide = (
             x.to("fpext", "double") if isinstance(x, ElementValue) else x for x in given
         )
@@ -149,8 +149,8 @@ def _softplus(x: ElementValue, beta: Any, threshold: Any) -> ElementValue:
     """Return Paddle's softplus. The threshold has the dtype of the compared value."""
     beta, threshold = _number(beta), _number(threshold)
     y = x * beta
-    found = exponentials.softplus(y)
-    return (y > threshold).where(x, found if beta == 1 else found / beta)
+    result = exponentials.softplus(y)
+    return (y > threshold).where(x, result if beta == 1 else result / beta)
 
 
 def _elu(x: ElementValue, alpha: Any) -> ElementValue:
@@ -179,7 +179,7 @@ def _power(x: ElementValue, exponent: Any) -> ElementValue:
     if x.is_single:
         return exponentials.power(x, exponent)
     square = x * x
-    found = {
+    result = {
         0.0: lambda: x.constant(1),
         1.0: lambda: x,
         2.0: lambda: square,
@@ -189,16 +189,16 @@ def _power(x: ElementValue, exponent: Any) -> ElementValue:
         0.5: lambda: _root(x),
         -0.5: lambda: 1 / _root(x),
     }.get(exponent)
-    if found is None:
+    if result is None:
         raise NotLowerable
-    return found()
+    return result()
 
 
 def _power_narrow(x: ElementValue, exponent: Any) -> ElementValue | None:
     """Return a power that one operation gives, rounded once in float32 too."""
-    found = {1.0: lambda: x, 2.0: lambda: x * x, -1.0: lambda: 1 / x}
-    found |= {0.5: lambda: _root(x)}
-    return found.get(single(_number(exponent)), lambda: None)()
+    results = {1.0: lambda: x, 2.0: lambda: x * x, -1.0: lambda: 1 / x}
+    results |= {0.5: lambda: _root(x)}
+    return results.get(single(_number(exponent)), lambda: None)()
 
 
 _register_formula("pow", "Tensor.__pow__", formula=_power, narrow=_power_narrow)
@@ -214,9 +214,9 @@ def _put_exact(
 
 
 def _formula_of(name: str) -> Callable[..., Any]:
-    found = TABLE[name].formula
-    assert found is not None
-    return found
+    result = TABLE[name].formula
+    assert result is not None
+    return result
 
 
 def _round(x: ElementValue, decimals: Any) -> ElementValue:

@@ -135,9 +135,9 @@ def gelu_narrow(x: ElementValue) -> ElementValue:
     y = abs(x)
     y = (y > 15).where(15, y)
     part = y / (y + 2.5)
-    found = _bell_narrow(y) * _tail_narrow(part.fma(2, -1)) * part
-    found = found.fma(-SCALE, (x > 0).where(x, 0.0))
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+    result = _bell_narrow(y) * _tail_narrow(part.fma(2, -1)) * part
+    result = result.fma(-SCALE, (x > 0).where(x, 0.0))
+    return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def gelu_slope_narrow(x: ElementValue) -> ElementValue:
@@ -162,16 +162,16 @@ def gelu(x: ElementValue) -> ElementValue:
     bell, bell_lost = _bell(y)
     part, part_lost = y.times(bell)
     product, lost = part.times(over)
-    found = product / under
+    result = product / under
     if not x.is_single:
         lost = y.fma(bell_lost, part_lost).fma(over, lost)
-        lost = part.fma(over_lost, lost) - found * (y - (under - 4))
-        found = found + lost * ((1 - t) * 0.125)
-    found = (x > 0).where(x, 0.0) - found * SCALE
+        lost = part.fma(over_lost, lost) - result * (y - (under - 4))
+        result = result + lost * ((1 - t) * 0.125)
+    result = (x > 0).where(x, 0.0) - result * SCALE
     if not x.is_single:  # near 0 the fraction is the difference of larger numbers
         share = (x * (x * x * 0.5).polynomial(ERF)).fma(math.sqrt(0.125), 0.5)
-        found = (y < 0.5).where(x * share, found)
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+        result = (y < 0.5).where(x * share, result)
+    return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def gelu_slope(x: ElementValue) -> ElementValue:

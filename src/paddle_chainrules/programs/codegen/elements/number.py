@@ -224,10 +224,10 @@ class ElementValue:
         if isinstance(coefficients, Polynomial):
             coefficients = coefficients[not self.is_single]
         *rest, last = coefficients
-        found = self.constant(last)
+        result = self.constant(last)
         for c in reversed(rest):
-            found = found.fma(self, c)
-        return found
+            result = result.fma(self, c)
+        return result
 
     def rounded(self) -> tuple[ElementValue, ElementValue]:
         """Return the nearest integer, as a floating point number and as an integer.

@@ -212,9 +212,9 @@ def _sum_element(call: ElementCall) -> str:
     """Return the term of a reduction; :func:`reduction_of` tells where it goes."""
     before = call.dtypes[0]
     if call.dtype == "int64" and before in ("bool", "int32", "int64"):
-        how = {"bool": "zext", "int32": "sext"}.get(before)
+        attrs = {"bool": "zext", "int32": "sext"}.get(before)
         x = call.element(0)
-        return x.to(how, "i64").name if how else x.name
+        return x.to(attrs, "i64").name if attrs else x.name
     if call.dtype != call.floats:
         raise NotLowerable
     return str(call.args[0])
@@ -282,8 +282,8 @@ def reduction_of(op: Operation) -> Reduction | None:
 
 def loop_shape(op: Operation) -> Shape:
     """Return the shape that the loop of an operation goes over."""
-    found: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
-    return found
+    result: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
+    return result
 
 
 def kept_dims(op: Operation) -> frozenset[int]:

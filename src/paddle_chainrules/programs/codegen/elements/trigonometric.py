@@ -90,10 +90,10 @@ def _sine(x: ElementValue, turned: int = 0) -> ElementValue:
     s = (r * z).fma(z.polynomial(SIN), lost) + r
     c = 1 - (z * 0.5 - (z * z).fma(z.polynomial(COS), -(r * lost)))
     quarter = quarter + turned
-    found = (quarter & 1).is_zero().where(s, c)
+    result = (quarter & 1).is_zero().where(s, c)
     sign = (quarter & 2) << 62
-    found = (found.bits() ^ sign).bits()
-    return found if turned else (abs(x) < 2.0**-30).where(x, found)
+    result = (result.bits() ^ sign).bits()
+    return result if turned else (abs(x) < 2.0**-30).where(x, result)
 
 
 def atan(x: ElementValue) -> ElementValue:
@@ -107,5 +107,5 @@ def atan(x: ElementValue) -> ElementValue:
     )
     left = base * (6.123233995736766e-17 / (math.pi / 2))
     z = r * r
-    found = base + (r + (r * z).fma(z.polynomial(ATAN), left))
-    return found.copysign(x)
+    result = base + (r + (r * z).fma(z.polynomial(ATAN), left))
+    return result.copysign(x)

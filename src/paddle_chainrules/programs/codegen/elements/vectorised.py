@@ -65,7 +65,7 @@ class VectorisedFunction:
     def _body(self, lanes: int) -> Iterator[str]:
         lines = _InstructionList()
         x = ElementValue("%x", "double", lines, self.is_single, lanes)
-        found, is_other = self.formula(x), self.is_other(x)
+        result, is_other = self.formula(x), self.is_other(x)
         any_other = is_other.name
         if lanes:
             reduced = f"@llvm.vector.reduce.or.v{lanes}i1"
@@ -75,10 +75,10 @@ class VectorisedFunction:
         count = len(lines.found)
         yield f"br i1 {any_other}, label %other, label %usual"
         yield "usual:"
-        yield f"ret {x.kind} {found.name}"
+        yield f"ret {x.kind} {result.name}"
         yield "other:"
-        asked = self._asked(x)
-        chosen = is_other.where(asked, found)
+        requested = self._asked(x)
+        chosen = is_other.where(requested, result)
         yield from lines.found[count:]
         yield f"ret {x.kind} {chosen.name}"
         yield "}"
@@ -88,14 +88,14 @@ class VectorisedFunction:
         function = f"call double @{self.name}(double"
         if not x.lanes:
             return x.make(f"{function} %x)")
-        found = "poison"
+        result = "poison"
         for i in range(x.lanes):
             lane = x.lines.emit(f"extractelement {x.kind} %x, i32 {i}")
             value = x.lines.emit(f"{function} {lane})")
-            found = x.lines.emit(
-                f"insertelement {x.kind} {found}, double {value}, i32 {i}"
+            result = x.lines.emit(
+                f"insertelement {x.kind} {result}, double {value}, i32 {i}"
             )
-        return ElementValue(found, x.type, x.lines, x.is_single, x.lanes)
+        return ElementValue(result, x.type, x.lines, x.is_single, x.lanes)
 
 
 VECTORISED: dict[str, VectorisedFunction] = {}
@@ -106,9 +106,9 @@ def definitions(texts: Sequence[str]) -> list[str]:
     """Return the LLVM text of functions that others call, and of those they call."""
     symbols = "|".join(VECTORISED)
     called = {*re.findall(rf"@({symbols})_(\d+)\(", "\n".join(texts))}
-    found = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(called)]
-    declared = dict.fromkeys(line for f, n in found for line in f.declarations(n))
-    return [*declared, *(function.text(lanes) for function, lanes in found)]
+    results = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(called)]
+    declared = dict.fromkeys(line for f, n in results for line in f.declarations(n))
+    return [*declared, *(function.text(lanes) for function, lanes in results)]
 
 
 def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:

@@ -230,14 +230,14 @@ class TiledChain:
         at: Sequence[str],
     ) -> str:
         """Return the address of the first element of a block."""
-        found = address(lies.view)
+        result = address(lies.view)
         kind = in_memory(lies.view.memory.dtype)
         for axis, (k, index) in enumerate(zip(lies.goes, at, strict=False)):
             if k is not None:
                 is_row = axis == len(lies.goes) - 1
                 size = SymInt(self._rows if is_row else 1)
-                found = text.along(found, kind, lies.strides[k].times(size), index)
-        return found
+                result = text.along(result, kind, lies.strides[k].times(size), index)
+        return result
 
 
 def _tile_rows(every: int, at_once: int) -> int:

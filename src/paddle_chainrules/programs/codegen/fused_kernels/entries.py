@@ -190,5 +190,5 @@ def entry(
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    found: Enter = new(ctypes.addressof(method), held, code)  # which keeps the code
-    return found
+    result: Enter = new(ctypes.addressof(method), held, code)  # which keeps the code
+    return result

@@ -60,9 +60,9 @@ class PackedMatrix(NamedTuple):
     @property
     def strides(self) -> tuple[SymInt, ...]:
         """The strides of the copy, along the space of the product."""
-        found = [*self.source.strides]
-        found[self.outer], found[self.inner] = self.to.strides
-        return tuple(found)
+        results = [*self.source.strides]
+        results[self.outer], results[self.inner] = self.to.strides
+        return tuple(results)
 
     def write(self, text: FunctionBuilder, pointer: str, address: Address) -> None:
         """Write the copying.
@@ -91,7 +91,7 @@ def packed(
     """
     if not space.is_product:
         return [None] * len(space.reads)
-    found: list[PackedMatrix | None] = []
+    results: list[PackedMatrix | None] = []
     for each, dims in zip(space.reads, FACTORS, strict=True):
         outer, inner = (len(space.shape) + k for k in dims)
         if each.strides[outer] == ONE:
@@ -104,9 +104,9 @@ def packed(
         is_small = shape[0] * length * size <= LARGEST
         has_rows = each.strides[inner] == ONE
         if memory in made or not (is_slow and is_small and has_rows):
-            found.append(None)
+            results.append(None)
             continue
         own = Buffer(Value(-1, shape, memory.dtype, 0), SymInt(shape[0] * length))
         to = BufferView(own, (), shape, (SymInt(length), ONE))
-        found.append(PackedMatrix(each, outer, inner, shape, to))
-    return found
+        results.append(PackedMatrix(each, outer, inner, shape, to))
+    return results

@@ -28,11 +28,11 @@ class BufferAssignment:
     def starts(self) -> list[tuple[SymInt, ...]]:
         """The bytes before each slot, as a sum."""
         total: dict[int, int] = {}
-        found = []
+        results = []
         for factor, power in self.bytes:
-            found.append(tuple(SymInt(f, p) for p, f in total.items()))
+            results.append(tuple(SymInt(f, p) for p, f in total.items()))
             total[power] = total.get(power, 0) + factor
-        return found
+        return results
 
 
 ALIGNED = 64

@@ -372,10 +372,10 @@ def fitted(
         ValueError: one has another shape or dtype.
     """
     for i, x in enumerate(given):
-        found = f"{dtype_name(x.dtype)}{list(x.shape)}"
-        if found != (expected := f"{dtypes[i]}{shapes[i]}"):
+        result = f"{dtype_name(x.dtype)}{list(x.shape)}"
+        if result != (expected := f"{dtypes[i]}{shapes[i]}"):
             raise ValueError(
-                f"a tensor that a program reads is {found}, and was {expected} when "
+                f"a tensor that a program reads is {result}, and was {expected} when "
                 "it was captured; leave shapes and dtypes of parameters, constants and "
                 "what a pullback needs as they are, or make new tensors"
             )

@@ -49,7 +49,7 @@ def in_blocks(
             memory = placed[memory].memory
         return memory
 
-    found: list[Stage] = []
+    results: list[Stage] = []
     rest = [*steps]
     while rest:
         chain = _Chain(sizes, parted, root)
@@ -59,11 +59,11 @@ def in_blocks(
             if chain.first in own:
                 blocks = TiledChain(chain.axes, chain.inside, own, sizes).step
                 if chain.bytes_of(kept) - _bytes([blocks], kept, sizes) >= LARGE:
-                    found += [*before, blocks]
+                    results += [*before, blocks]
                     rest = after
                     continue
-        found.append(rest.pop(0))
-    return found
+        results.append(rest.pop(0))
+    return results
 
 
 def _bytes(steps: Sequence[Stage], kept: Collection[Buffer], sizes: ShapeEnv) -> int:
@@ -216,10 +216,10 @@ class _Chain:
             if (at := self._made.get(each.view.memory)) is None:
                 continue
             there = [*zip(space.shape, each.strides, strict=True)]
-            asked = [*zip(self.axes, at.along, strict=True)]
-            if any(size != 1 and (size, s) not in there for size, s in asked):
+            requested = [*zip(self.axes, at.along, strict=True)]
+            if any(size != 1 and (size, s) not in there for size, s in requested):
                 return None
-            return tuple(None if p[0] == 1 else there.index(p) for p in asked)
+            return tuple(None if p[0] == 1 else there.index(p) for p in requested)
         if not self._grows(space) or space.shape[:-2] != self.axes:
             return None
         return tuple(None if n == 1 else k for k, n in enumerate(self.axes))

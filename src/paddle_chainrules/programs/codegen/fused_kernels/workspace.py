@@ -29,12 +29,12 @@ CPU = paddle.CPUPlace()
 def borrowed(size: int) -> Memory:
     """Return at least this many bytes, which nobody else has meanwhile."""
     try:
-        found = _free.pop()
+        result = _free.pop()
     except IndexError:
-        found = None
-    if found is not None and found[0] >= size:
-        return found
-    del found  # before there is more
+        result = None
+    if result is not None and result[0] >= size:
+        return result
+    del result  # before there is more
     return size, RAW.empty([size], paddle.uint8, CPU)
 
 

@@ -198,11 +198,11 @@ class _Convolution(WindowStep):
 def _of(
     steps: StageBuilder, op: Operation, image: Value, result: Value
 ) -> _Convolution | Depthwise:
-    how = op.named
-    is_same = "transpose" in op.operator.name and how["padding_algorithm"] == "SAME"
+    attrs = op.named
+    is_same = "transpose" in op.operator.name and attrs["padding_algorithm"] == "SAME"
     if is_same or not steps.has_products:
         raise NotLowerable
-    windows = windows_of(image, how["filter"], result, how)
+    windows = windows_of(image, attrs["filter"], result, attrs)
     if (windows.channels, windows.filters) == (1, 1):
         return Depthwise(steps, windows, op)
     if windows.groups > 1 and windows.terms < LEAST:

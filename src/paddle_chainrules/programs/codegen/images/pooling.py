@@ -95,16 +95,16 @@ class _Pooling(WindowStep):
     def __init__(
         self, steps: StageBuilder, image: Value, result: Value, op: Operation
     ) -> None:
-        how = op.named
-        self._is_mean = how["pooling_type"] == "avg"
+        attrs = op.named
+        self._is_mean = attrs["pooling_type"] == "avg"
         start = "0.0" if self._is_mean else LEAST_TEXT
-        super().__init__(steps, _windows_of(image, result, how), op, start)
+        super().__init__(steps, _windows_of(image, result, attrs), op, start)
         if not self._is_mean and self._it.places == 1:
             raise NotLowerable  # a loop over what is the largest would wait for itself
-        self._lead = LAYOUTS[how["data_format"]]
+        self._lead = LAYOUTS[attrs["data_format"]]
         self._extent = steps.sizes.product(image.shape[: self._lead])
-        self._counted = _counted(self._it, how) if self._is_mean else None
-        self._exclusive = how["exclusive"]
+        self._counted = _counted(self._it, attrs) if self._is_mean else None
+        self._exclusive = attrs["exclusive"]
         self._counts = self._scratch(self._it.result)
         """The number of places that each window counts, or one over that."""
 
@@ -211,12 +211,12 @@ def _share(count: ElementValue) -> list[ElementValue]:
     return [share]
 
 
-def _larger(number: ElementValue, found: ElementValue) -> list[ElementValue]:
+def _larger(number: ElementValue, result: ElementValue) -> list[ElementValue]:
     """Return what was found if it is larger or the next entry is padding; else that.
 
     A NaN that was found is kept only where the next entry is padding, as in Paddle.
     """
-    return [((found > number) | number.equals(LEAST)).where(found, number)]
+    return [((result > number) | number.equals(LEAST)).where(result, number)]
 
 
 def _to_first(

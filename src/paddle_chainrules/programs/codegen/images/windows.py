@@ -80,11 +80,11 @@ def padding(
     if algorithm == "VALID":
         return [(0, 0)] * n
     if algorithm == "SAME":
-        found = []
+        results = []
         for size, step, span in zip(space, how["strides"], spans, strict=True):
             total = max((-(-size // step) - 1) * step + span - size, 0)
-            found.append((total // 2, total - total // 2))
-        return found
+            results.append((total // 2, total - total // 2))
+        return results
     if len(given) == n:
         return [(p, p) for p in given]
     return [*zip(given[::2], given[1::2], strict=True)]

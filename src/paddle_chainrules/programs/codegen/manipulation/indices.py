@@ -53,7 +53,7 @@ class Indices(NamedTuple):
         """Leave the function where an index is out of range."""
         bad = LoopCarried("i1", "false", text.name("bad"), text.name("worse"))
         with text.loop(text.number(self.number), [bad], AS_VECTORS) as i:
-            found = bad.now
+            result = bad.now
             for k, size in enumerate(self.sizes):
                 number = self._number(text, first, i, k, f", {PARALLEL}")
                 last = text.number(size)
@@ -61,13 +61,13 @@ class Indices(NamedTuple):
                 low = text.emit(f"icmp slt i64 {number}, {least}")
                 high = text.emit(f"icmp sge i64 {number}, {last}")
                 either = text.emit(f"or i1 {low}, {high}")
-                found = text.emit(f"or i1 {found}, {either}")
-            text.line(f"{bad.next} = or i1 {found}, false")
+                result = text.emit(f"or i1 {result}, {either}")
+            text.line(f"{bad.next} = or i1 {result}, false")
         text.bailout_if(bad.now)
 
     def place(self, text: FunctionBuilder, first: str, i: str) -> str:
         """Return the place that a tuple gives."""
-        found = "0"
+        result = "0"
         for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
             number = self._number(text, first, i, k)
             if self.wraps:
@@ -75,8 +75,8 @@ class Indices(NamedTuple):
                 around = text.emit(f"add i64 {number}, {text.number(size)}")
                 number = text.emit(f"select i1 {low}, i64 {around}, i64 {number}")
             step = text.emit(f"mul i64 {number}, {text.number(stride)}")
-            found = text.emit(f"add i64 {found}, {step}")
-        return found
+            result = text.emit(f"add i64 {result}, {step}")
+        return result
 
     def _number(
         self, text: FunctionBuilder, first: str, i: str, k: int, group: str = ""
@@ -163,8 +163,8 @@ def over_places(
         count = SymInt(count.factor // each.factor, count.power - each.power)
     step, line = count.times(inner), size.times(inner)
     many, few = (to, source) if puts else (source, to)
-    found = (many, outer.times(line)), (few, outer.times(step))
-    if any(steps.sizes.product(view.shape) != extent for view, extent in found):
+    results = (many, outer.times(line)), (few, outer.times(step))
+    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
         raise NotLowerable
     kind = in_memory(to.memory.dtype)
 
@@ -332,16 +332,16 @@ def _take_of_each(
 
 @written_as("put_along_axis")
 def _put_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, part, axis, how, with_self = op.args
+    x, index, part, axis, attrs, with_self = op.args
     axis = _axis(axis, x)
     indices, lines = _of_each(steps, x, index, axis, wraps=True)
-    if how not in PUT or part.shape != index.shape or not with_self:
+    if attrs not in PUT or part.shape != index.shape or not with_self:
         raise NotLowerable
     to = steps.duplicate(x, op.outputs[0])
     over_places(
         *(steps, op, indices, lines, steps.dense(part), to),
         puts=True,
-        body=PUT[how],
+        body=PUT[attrs],
         of_each=True,
     )
 

@@ -16,10 +16,10 @@ from .indices import indices_of
 
 
 def _ints(given: Any) -> list[int]:
-    found = [given] if type(given) is int else given
-    if type(found) is not list or any(type(n) is not int for n in found):
+    results = [given] if type(given) is int else given
+    if type(results) is not list or any(type(n) is not int for n in results):
         raise NotLowerable
-    return found
+    return results
 
 
 def _fixed(steps: StageBuilder, size: int) -> None:

@@ -155,13 +155,13 @@ def library() -> BlasLibrary | None:
         return _chosen[0]
 
 
-def chosen(wanted: str, found: Mapping[str, LoadedLibrary]) -> BlasLibrary | None:
+def chosen(wanted: str, results: Mapping[str, LoadedLibrary]) -> BlasLibrary | None:
     """Return the library that multiplies, of all that are found.
 
     Args:
         wanted: a name, ``own`` for our own products alone, ``on`` for the fastest, or
             ``off`` for none.
-        found: libraries by name, the preferred one first.
+        results: libraries by name, the preferred one first.
 
     Raises:
         ValueError: it is not among those found.
@@ -170,22 +170,22 @@ def chosen(wanted: str, found: Mapping[str, LoadedLibrary]) -> BlasLibrary | Non
         return None
     if wanted == OWN:
         return _own(f"by {BLAS}")
-    if wanted not in ("on", *found):
+    if wanted not in ("on", *results):
         raise ValueError(
             f"the environment has {BLAS}={wanted!r}, but of the libraries that Paddle "
-            f"and numpy bring, this process has {', '.join(found) or 'none'}; set it "
+            f"and numpy bring, this process has {', '.join(results) or 'none'}; set it "
             "to 'on', or to what is there"
         )
     names, reasons, symbols = {}, {}, {}
     for dtype in DTYPES:
-        able = {name: it for name, it in found.items() if dtype in it.addresses}
+        able = {name: it for name, it in results.items() if dtype in it.addresses}
         if able:
             name, reasons[dtype] = _choice(wanted, dtype, able)
             names[dtype] = name
             symbols[symbol(name, dtype)] = able[name].addresses[dtype]
     if not names:
         return _own("there is no library")
-    is_alone = all((found[name].threads or 1) == 1 for name in names.values())
+    is_alone = all((results[name].threads or 1) == 1 for name in names.values())
     some = (
         SMALL_GEMM_ALL_DIMS
         if is_alone and processor().name.startswith(MEASURED)
@@ -237,15 +237,15 @@ def _ratios(
     """
     first = fit[0]
     others = [name for name in able if name not in (first, "onednn")]
-    found = {}
+    results = {}
     for name in others:
         shapes = SHAPES if name in fit else ONE_THREAD_SHAPES
-        found[name] = _ratio(dtype, able, (first, name), shapes)
+        results[name] = _ratio(dtype, able, (first, name), shapes)
     if "onednn" in fit[1:]:
-        faster = [name for name in others if found[name] < LESS]
+        faster = [name for name in others if results[name] < LESS]
         if not others or (faster and not {*faster} & {*fit}):
-            found["onednn"] = _ratio(dtype, able, (first, "onednn"), SHAPES)
-    return found
+            results["onednn"] = _ratio(dtype, able, (first, "onednn"), SHAPES)
+    return results
 
 
 def _ratio(
@@ -317,20 +317,20 @@ def libraries() -> dict[str, LoadedLibrary]:
     """
     paddles, numpys = Path(paddle.__file__).parent, Path(np.__file__).parent
     libs, around = paddles / "libs", (numpys.parent / "numpy.libs", numpys / ".dylibs")
-    found = {}
+    results = {}
     mkl = next(_opened(libs, "*mklml*", is_to_load=True), None)
     if mkl and (addresses := _addresses(mkl, *CBLAS)):
-        found["mkl"] = LoadedLibrary(addresses, _called(mkl, "mkl_get_max_threads"))
+        results["mkl"] = LoadedLibrary(addresses, _called(mkl, "mkl_get_max_threads"))
     for openblas in chain.from_iterable(_opened(at, "*openblas64_*") for at in around):
         for prefix in ("scipy_", ""):
             name = f"{prefix}openblas_get_num_threads64_"
             addresses = _addresses(openblas, *(f"{prefix}{f}64_" for f in CBLAS))
-            if addresses and "openblas" not in found:
-                found["openblas"] = LoadedLibrary(addresses, _called(openblas, name))
+            if addresses and "openblas" not in results:
+                results["openblas"] = LoadedLibrary(addresses, _called(openblas, name))
     onednn = next(chain(_opened(libs, "*dnnl*"), _opened(libs, "*mkldnn*")), None)
     if onednn and (addresses := _addresses(onednn, "dnnl_sgemm", "")):
-        found["onednn"] = LoadedLibrary(addresses, threads() if openmp() else None)
-    return found
+        results["onednn"] = LoadedLibrary(addresses, threads() if openmp() else None)
+    return results
 
 
 def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[Any]:
@@ -347,12 +347,12 @@ def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[An
 
 def _addresses(handle: Any, single: str, double: str) -> dict[str, int]:
     """Return addresses of the functions that a library has, by dtype."""
-    found = {}
+    results = {}
     for dtype, name in zip(DTYPES, (single, double), strict=True):
         if name and hasattr(handle, name):
             address = ctypes.cast(getattr(handle, name), ctypes.c_void_p).value
-            found[dtype] = address or 0
-    return found
+            results[dtype] = address or 0
+    return results
 
 
 def _called(handle: Any, name: str) -> int | None:

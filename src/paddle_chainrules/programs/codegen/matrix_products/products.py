@@ -88,15 +88,15 @@ def product(
     return MatrixProduct(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
 
 
-def shared_batch(found: MatrixProduct) -> int | None:
+def shared_batch(result: MatrixProduct) -> int | None:
     """Return the dimension of many products that threads may share, if any."""
-    batch = found.shape[:-2]
+    batch = result.shape[:-2]
     return next((k for k, size in enumerate(batch) if size != 1), None)
 
 
 def write_product(
     text: FunctionBuilder,
-    found: MatrixProduct,
+    result: MatrixProduct,
     out: BufferView,
     sizes: ShapeEnv,
     address: Callable[[BufferView], str],
@@ -106,23 +106,23 @@ def write_product(
     Args:
         out: the result, without gaps, in its shape as matrices.
     """
-    x, y = found.x, found.y
-    kind, batch = x.view.memory.dtype, found.shape[:-2]
+    x, y = result.x, result.y
+    kind, batch = x.view.memory.dtype, result.shape[:-2]
     steps = [
         along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
         for view in (x.view, y.view, out)
     ]
-    inner = x.view.shape[-2 if found.turned[0] else -1]
-    counts = [text.number(sizes.of(size)) for size in (*found.shape[-2:], inner)]
+    inner = x.view.shape[-2 if result.turned[0] else -1]
+    counts = [text.number(sizes.of(size)) for size in (*result.shape[-2:], inner)]
     rows = [*map(text.number, (x.step, y.step)), counts[1]]
     element = TYPES[kind]
 
     def level(depth: int, pointers: Sequence[str]) -> None:
         if depth == len(batch):
-            write_call(text, found, counts, pointers, rows)
+            write_call(text, result, counts, pointers, rows)
             return
         start, stop = "0", text.number(sizes.of(batch[depth]))
-        if depth == shared_batch(found):
+        if depth == shared_batch(result):
             start, stop = text.part(stop)
         with text.loop(stop, how=AS_IT_IS, start=start) as index:
             pairs = zip(pointers, steps, strict=True)
@@ -134,7 +134,7 @@ def write_product(
 
 def write_call(
     text: FunctionBuilder,
-    found: MatrixProduct,
+    result: MatrixProduct,
     counts: Sequence[str],
     pointers: Sequence[str],
     steps: Sequence[str],
@@ -148,8 +148,8 @@ def write_call(
         steps: from a row of each to the next, as it lies in memory.
         beta: the factor of the old content.
     """
-    kind = found.x.view.memory.dtype
-    pairs = zip((found.x, found.y), found.turned, strict=True)
+    kind = result.x.view.memory.dtype
+    pairs = zip((result.x, result.y), result.turned, strict=True)
     flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
     a, b, c = (
         f"ptr {at}, i64 {step}" for at, step in zip(pointers, steps, strict=True)

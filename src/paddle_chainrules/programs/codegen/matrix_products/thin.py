@@ -49,21 +49,21 @@ class Gemv(NamedTuple):
     along: int
 
 
-def thin(found: MatrixProduct, sizes: ShapeEnv) -> Gemv | None:
+def thin(result: MatrixProduct, sizes: ShapeEnv) -> Gemv | None:
     """Return the product, if it is one of these."""
-    extents = [sizes.of(size) for size in (*found.x.view.shape, *found.y.view.shape)]
-    x, y = (each.view.strides for each in (found.x, found.y))
-    if len(found.shape) > 2 or any(e.power for e in (*extents, *x, *y)):
+    extents = [sizes.of(size) for size in (*result.x.view.shape, *result.y.view.shape)]
+    x, y = (each.view.strides for each in (result.x, result.y))
+    if len(result.shape) > 2 or any(e.power for e in (*extents, *x, *y)):
         return None
-    x_down, x_along = (e.factor for e in (x[::-1] if found.turned[0] else x))
-    y_down, y_along = (e.factor for e in (y[::-1] if found.turned[1] else y))
-    (m, n), terms = found.shape, found.x.view.shape[0 if found.turned[0] else 1]
+    x_down, x_along = (e.factor for e in (x[::-1] if result.turned[0] else x))
+    y_down, y_along = (e.factor for e in (y[::-1] if result.turned[1] else y))
+    (m, n), terms = result.shape, result.x.view.shape[0 if result.turned[0] else 1]
     if not 0 < m * n * terms <= MOST:
         return None
     if m == 1:
-        return Gemv(found.x.view, x_along, found.y.view, terms, n, y_down, y_along)
+        return Gemv(result.x.view, x_along, result.y.view, terms, n, y_down, y_along)
     if n == 1:
-        return Gemv(found.y.view, y_down, found.x.view, terms, m, x_along, x_down)
+        return Gemv(result.y.view, y_down, result.x.view, terms, m, x_along, x_down)
     return None
 
 

@@ -265,8 +265,8 @@ class _KernelEmitter:
                 of.stored(total.now, copy)
                 with text.loop(str(width)) as k:
                     end = _moved_pointer(text, c, self._real, _mul(text, k, "%ldc"))
-                    found = one.loaded(_moved_pointer(text, copy, self._real, k))
-                    self._end(text, one, [end], [found])
+                    result = one.loaded(_moved_pointer(text, copy, self._real, k))
+                    self._end(text, one, [end], [result])
             start = text.emit(f"add i64 {start}, {_mul(text, count, width)}")
         return text
 

@@ -105,10 +105,10 @@ def emit_scan(
     outer, size, inner = way.lines
     whole = outer.times(size).times(inner)
     ends = outer.times(inner) if way.at_end else whole
-    found = [*((v, whole) for v in reads), *((v, ends) for v in writes)]
-    if any(steps.sizes.product(view.shape) != extent for view, extent in found):
+    results = [*((v, whole) for v in reads), *((v, ends) for v in writes)]
+    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
         raise NotLowerable
-    if any(view.memory.dtype in ("bool", "uint8") for view, _ in found):
+    if any(view.memory.dtype in ("bool", "uint8") for view, _ in results):
         raise NotLowerable
     many = way.together
     own = [] if many == ONE else [_row(start.dtype, many) for start in way.starts]
@@ -246,8 +246,8 @@ class _ScanEmitter:
         number = ElementValue(place, "i64", self._text)
         following, written = self._body(ScanInputs(number, read, now))
         if not self._way.at_end:
-            for found, to in zip(written, there, strict=True):
-                self._put(found, to, group)
+            for result, to in zip(written, there, strict=True):
+                self._put(result, to, group)
         return following
 
     def _place(self, index: str) -> str:

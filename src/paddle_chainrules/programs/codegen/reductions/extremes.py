@@ -85,9 +85,9 @@ def _cummax_loop(steps: StageBuilder, op: Operation) -> None:
         better = _compared("ge" if largest else "le", x, most)
         if x.type in ("float", "double"):
             better = better | x.is_nan()
-        found = better.where(x, most)
+        result = better.where(x, most)
         where = better.where(_as(at.place, place.type), place)
-        return ScanOutputs([found, where], [found, where])
+        return ScanOutputs([result, where], [result, where])
 
     made = [steps.new(out), steps.new(index)]
     emit_scan(steps, op, ScanSpec(lines, starts), [steps.dense(x)], made, body)

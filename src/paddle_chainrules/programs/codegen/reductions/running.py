@@ -48,8 +48,8 @@ def _running(
 
     def body(at: ScanInputs) -> ScanOutputs:
         (x,), (now,) = at.read, at.now
-        found = more(now, x)
-        return ScanOutputs([found], [now if exclusive else found])
+        result = more(now, x)
+        return ScanOutputs([result], [now if exclusive else result])
 
     emit_scan(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
 
@@ -81,21 +81,21 @@ def _cumprod_grad_loop(steps: StageBuilder, op: Operation) -> None:
     if not {x.dtype, g.dtype, out.dtype} <= FLOATS:
         raise NotLowerable
     lines = lines_along(steps, x, axis)
-    given, slopes, found = steps.dense(x), steps.dense(g), steps.new(out)
+    given, slopes, result = steps.dense(x), steps.dense(g), steps.new(out)
 
     def before(at: ScanInputs) -> ScanOutputs:
         (x,), (now,) = at.read, at.now
         return ScanOutputs([now * x], [now])
 
     def after(at: ScanInputs) -> ScanOutputs:
-        (x, g, found), (now,) = at.read, at.now
+        (x, g, result), (now,) = at.read, at.now
         here = now if exclusive else g + now
-        return ScanOutputs([(g + x * now) if exclusive else x * here], [found * here])
+        return ScanOutputs([(g + x * now) if exclusive else x * here], [result * here])
 
     way = ScanSpec(lines, [_start(x.dtype, 1)], reverse)
-    emit_scan(steps, op, way, [given], [found], before)
+    emit_scan(steps, op, way, [given], [result], before)
     way = ScanSpec(lines, [_start(x.dtype, 0)], not reverse)
-    emit_scan(steps, op, way, [given, slopes, found], [found], after)
+    emit_scan(steps, op, way, [given, slopes, result], [result], after)
 
 
 def _exactly(
