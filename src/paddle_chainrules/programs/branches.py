@@ -105,13 +105,13 @@ class Branches:
             if self.batched is not None:
                 return self._of_samples(predicate, tensors)
             k = 0 if truth(predicate) else 1
-            found: list[Tensor] = self.as_run[k].function(*tensors)
+            results: list[Tensor] = self.as_run[k].function(*tensors)
             if not any(self.drawn):
-                return found
+                return results
             other = self.programs[1 - k].outputs[self.count :]
             zeros = [*map(_zeros, other)]
-            drawn = [found[self.count :], zeros]
-            return [*found[: self.count], *drawn[k], *drawn[1 - k]]
+            drawn = [results[self.count :], zeros]
+            return [*results[: self.count], *drawn[k], *drawn[1 - k]]
 
     def _of_samples(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the results of all samples, each from the branch chosen for it."""
@@ -143,7 +143,7 @@ class Branches:
         """Return the same results, with each branch run only where it was chosen."""
         assert self.batched is not None
         truths = _truths(chosen)
-        found = [_zeros(v, chosen.shape[0]) for v in self.programs[0].outputs]
+        results = [_zeros(v, chosen.shape[0]) for v in self.programs[0].outputs]
         for program, rows in zip(self.programs, (truths, ~truths), strict=True):
             places = paddle.nonzero(rows).flatten()
             if not (size := places.shape[0]):
@@ -152,9 +152,11 @@ class Branches:
                 x[places] if flag else x
                 for x, flag in zip(tensors, self.batched, strict=True)
             ]
-            for whole, part in zip(found, self._each(program, some, size), strict=True):
+            for whole, part in zip(
+                results, self._each(program, some, size), strict=True
+            ):
                 whole[places] = part
-        return found
+        return results
 
     def _each(
         self, program: Program, tensors: Sequence[Tensor], size: int
@@ -175,8 +177,8 @@ def truth(predicate: Tensor) -> bool:
 def _truths(predicate: Tensor) -> Tensor:
     if predicate.dtype == paddle.bool or predicate.is_complex():
         return predicate.astype("bool")
-    found: Tensor = ops.logical_not(is_zero(predicate))  # which may be machine code
-    return found
+    result: Tensor = ops.logical_not(is_zero(predicate))  # which may be machine code
+    return result
 
 
 def of_samples(
@@ -189,12 +191,12 @@ def of_samples(
         size: the number of samples.
     """
     if any(flags):
-        found, differ = batched(program, tensors, flags)
+        results, differ = batched(program, tensors, flags)
     else:
-        found, differ = replayed(program, tensors), [False] * len(program.outputs)
+        results, differ = replayed(program, tensors), [False] * len(program.outputs)
     return [
         y if flag else ops.expand(y, [size, *y.shape])
-        for y, flag in zip(found, differ, strict=True)
+        for y, flag in zip(results, differ, strict=True)
     ]
 
 
@@ -206,8 +208,8 @@ def _chosen(truths: Tensor, one: Tensor, other: Tensor) -> Tensor:
     """Return one result or the other, by one truth or by a truth for each row."""
     rest = [1] * (one.ndim - 1)
     truths = truths.reshape([-1, *rest] if one.ndim else [])
-    found: Tensor = paddle.where(truths, one, other)
-    return found
+    result: Tensor = paddle.where(truths, one, other)
+    return result
 
 
 def _cost(op: Operation) -> int:

@@ -117,22 +117,22 @@ def capture(
     try:
         watch_alone([])
         with collector_waits():
-            captured, how, given = _first_program(
+            captured, attrs, given = _first_program(
                 fn, leaves, state, begun, further, once
             )
-            draws, flags = how.draws, how.flags.before
+            draws, flags = attrs.draws, attrs.flags.before
             try:
-                must_check = check or how.must_check
-                if must_check and once and not how.has_orphans:
+                must_check = check or attrs.must_check
+                if must_check and once and not attrs.has_orphans:
                     _replay(captured.program, leaves, given)
                 elif must_check:
                     # Two threads in paddle.grad crash.
-                    with in_turn() if how.takes_gradients else nullcontext():
+                    with in_turn() if attrs.takes_gradients else nullcontext():
                         del given  # and the memory
-                        _check_program(captured.program, fn, leaves, how)
-                flags = how.flags.after
+                        _check_program(captured.program, fn, leaves, attrs)
+                flags = attrs.flags.after
             finally:
-                how.flags.set(flags)
+                attrs.flags.set(flags)
     finally:  # whatever an interrupt has left
         if draws:
             restore_random_state(state)
@@ -326,9 +326,9 @@ def stand_in(leaf: Any) -> Any:
     """Return a tensor like this one, whose flags the function may change."""
     if not isinstance(leaf, Tensor):
         return leaf
-    found = leaf.detach()
-    found.stop_gradient = leaf.stop_gradient
-    return found
+    result = leaf.detach()
+    result.stop_gradient = leaf.stop_gradient
+    return result
 
 
 def _check_program(
@@ -422,15 +422,15 @@ def _equal(
     """
     try:
         with drawing_from(state), grad_mode(False):
-            found = program(*tensors)
+            results = program(*tensors)
     except Exception as error:  # no kernel for the dtype, perhaps
         raise CaptureError(
             f"its program raised {type(error).__name__}, and the function did not: "
             f"{error}. Call it without jit"
         ) from error
-    if len(found) != len(native):
+    if len(results) != len(native):
         raise CaptureError(
-            f"it gives {len(native)} tensors{where}, and not {len(found)}; "
+            f"it gives {len(native)} tensors{where}, and not {len(results)}; "
             "use paddle.where for what depends on values"
         )
     expected = [*map(ComparedResult, native)]
@@ -443,7 +443,7 @@ def _equal(
         rtol = ROUGH if "float32" in {v.dtype for v in made} else RTOL
         terms = max([1, *(math.prod(v.shape) for v in made)])
     spread: list[Any] = []
-    for i, (a, b) in enumerate(zip(found, native, strict=True)):
+    for i, (a, b) in enumerate(zip(results, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
                 f"output {i} has shape {list(b.shape)}{where}, and not "
@@ -451,7 +451,7 @@ def _equal(
             )
         if ComparedResult(a).is_close(expected[i], largest, rtol, terms):
             continue
-        spread = spread or _rounding_spread(program, tensors, found, state)
+        spread = spread or _rounding_spread(program, tensors, results, state)
         if not ComparedResult(a).is_within(expected[i], spread[i]):
             raise CaptureError(
                 f"output {i} of the program differs from the function's{where}: it "
@@ -461,18 +461,18 @@ def _equal(
 
 
 def _rounding_spread(
-    program: Program, tensors: Sequence[Tensor], found: Sequence[Tensor], state: Any
+    program: Program, tensors: Sequence[Tensor], results: Sequence[Tensor], state: Any
 ) -> list[Any]:
     """Return how far rounding of the inputs moves each entry of a program's results.
 
     An optimizer's step of the bias before a normalization has no digits of its own: its
     gradient is zero but for rounding, and Adam divides it by its own size.
     """
-    largest = [np.zeros(a.shape) for a in found]
+    largest = [np.zeros(a.shape) for a in results]
     for k in range(TIMES):
         with drawing_from(state), grad_mode(False):
             moved = program(*[shaken(x, k) for x in tensors])
-        for i, (a, b) in enumerate(zip(found, moved, strict=True)):
+        for i, (a, b) in enumerate(zip(results, moved, strict=True)):
             if a.shape == b.shape:
                 largest[i] = np.fmax(
                     largest[i], ComparedResult(a).distance(ComparedResult(b))

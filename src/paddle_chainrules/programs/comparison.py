@@ -37,17 +37,17 @@ def other_numbers(tensor: Tensor) -> Tensor:
     """
     with grad_mode(False):
         if not tensor.size:
-            found = tensor.detach()
+            result = tensor.detach()
         elif tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
-            found = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
+            result = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
         elif tensor.is_complex():
-            found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
+            result = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
         elif tensor.is_floating_point():
-            found = paddle.to_tensor(_perturbed(tensor.numpy()), place=tensor.place)
+            result = paddle.to_tensor(_perturbed(tensor.numpy()), place=tensor.place)
         else:
             return _reordered(tensor)
-    found.stop_gradient = tensor.stop_gradient
-    return found
+    result.stop_gradient = tensor.stop_gradient
+    return result
 
 
 def _perturbed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -56,14 +56,14 @@ def _perturbed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     They stay where functions are defined: between 0 and 1, say.
     """
     flat, steps = values.reshape(-1), _steps(values.dtype.name)
-    found = np.empty_like(flat)
+    result = np.empty_like(flat)
     whole = flat.size // PERIOD * PERIOD
     rows = flat[:whole].reshape(-1, PERIOD)
-    np.multiply(rows, 1 + steps, out=found[:whole].reshape(rows.shape))
-    np.multiply(flat[whole:], 1 + steps[: flat.size - whole], out=found[whole:])
+    np.multiply(rows, 1 + steps, out=result[:whole].reshape(rows.shape))
+    np.multiply(flat[whole:], 1 + steps[: flat.size - whole], out=result[whole:])
     (zeros,) = (flat == 0).nonzero()
-    found[zeros] = -0.5 * steps[zeros % PERIOD]
-    return found.reshape(values.shape)
+    result[zeros] = -0.5 * steps[zeros % PERIOD]
+    return result.reshape(values.shape)
 
 
 @cache
@@ -100,9 +100,9 @@ def shaken(tensor: Tensor, k: int) -> Tensor:
         eps = ULPS * np.finfo(values.dtype).eps
         signs = np.random.default_rng(k).uniform(-1, 1, values.shape)
         moved = values * (1 + eps * signs)
-        found = paddle.to_tensor(moved.astype(values.dtype), place=tensor.place)
-        found.stop_gradient = tensor.stop_gradient
-        return found
+        result = paddle.to_tensor(moved.astype(values.dtype), place=tensor.place)
+        result.stop_gradient = tensor.stop_gradient
+        return result
     return tensor
 
 
@@ -145,9 +145,9 @@ class ComparedResult:
         if values.dtype.kind not in "fc" or not values.size:
             return 0.0
         if values.dtype.kind == "f":
-            found = max(float(values.max()), -float(values.min()))
-            if math.isfinite(found):
-                return found
+            result = max(float(values.max()), -float(values.min()))
+            if math.isfinite(result):
+                return result
         finite = values[np.isfinite(values)]
         return float(np.abs(finite).max(initial=0.0))
 
@@ -182,8 +182,8 @@ class ComparedResult:
         if self.values.dtype.kind not in "fc":
             return np.zeros(self.values.shape)
         with np.errstate(invalid="ignore"):
-            found: np.ndarray[Any, Any] = np.abs(self.values - other.values)
-        return found
+            result: np.ndarray[Any, Any] = np.abs(self.values - other.values)
+        return result
 
     def is_within(self, expected: ComparedResult, spread: np.ndarray[Any, Any]) -> bool:
         """Tell whether no entry is farther than rounding of the inputs takes it."""

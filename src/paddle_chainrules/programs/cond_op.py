@@ -173,12 +173,12 @@ def _back(branches: Branches, call: Call) -> list[Tensor | None]:
             record: Any = listener()
             with grad_mode(True):
                 here = [leaf_of(record, x) for x in leaves[:m]]
-                found = replayed(branches.programs[k], here)
+                results = replayed(branches.programs[k], here)
             cotangents = leaves[m + len(drawn) :]
             seeds = [
-                (found[i], g)
+                (results[i], g)
                 for i, g in zip(ends[k], cotangents, strict=True)
-                if i is not None and not found[i].stop_gradient
+                if i is not None and not results[i].stop_gradient
             ]
             starts = [here[i] for i in wanted]
             own_grads = record.gradients(
@@ -201,11 +201,11 @@ def _back(branches: Branches, call: Call) -> list[Tensor | None]:
     flags = branches.batched
     if flags is not None:
         flags = (*flags, *(True for _ in (*drawn, *given)))
-    found = in_branches(
+    results = in_branches(
         (gradient_of(0), gradient_of(1)),
         *(predicate, every, flags, own_draws, branches.operands),
     )
-    for i, grad in zip(wanted, found, strict=True):
+    for i, grad in zip(wanted, results, strict=True):
         shared = branches.batched is not None and not branches.batched[i]
         grads[i] = grad.sum(0) if shared else grad
     return grads
@@ -265,5 +265,5 @@ def _of_samples_of_samples(
     ]
     flags = tuple(a or b for a, b in zip(outer, branches.batched, strict=True))
     made = Branches(branches.programs, batched=flags, operands=branches.operands)
-    found = COND.every([made, spread(chosen, is_many, True), *tensors])
-    return [y.reshape([size, inner, *y.shape[1:]]) for y in found]
+    results = COND.every([made, spread(chosen, is_many, True), *tensors])
+    return [y.reshape([size, inner, *y.shape[1:]]) for y in results]

@@ -115,9 +115,9 @@ class Scan:
             rows: list[Sequence[Tensor]] = []
             step = -1 if self.backwards else 1
             for t in range(self.count)[::step]:
-                found = self.as_run(*carry, *(x[t] for x in xs), *held)
-                carry = found[: self.carry]
-                rows.append(found[self.carry :])
+                result = self.as_run(*carry, *(x[t] for x in xs), *held)
+                carry = result[: self.carry]
+                rows.append(result[self.carry :])
             rows = rows[::step]
             return [*carry, *(paddle.stack([*y]) for y in zip(*rows, strict=True))]
 
@@ -150,12 +150,12 @@ class Scan:
             with grad_mode(True):
                 here = [leaf_of(record, next(each)) for _ in range(m)]
                 here += (leaf_of(record, x) for x in held)
-                found = replayed(self.program, here)
+                results = replayed(self.program, here)
             ends += [(i, next(each)) for i, _ in seeds]
-            ends = [(i, g) for i, g in ends if not found[i].stop_gradient]
+            ends = [(i, g) for i, g in ends if not results[i].stop_gradient]
             row = [*moving, *of_held, *of_xs]
             grads = record.gradients(
-                [found[i] for i, _ in ends],
+                [results[i] for i, _ in ends],
                 [here[i] for i in row],
                 [g for _, g in ends],
                 create_graph=paddle.is_grad_enabled(),
@@ -165,8 +165,8 @@ class Scan:
             return [*(by[i] for i in moving), *more, *(by[i] for i in of_xs)]
 
         rows = [*saved, *xs, *(g for _, g in seeds)]
-        found = in_steps(step, start, rows, self.count, not self.backwards)
-        made = dict(zip((*moving, *of_held, *of_xs), found, strict=True))
+        results = in_steps(step, start, rows, self.count, not self.backwards)
+        made = dict(zip((*moving, *of_held, *of_xs), results, strict=True))
         return [made.get(i) if i in reached else None for i in range(len(tensors))]
 
     def _reached(self, ends: Sequence[int]) -> set[int]:
@@ -201,17 +201,17 @@ class Scan:
         every = [*(True for _ in start), *by_xs, *by_held]
 
         def step(leaves: list[Tensor]) -> list[Tensor]:
-            found, differ = batched(self.program, [*leaves, *held], every)
-            return [*map(spread, found, differ)]
+            results, differ = batched(self.program, [*leaves, *held], every)
+            return [*map(spread, results, differ)]
 
-        found = in_steps(step, start, rows, self.count, self.backwards, self.saved)
+        results = in_steps(step, start, rows, self.count, self.backwards, self.saved)
         stop = self.carry
-        return [*found[:stop], *(paddle.moveaxis(y, 0, 1) for y in found[stop:])]
+        return [*results[:stop], *(paddle.moveaxis(y, 0, 1) for y in results[stop:])]
 
 
 def _zeros_unless(x: Tensor | None, like: Tensor) -> Tensor:
-    found: Tensor = paddle.zeros_like(like) if x is None else x
-    return found
+    result: Tensor = paddle.zeros_like(like) if x is None else x
+    return result
 
 
 STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=True)
@@ -285,5 +285,5 @@ def in_steps(
     program = program_of(program.ops, inputs, constants, ends, "step")
     kinds = len(carry), len(xs), count, backwards
     steps = Scan(program, *kinds, more if saved is None else saved)
-    found = STEPS.every([steps, *carry, *xs, *held])
-    return found[: len(found) - more]
+    results = STEPS.every([steps, *carry, *xs, *held])
+    return results[: len(results) - more]

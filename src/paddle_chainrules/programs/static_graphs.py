@@ -40,8 +40,8 @@ class _Sot:
     @property
     def fallback(self) -> Callable[[bool], None]:
         """The function that ends a graph. Paddle knows it by its identity."""
-        found: Any = _loaded(SOT, _NoStaticGraphs)
-        return found.fallback
+        result: Any = _loaded(SOT, _NoStaticGraphs)
+        return result.fallback
 
 
 sot = _Sot()

@@ -35,26 +35,26 @@ LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
 def _given(variable: str, *others: str) -> str:
-    found = os.environ.get(variable, "on")
-    if found not in ("on", "off", *others):
+    result = os.environ.get(variable, "on")
+    if result not in ("on", "off", *others):
         more = f"; or to {', '.join(map(repr, others))}" if others else ""
         raise ValueError(
-            f"the environment has {variable}={found!r}; set it to 'off' to have "
+            f"the environment has {variable}={result!r}; set it to 'off' to have "
             "functions and nets run without, or to 'on', as it is where it is not set"
             f"{more}"
         )
-    return found
+    return result
 
 
 def _given_cpu() -> str:
-    found = os.environ.get(CPU, "native")
-    if found not in ("native", *LEVELS):
+    result = os.environ.get(CPU, "native")
+    if result not in ("native", *LEVELS):
         raise ValueError(
-            f"the environment has {CPU}={found!r}, which is no level of x86-64; set it "
-            f"to one of {', '.join(LEVELS)}, or unset it to use all instructions of "
+            f"the environment has {CPU}={result!r}, which is no level of x86-64; set "
+            f"it to one of {', '.join(LEVELS)}, or unset it to use all instructions of "
             "this processor"
         )
-    return found
+    return result
 
 
 _programs, _loops = _given(VARIABLE), _given(LOOPS, "first")

@@ -76,10 +76,10 @@ class WhileLoop:
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Return the last carry."""
-        carry, asked, held = self.parted(tensors)
+        carry, requested, held = self.parted(tensors)
         condition, turn = self.as_run
         with grad_mode(False):
-            while truth(condition.function(*carry, *asked)[0]):
+            while truth(condition.function(*carry, *requested)[0]):
                 carry = turn.function(*carry, *held)
             return self.no_turns(*carry)  # which may be what it was given
 
@@ -87,7 +87,7 @@ class WhileLoop:
         """Return the results of many samples."""
         size, tensors = call.size, call.args[1:]
         flags = [i in call.batched for i in range(1, len(call.args))]
-        carry, asked, held = self.parted(tensors)
+        carry, requested, held = self.parted(tensors)
         of_carry, of_asked, of_held = self.parted(flags)
         wide = [
             x if flag else ops.expand(x, [size, *x.shape])
@@ -96,17 +96,17 @@ class WhileLoop:
         many = [True] * len(wide)
 
         def goes_on(carry: Sequence[Tensor]) -> Tensor:
-            given, are_many = [*carry, *asked], [*many, *of_asked]
-            (found,) = of_samples(self.condition, given, are_many, size)
-            return found.reshape([size]).astype("bool")
+            given, are_many = [*carry, *requested], [*many, *of_asked]
+            (results,) = of_samples(self.condition, given, are_many, size)
+            return results.reshape([size]).astype("bool")
 
         def turn(leaves: list[Tensor]) -> list[Tensor]:
             moving, *carry = leaves
-            found = in_branches(
+            results = in_branches(
                 (lambda given: replayed(self.turn, given), self._as_it_is),
                 *(moving, [*carry, *held], (*many, *of_held)),
             )
-            return [ops.logical_and(moving, goes_on(found)), *found]
+            return [ops.logical_and(moving, goes_on(results)), *results]
 
         start = [goes_on(wide), *wide]
         _, *last = in_turns(lambda leaves: leaves[0].any(), turn, start)
@@ -144,9 +144,9 @@ def in_turns(condition: Condition, turn: Turn, carry: Sequence[Tensor]) -> list[
         CaptureError: the loop draws random numbers.
     """
     samples = samples_of(carry)
-    asks, asked = _traced(lambda leaves: [condition(leaves)], samples, False)
+    asks, requested = _traced(lambda leaves: [condition(leaves)], samples, False)
     moves, held = _traced(turn, samples, True)
-    return WHILE.every([WhileLoop(asks, moves, len(carry)), *carry, *asked, *held])
+    return WHILE.every([WhileLoop(asks, moves, len(carry)), *carry, *requested, *held])
 
 
 def _traced(

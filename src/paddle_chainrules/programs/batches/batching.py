@@ -88,10 +88,10 @@ def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
     """
     on = paddle.is_grad_enabled()
     with not_listening():
-        found = [x.detach() for x in tensors]
-        for x in found:
+        results = [x.detach() for x in tensors]
+        for x in results:
             x.stop_gradient = not (on and is_differentiable(x))
-    return found
+    return results
 
 
 def closed_over(
@@ -167,16 +167,16 @@ def batched(
         if many.isdisjoint(op.inputs) and not different:
             if drawn is None or not drawn.keys() >= {*op.outputs}:
                 args = [with_values(arg, known.__getitem__) for arg in op.args]
-                found = op.operator.every(args)
+                results = op.operator.every(args)
                 if drawn is not None and op.operator.random:
-                    drawn.update(zip(op.outputs, found, strict=True))
+                    drawn.update(zip(op.outputs, results, strict=True))
             else:
-                found = [drawn[v] for v in op.outputs]
-            known.update(zip(op.outputs, found, strict=True))
+                results = [drawn[v] for v in op.outputs]
+            known.update(zip(op.outputs, results, strict=True))
         else:
             unused = frozenset(i for i, v in enumerate(op.outputs) if v in gone)
-            found = _of_many(op, known, many, size, randomness, unused)
-            known.update(zip(op.outputs, found, strict=True))
+            results = _of_many(op, known, many, size, randomness, unused)
+            known.update(zip(op.outputs, results, strict=True))
             many.update(op.outputs)
         for value in gone:
             known.pop(value, None)
@@ -263,18 +263,18 @@ def _by_formula(
     def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
         named = dict(zip(inputs, tensors, strict=True))
         result = formula(*(with_values(arg, named.__getitem__) for arg in op.args))
-        found = [*result] if isinstance(result, list | tuple) else [result]
-        if len(found) < len(op.outputs) or any(y is None for y in found):
+        results = [*result] if isinstance(result, list | tuple) else [result]
+        if len(results) < len(op.outputs) or any(y is None for y in results):
             raise NoRule("all of its results; the formula leaves some out")
-        return found[: len(op.outputs)]
+        return results[: len(op.outputs)]
 
     program = of_one(of_tensors, samples)
     flags = [v in many for v in inputs]
     size = next(known[v].shape[0] for v in inputs if v in many)
-    found, differs = batched(program, [known[v] for v in inputs], flags)
+    results, differs = batched(program, [known[v] for v in inputs], flags)
     return [
         y if flag else paddle.expand(y, [size, *y.shape])
-        for y, flag in zip(found, differs, strict=True)
+        for y, flag in zip(results, differs, strict=True)
     ]
 
 
@@ -306,5 +306,7 @@ def _in_list(
 ) -> Any:
     if not isinstance(value, Value):  # a slice beside tensors, in an index
         return value
-    found = known[value]
-    return found if value in many else paddle._C_ops.expand(found, [size, *found.shape])
+    result = known[value]
+    return (
+        result if value in many else paddle._C_ops.expand(result, [size, *result.shape])
+    )

@@ -82,18 +82,18 @@ class RowTiledProgram:
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         n = next(compress(tensors, self.rows)).shape[0]
-        found: list[list[Tensor]] = [[] for _ in self.sums]
+        results: list[list[Tensor]] = [[] for _ in self.sums]
         with grad_mode(False):
             for start in range(0, n, self.size):
                 stop = min(start + self.size, n)
                 here = self._block(tensors, start, stop)
                 made = self.programs[stop - start].function(*here)
-                for parts, part, is_sum in zip(found, made, self.sums, strict=True):
+                for parts, part, is_sum in zip(results, made, self.sums, strict=True):
                     if is_sum and parts:
                         ops.add_(parts[0], part)
                     else:
                         parts.append(part)
-            return [p[0] if len(p) == 1 else ops.concat(p, 0) for p in found]
+            return [p[0] if len(p) == 1 else ops.concat(p, 0) for p in results]
 
     def _block(self, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
         return [
@@ -147,8 +147,8 @@ def _reversed(
         seeds = leaves[len(wanted) :]
         grads = record.gradients(outputs, starts, seeds, create_graph=False)
     ends = [record.value_of(g) for g in grads if g is not None]
-    found = program_of(record.ops, record.inputs, record.constants, ends, "reverse")
-    return found, [g is not None for g in grads]
+    result = program_of(record.ops, record.inputs, record.constants, ends, "reverse")
+    return result, [g is not None for g in grads]
 
 
 BLOCKS = define("blocks", "blocks tensors", run=lambda blocks, tensors: blocks(tensors))
@@ -160,8 +160,8 @@ def _blocks_reverse(call: Call) -> list[Any]:
     blocks, tensors = call.args
     back, has = blocks.back(tensors, call.cotangents)
     seeds = [c for c in call.cotangents if c is not None]
-    found = iter(BLOCKS.every([back, [*tensors, *seeds]]))
-    each = iter([next(found) if flag else None for flag in has])
+    results = iter(BLOCKS.every([back, [*tensors, *seeds]]))
+    each = iter([next(results) if flag else None for flag in has])
     return [None, [next(each) if _requires(x) else None for x in tensors]]
 
 
@@ -194,13 +194,13 @@ def in_blocks(
         return None
     if _bytes_of(plain, inputs, rows) * n * ABOUT <= WHOLE * PROBE:
         return None
-    found = _block_of(unchecked, inputs, rows, PROBE)
-    if not found.has_rows:
+    result = _block_of(unchecked, inputs, rows, PROBE)
+    if not result.has_rows:
         return None
-    if n <= rows_at_once(found.program, PROBE):
+    if n <= rows_at_once(result.program, PROBE):
         return None
     size = PROBE
-    fitting = BYTES * PROBE // max(found.program.peak_bytes, 1)
+    fitting = BYTES * PROBE // max(result.program.peak_bytes, 1)
     while size * 2 <= fitting:
         size *= 2
     while size > fitting and size > 64:
@@ -211,7 +211,7 @@ def in_blocks(
     made = {s: _block_of(fn, inputs, rows, s) for s in (size, rest)}
     if not all(block.has_rows for block in made.values()):
         return None
-    blocks, tensors = _joined(made, inputs, rows, [False] * found.count)
+    blocks, tensors = _joined(made, inputs, rows, [False] * result.count)
     if any(x.shape[:1] == [n] for x in tensors[len(inputs) :]):
         return None  # a row of each for one of the inputs
     with not_listening():
@@ -316,9 +316,9 @@ def _block_of(
 
 
 def _first(x: Tensor, size: int) -> Tensor:
-    found = x[:size].detach()
-    found.stop_gradient = x.stop_gradient
-    return found
+    result = x[:size].detach()
+    result.stop_gradient = x.stop_gradient
+    return result
 
 
 def _has_rows(
@@ -358,8 +358,8 @@ def _agree(blocks: RowTiledProgram, tensors: Sequence[Tensor], few: int) -> bool
         many = blocks.programs[size].function(*blocks._block(tensors, 0, size))
         for start in (0, size - few):
             here = blocks._block(tensors, start, start + few)
-            found = blocks.programs[few].function(*here)
-            for a, b in zip(found, many, strict=True):
+            results = blocks.programs[few].function(*here)
+            for a, b in zip(results, many, strict=True):
                 if not _near(a, b[start : start + few], 1e-9, 1e-3):
                     return False
     return True

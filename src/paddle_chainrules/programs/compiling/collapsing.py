@@ -41,8 +41,8 @@ def collapsed(program: Program) -> Program:
     """Return the same values, up to rounding, by fewer operations."""
     given = (*program.inputs, *program.constants)
     ops = needed(with_proportions(program.ops, program.outputs), program.outputs)
-    found = _Sums(ops, given, program.outputs).found()
-    return program_of(found, program.inputs, program.constants, program.outputs)
+    result = _Sums(ops, given, program.outputs).found()
+    return program_of(result, program.inputs, program.constants, program.outputs)
 
 
 class _Sums:
@@ -131,17 +131,17 @@ class _Sums:
         classes: dict[Any, list[Term]] = {}
         for x in sorted(inner, key=self.places.__getitem__):
             classes.setdefault(self._fate(x), []).append((inner[x], x))
-        found = []
+        results = []
         for terms in classes.values():
             factor = terms[0][0]
             by_first = [(ratio(by, factor), x) for by, x in terms]
             alone = len(classes) == 1 or len(terms) == 1
-            found += terms if alone else [(factor, self._sum(by_first, where))]
-        return found
+            results += terms if alone else [(factor, self._sum(by_first, where))]
+        return results
 
     def _fate(self, x: Value) -> Any:
         """Return what is done to a value that is linear in it."""
-        found: set[Any] = set()
+        results: set[Any] = set()
         for out in self.takers.get(x, ()):
             op = self.made.get(out)
             if op is None or x not in op.inputs or is_sum(op) or scaling(op):
@@ -151,17 +151,17 @@ class _Sums:
                 rest = [*op.args]
                 for j in linear_in(op):
                     rest[j] = None if j == k else self._unscaled(rest[j])[1]
-                found.add((op.operator.name, *keys(op, rest)))
+                results.add((op.operator.name, *keys(op, rest)))
             if not linear:
-                found.add(None)
-        return frozenset(found)
+                results.add(None)
+        return frozenset(results)
 
     def _terms(self, out: Value) -> tuple[list[Term], set[Value]]:
         """Return the terms of a sum, and the sums that nothing else takes.
 
         The terms are collected through these sums.
         """
-        found: list[Term] = []
+        results: list[Term] = []
         within: set[Value] = set()
         left = [(1.0, out)]
         while left:
@@ -177,8 +177,8 @@ class _Sums:
                     sign = -1.0 if op.operator.name == "subtract" else 1.0
                     left += [(factor * sign, op.args[1]), (factor, op.args[0])]
                     continue
-            found.append((factor, value))
-        return found, within
+            results.append((factor, value))
+        return results, within
 
     def _largest(self, terms: Sequence[Term], refused: set[Any]) -> Any:
         """Return the largest group of terms that differ in one linear argument only.
@@ -297,15 +297,15 @@ class _Sums:
         every += map(self._with_shapes, self.rest)
         makers = {v: op for op in (*self.gone.values(), *every) for v in op.outputs}
         left = sorted(every, key=lambda op: _last(self.places[op.outputs[0]]))
-        found: dict[Operation, None] = {}
+        results: dict[Operation, None] = {}
         while left:
             op = left[-1]
             before = [makers[v] for v in op.inputs if v in makers]
-            if before := [each for each in before if each not in found]:
+            if before := [each for each in before if each not in results]:
                 left += before
             else:
-                found.setdefault(left.pop())
-        return [*found]
+                results.setdefault(left.pop())
+        return [*results]
 
     def _with_shapes(self, op: Operation) -> Operation:
         """Return the same with the shapes of values that exist, if some have them."""

@@ -24,7 +24,7 @@ def share_subkernels(ops: Sequence[Operation]) -> Sequence[Operation]:
     both = silus.intersection(sigmoids)
     if not both:
         return ops
-    found: list[Operation] = []
+    results: list[Operation] = []
     there: set[Operation] = set()
     for op in ops:
         if op in there:
@@ -33,9 +33,9 @@ def share_subkernels(ops: Sequence[Operation]) -> Sequence[Operation]:
         if op.operator.name == "silu" and x in both:
             if sigmoids[x] not in there:
                 there.add(sigmoids[x])
-                found.append(sigmoids[x])
+                results.append(sigmoids[x])
             share = sigmoids[x].outputs[0]
             op = replace(op, operator=TABLE["multiply"], args=(x, share))
         there.add(op)
-        found.append(op)
-    return found
+        results.append(op)
+    return results

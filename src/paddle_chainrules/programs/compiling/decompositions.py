@@ -175,8 +175,8 @@ def by_formulas(
         return _replaced(ops, given, outputs, may_go, parts_of)
 
     def parts_of(op: Operation, asked: tuple[bool, ...]) -> Decomposition | None:
-        found = _traced(op, asked, int, inner)
-        return None if found is None or any(map(lacks, found.ops)) else found
+        result = _traced(op, asked, int, inner)
+        return None if result is None or any(map(lacks, result.ops)) else result
 
     return inner(ops, given, outputs)
 
@@ -197,10 +197,10 @@ def _replaced(
             continue
         parts = None
         if may_go(op):
-            asked = tuple(out in wanted for out in op.outputs)
-            key = asked, _key(op)
+            requested = tuple(out in wanted for out in op.outputs)
+            key = requested, _key(op)
             if key not in known:
-                known[key] = parts_of(op, asked)
+                known[key] = parts_of(op, requested)
             parts = known[key]
         wanted.update(op.inputs if parts is None else parts.read(op))
         chosen.append((op, parts))
@@ -208,14 +208,14 @@ def _replaced(
     fresh = fresh_numbers(given, ops)
     constants: dict[Value, Tensor] = {}
     alike: dict[Any, Value] = {}
-    found: list[Operation] = []
+    results: list[Operation] = []
     for op, parts in reversed(chosen):
         for each in [op] if parts is None else parts.on(op, fresh, constants, alike):
             named = common.named(each)
             # What a program gives is its own.
             if not kept.isdisjoint(named.outputs) or not common.is_known(named):
-                found.append(named)
-    return found, constants
+                results.append(named)
+    return results, constants
 
 
 def _key(op: Operation) -> Any:
@@ -233,9 +233,9 @@ def _parts_of(
     has_products: bool,
 ) -> Decomposition | None:
     """Return the formula's parts for the outputs asked for, if all fit in a region."""
-    found = _traced(op, asked, int if samples else None, inner)
-    if found is None or not all(
-        may_be_part(part, has_products) or part.operator.random for part in found.ops
+    result = _traced(op, asked, int if samples else None, inner)
+    if result is None or not all(
+        may_be_part(part, has_products) or part.operator.random for part in result.ops
     ):
         return None
     if samples is not None:
@@ -246,10 +246,10 @@ def _parts_of(
             return n // size * other if n in varying else n
 
         again = _traced(op, asked, another, inner)
-        both = again and samples_of(found, size, again, other, known=varying)
+        both = again and samples_of(result, size, again, other, known=varying)
         if both is None or both.varying != varying:
             return None
-    return found
+    return result
 
 
 def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:

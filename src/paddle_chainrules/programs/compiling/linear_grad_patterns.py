@@ -92,7 +92,7 @@ def _layers(
                 places.setdefault(("weight", args[1]), i)
         elif name == "sum" and args[1:] == ([0], None, False):
             places.setdefault(("bias", args[0]), i)
-    found = []
+    results = []
     for kind, cotangent in places:
         by_weight = places.get(("weight", cotangent))
         if kind == "x" and by_weight is not None:
@@ -100,7 +100,7 @@ def _layers(
             weight, x = ops[by_x].args[1], ops[by_weight].args[0]
             inner, outer = x.shape[1], cotangent.shape[1]
             if ops[by_x].outputs[0].shape == x.shape and weight.shape == (inner, outer):
-                found.append(
+                results.append(
                     _LinearGradients(by_x, by_weight, places.get(("bias", cotangent)))
                 )
-    return found
+    return results

@@ -85,7 +85,7 @@ def _rewritten(
     """
     common = CommonSubexpressions()
     negated: dict[Value, Value] = {}
-    found = []
+    results = []
     for op in map(common.named, ops):
         if op.operator.alias:
             common.alias[op.outputs[0]] = op.args[0]
@@ -97,10 +97,10 @@ def _rewritten(
             for last in _expanded(common.named(part), fresh):
                 last = common.named(last)
                 if last.operator.name == "copy" or not common.is_known(last):
-                    found.append(last)
+                    results.append(last)
                     if _is_negation(last):
                         negated[last.outputs[0]] = last.args[0]
-    return found, common.alias
+    return results, common.alias
 
 
 def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
@@ -109,12 +109,12 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     All operations that draw random numbers are kept too.
     """
     wanted = {*ends}
-    found = []
+    results = []
     for op in reversed(ops):
         if op.operator.random or not wanted.isdisjoint(op.outputs):
             wanted.update(op.inputs)
-            found.append(op)
-    return found[::-1]
+            results.append(op)
+    return results[::-1]
 
 
 def simplify(program: Program) -> Program:
@@ -122,12 +122,12 @@ def simplify(program: Program) -> Program:
 
     Differentiation of the program might need them.
     """
-    wanted, found = {*program.outputs}, []
+    wanted, results = {*program.outputs}, []
     for op in reversed(program.ops):
         op = op.operator.prune_outputs(op, wanted) if op.operator.prune_outputs else op
         wanted.update(op.inputs)
-        found.append(op)
-    return replace(program, ops=tuple(found[::-1]))
+        results.append(op)
+    return replace(program, ops=tuple(results[::-1]))
 
 
 NEGATION = (-1.0, 0.0, True)
@@ -195,14 +195,14 @@ def _expanded(op: Operation, fresh: Iterator[int]) -> list[Operation]:
     shape = op.outputs[0].shape if op.outputs else ()
     if op.operator.name not in BROADCASTING or math.prod(shape) < LARGE:
         return [op]
-    found, args = [], [*op.args]
+    results, args = [], [*op.args]
     for i, arg in enumerate(args):
         if isinstance(arg, Value) and arg.shape != shape:
             scale = math.prod(shape) // max(math.prod(arg.shape), 1)
             args[i] = out = Value(next(fresh), shape, arg.dtype, arg.bytes * scale)
             given = (arg, [*shape])
-            found.append(Operation(TABLE["expand"], given, (out,), False, op.where))
-    return [*found, replace(op, args=tuple(args))]
+            results.append(Operation(TABLE["expand"], given, (out,), False, op.where))
+    return [*results, replace(op, args=tuple(args))]
 
 
 def _with_copies(
@@ -215,14 +215,14 @@ def _with_copies(
     """Return outputs that share no memory with inputs, constants or each other."""
     memory = memory_of(ops)
     taken: set[Value] = set()
-    found = []
+    results = []
     for i, end in enumerate(ends):
         root = memory.get(end, end)
         if root in given or root in taken or (shared and shared[i]):
             copy = Value(next(fresh), end.shape, end.dtype, end.bytes)
             ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))
-            found.append(copy)
+            results.append(copy)
         else:
             taken.add(root)
-            found.append(end)
-    return ops, found
+            results.append(end)
+    return ops, results

@@ -89,8 +89,8 @@ class Program:
                     f"tensor {i} is {dtype_name(x.dtype)}{list(x.shape)}, the program "
                     f"is for {value.dtype}{list(value.shape)}; make one for the other"
                 )
-        found: list[Tensor] = self.function(*inputs)
-        return found
+        results: list[Tensor] = self.function(*inputs)
+        return results
 
     @cached_property
     def draws(self) -> bool:
@@ -209,16 +209,16 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        found, wait = self._begun
-        return _with_code(found, wait())
+        result, wait = self._begun
+        return _with_code(result, wait())
 
     @cached_property
     def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
         """The same with code being compiled, and a function that waits for it."""
         has_products = has_products_among(self.ops) and library() is not None
-        found = self._with_regions(2, has_products)
-        texts = [region.text for region in found.regions]
-        return found, begin_machine_code(texts, then=prepare_entries)
+        result = self._with_regions(2, has_products)
+        texts = [region.text for region in result.regions]
+        return result, begin_machine_code(texts, then=prepare_entries)
 
     @cached_property
     def as_code(self) -> Program:
@@ -231,8 +231,8 @@ class Program:
         if len(made.ops) == 1 and made.regions:
             return made
         has_products = has_products_among(self.ops) and library() is not None
-        found = self._in_regions(has_products)
-        return _with_code(found, machine_code([r.text for r in found.regions]))
+        result = self._in_regions(has_products)
+        return _with_code(result, machine_code([r.text for r in result.regions]))
 
     def _in_regions(self, has_products: bool) -> Program:
         """Return the same as one region where possible, which has no code yet.
@@ -264,12 +264,12 @@ class Program:
     def last_uses(self) -> list[list[Value]]:
         """After each operation, its inputs and outputs that are not used again."""
         kept = {*self.outputs, *self.inputs, *self.constants}
-        found: list[list[Value]] = []
+        results: list[list[Value]] = []
         for op in reversed(self.ops):
             here = [*op.inputs, *op.outputs]
-            found.append([v for v in dict.fromkeys(here) if v not in kept])
+            results.append([v for v in dict.fromkeys(here) if v not in kept])
             kept.update(here)
-        return found[::-1]
+        return results[::-1]
 
     @cached_property
     def reused(self) -> dict[Operation, int]:

@@ -68,11 +68,11 @@ def is_moderate(number: float) -> bool:
 
 def ratio(a: float, b: float) -> float:
     """Return ``a / b``, rounded to a short number where rounding error allows it."""
-    found = a / b
-    for near in (float(f"{found:.12g}"), 1.0 / float(f"{b / a:.12g}")):
-        if abs(near - found) <= 8 * EPSILON * abs(found):
+    result = a / b
+    for near in (float(f"{result:.12g}"), 1.0 / float(f"{b / a:.12g}")):
+        if abs(near - result) <= 8 * EPSILON * abs(result):
             return near
-    return found
+    return result
 
 
 def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
@@ -92,11 +92,11 @@ def with_proportions(
     kept, known = {*ends}, dict[Any, tuple[Value, float]]()
     base: dict[Value, Term] = {}
     alias: dict[Value, Value] = {}
-    found = []
+    results = []
     for op in ops:
         args = tuple(with_values(arg, lambda v: alias.get(v, v)) for arg in op.args)
         op = replace(op, args=args) if args != op.args else op
-        found.append(op)
+        results.append(op)
         if not is_plain(op):
             continue
         (out,) = op.outputs
@@ -112,8 +112,8 @@ def with_proportions(
         if by == 1:
             alias[out] = first
         if by != 1 or out not in kept:
-            found[-1] = scaled(first, by, out, op.where)
-    return found
+            results[-1] = scaled(first, by, out, op.where)
+    return results
 
 
 def _factor_and_rest(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:

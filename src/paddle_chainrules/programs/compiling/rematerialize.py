@@ -24,36 +24,36 @@ It tells if the operation goes into one loop with the operation that gives the v
 
 def takers_of(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
     """Return the operations that take a value, by value."""
-    found: dict[Value, list[Operation]] = {}
+    results: dict[Value, list[Operation]] = {}
     for op in ops:
         for value in op.inputs:
-            found.setdefault(value, []).append(op)
-    return found
+            results.setdefault(value, []).append(op)
+    return results
 
 
 def recompute_cheap_residuals(
-    there: ForwardBackward, goes_into: Taking
+    forward_backward: ForwardBackward, goes_into: Taking
 ) -> ForwardBackward:
     """Return a forward pass that keeps no results which the backward pass repeats."""
-    saved, rest = there.kept
-    made = {op.outputs[0]: op for op in there.forward.ops}
+    saved, rest = forward_backward.residuals_and_backward
+    made = {op.outputs[0]: op for op in forward_backward.forward.ops}
     takers = takers_of(rest)
     kept, again = {*saved}, set[Value]()
     for value in saved:
         kept.discard(value)
-        found = _path(value, made.get, kept)
-        if found and all(goes_into(op, value) for op in takers.get(value, ())):
-            again |= found
+        result = _path(value, made.get, kept)
+        if result and all(goes_into(op, value) for op in takers.get(value, ())):
+            again |= result
         else:
             kept.add(value)
-    return there.again(again) if again else there
+    return forward_backward.again(again) if again else forward_backward
 
 
 def _path(
     value: Value, made: Callable[[Value], Operation | None], kept: Collection[Value]
 ) -> set[Value]:
     """Return the values to repeat for a value, itself included; none if too many."""
-    found: set[Value] = set()
+    results: set[Value] = set()
     waiting, steps = [value], 0
     while waiting:
         last = waiting.pop()
@@ -63,9 +63,9 @@ def _path(
         steps += 1
         if op is None or not is_arithmetic(op) or steps > MOST:
             return set()
-        found.add(last)
+        results.add(last)
         waiting.extend(op.inputs)
-    return found
+    return results
 
 
 def is_arithmetic(op: Operation) -> bool:

@@ -165,10 +165,10 @@ class RepeatedStep:
         """
         given = [*self._now, *(x[row] for x in self._xs), *self._held]
         with grad_mode(False):
-            found = self._plain(*given)
-            for to, own in zip(into, found, strict=False):
+            results = self._plain(*given)
+            for to, own in zip(into, results, strict=False):
                 paddle.assign(own, to)
-            for whole, y in zip(self._ys, found[self._count :], strict=True):
+            for whole, y in zip(self._ys, results[self._count :], strict=True):
                 whole[row] = y
 
     def copies(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -25,22 +25,25 @@ MIN_PACKED = 3
 """The fewest tensors that are packed together."""
 
 
-def pack_small_residuals(there: ForwardBackward) -> ForwardBackward:
+def pack_small_residuals(forward_backward: ForwardBackward) -> ForwardBackward:
     """Return the same, with small residuals packed together."""
-    groups, samples = _groups(there)
+    groups, samples = _groups(forward_backward)
     if not groups:
-        return there
-    forward, (saved, rest) = there.forward, there.kept
+        return forward_backward
+    forward, (saved, rest) = (
+        forward_backward.forward,
+        forward_backward.residuals_and_backward,
+    )
     together = _PackedResiduals([*forward.inputs], [*forward.ops, *rest])
     made = {v for op in forward.ops for v in op.outputs}
     for group in groups:
         together.pack(group)
     left = [v for v in saved if v not in together.renamed]
     kept = (*left, *together.blocks)
-    held = {saved[i] for i in there.reachable}
+    held = {saved[i] for i in forward_backward.reachable}
     ops = (*forward.ops, *together.before)
-    outputs = (*forward.outputs[: there.count], *kept)
-    return there.holding(
+    outputs = (*forward.outputs[: forward_backward.count], *kept)
+    return forward_backward.holding(
         replace(forward, ops=ops, outputs=outputs, samples=samples),
         tuple(i for i, v in enumerate(kept) if v in held),
         (*together.after, *together.on_the_way_back(rest, made)),
@@ -114,26 +117,30 @@ class _PackedResiduals:
             yield replace(op, args=args, outputs=outputs)
 
 
-def _groups(there: ForwardBackward) -> tuple[list[list[Value]], Samples | None]:
+def _groups(
+    forward_backward: ForwardBackward,
+) -> tuple[list[list[Value]], Samples | None]:
     """Return what goes together, and which sizes vary with the number of samples then.
 
     All of a group has one dtype, and either the same number of samples or any number.
     """
-    samples = there.forward.samples
+    samples = forward_backward.forward.samples
     sizes = ShapeEnv(samples)
-    saved, rest = there.kept
-    every = (*there.forward.ops, *rest)
-    made = {v for op in there.forward.ops if _is_plain(op) for v in op.outputs}
-    made -= {*there.forward.outputs[: there.count]}
-    held = {*there.reachable}
-    found: dict[Any, list[Value]] = {}
+    saved, rest = forward_backward.residuals_and_backward
+    every = (*forward_backward.forward.ops, *rest)
+    made = {
+        v for op in forward_backward.forward.ops if _is_plain(op) for v in op.outputs
+    }
+    made -= {*forward_backward.forward.outputs[: forward_backward.count]}
+    held = {*forward_backward.reachable}
+    results: dict[Any, list[Value]] = {}
     for i, value in enumerate(saved):
         extent = sizes.product(value.shape)
         if i in held or value not in made or value.dtype not in TYPES:
             continue
         if 0 < value.bytes <= MAX_PACKED_BYTES and extent.power < 2:
-            found.setdefault((extent.power, value.dtype), []).append(value)
-    groups = [group for group in found.values() if len(group) >= MIN_PACKED]
+            results.setdefault((extent.power, value.dtype), []).append(value)
+    groups = [group for group in results.values() if len(group) >= MIN_PACKED]
     if samples is None:
         return groups, None
     values = {v for op in every for v in (*op.inputs, *op.outputs)}

@@ -12,14 +12,14 @@ def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
 
     A value that takes more memory than its source is not a view.
     """
-    found: dict[Value, Value] = {}
+    results: dict[Value, Value] = {}
     for op in ops:
         if op.operator.view:
             source = op.inputs[0]
             for out in op.outputs:
                 if out.bytes <= source.bytes:
-                    found[out] = found.get(source, source)
-    return found
+                    results[out] = results.get(source, source)
+    return results
 
 
 class BufferReuse:
@@ -51,7 +51,7 @@ class BufferReuse:
 
     def of_operators(self) -> dict[Operation, int]:
         """Return the argument, by place, that an operator's result is written into."""
-        found = {}
+        results = {}
         for op in self._ops:
             for place in op.operator.in_place:
                 value = op.args[place]
@@ -60,9 +60,9 @@ class BufferReuse:
                 (out,) = op.outputs
                 same = all(v.dtype == out.dtype for v in op.inputs)
                 if same and value.shape == out.shape:
-                    found[op] = place
+                    results[op] = place
                     break
-        return found
+        return results
 
 
 IN_ORDER = frozenset({"reshape", "flatten", "squeeze", "unsqueeze", "Tensor.detach"})

@@ -174,9 +174,9 @@ def _number_of_samples(program: Any) -> str:
     """Return an expression for the number of samples, from the size of an input."""
     size, varying, _ = program.samples
     for value in program.inputs:
-        for k, found in enumerate(value.shape):
-            if found in varying:
-                return f"t{value.number}.shape[{k}] // {found // size}"
+        for k, result in enumerate(value.shape):
+            if result in varying:
+                return f"t{value.number}.shape[{k}] // {result // size}"
     return "0"  # no size within goes along with it
 
 
@@ -199,19 +199,19 @@ def compiled(
     """
     names: dict[str, Any] = {}
     if with_loops is None:
-        found = _python_function(program, names)
-        found.trusting, found.entered = found, None  # type: ignore[attr-defined]
-        return found
+        result = _python_function(program, names)
+        result.trusting, result.entered = result, None  # type: ignore[attr-defined]
+        return result
 
     def go_over() -> None:
         try:
             looped = with_loops()
             trusting = _looped(program, looped, {}, trusts=True)
-            found.__code__ = _looped(program, looped, names).__code__
-            found.trusting = trusting  # type: ignore[attr-defined]
-            found.entered = entered(looped)  # type: ignore[attr-defined]
+            result.__code__ = _looped(program, looped, names).__code__
+            result.trusting = trusting  # type: ignore[attr-defined]
+            result.entered = entered(looped)  # type: ignore[attr-defined]
         except Exception as error:
-            found.__code__ = _python_function(program, names).__code__
+            result.__code__ = _python_function(program, names).__code__
             is_short = isinstance(error, MemoryError)
             warnings.warn(
                 f"programs run without loops of machine code: {error}"
@@ -236,11 +236,11 @@ def compiled(
     patience = _patience(program)
     names.update(calls=itertools.count(), reached=reached)
     first = "reached(next(calls))"
-    found = _python_function(program, names, first)
-    found.trusting, found.entered = found, None  # type: ignore[attr-defined]
+    result = _python_function(program, names, first)
+    result.trusting, result.entered = result, None  # type: ignore[attr-defined]
     if not patience:
         go_over()
-    return found
+    return result
 
 
 def _patience(program: Any) -> int:
@@ -316,8 +316,8 @@ def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
         f"    return [{row(program.outputs)}]",
     ]
     exec("\n".join(lines), names)
-    found: Callable[..., list[Tensor] | None] = names["entered"]
-    return found
+    result: Callable[..., list[Tensor] | None] = names["entered"]
+    return result
 
 
 def _python_function(
@@ -330,6 +330,6 @@ def _python_function(
             linecache.cache.pop(_gone.pop(), None)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
-    found: FunctionType = names.pop(program.name)
-    weakref.finalize(found.__code__, _gone.append, file)
-    return found
+    result: FunctionType = names.pop(program.name)
+    weakref.finalize(result.__code__, _gone.append, file)
+    return result

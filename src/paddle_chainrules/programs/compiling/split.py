@@ -51,9 +51,9 @@ class ForwardBackward:
 
     def for_samples(self, samples: Samples) -> ForwardBackward:
         """Return the same for any number of samples, with a tensor per residual."""
-        there = self.apart
-        forward = replace(there.forward, samples=samples)
-        return replace(there, forward=forward, _made={}, _behind={})
+        forward_backward = self.apart
+        forward = replace(forward_backward.forward, samples=samples)
+        return replace(forward_backward, forward=forward, _made={}, _behind={})
 
     def holding(
         self,
@@ -89,9 +89,9 @@ class ForwardBackward:
     def whole(self) -> Program:
         """Forward and backward pass in one program, with the gradients that exist."""
         forward = self.forward
-        found = tuple(grad for grad in self._gradients if grad is not None)
+        results = tuple(grad for grad in self._gradients if grad is not None)
         inputs = (*forward.inputs, *self._cotangents)
-        outputs = (*forward.outputs, *found)
+        outputs = (*forward.outputs, *results)
         ops = (*forward.ops, *self._rest)
         return Program(inputs, forward.constants, ops, outputs, samples=forward.samples)
 
@@ -101,8 +101,8 @@ class ForwardBackward:
         whole, forward = self.apart.whole, self.apart.forward
         gradients = whole.outputs[len(forward.outputs) :]
         ends = [*whole.outputs[: self.count], *gradients]
-        found = program_of(whole.ops, whole.inputs, whole.constants, ends, "joint")
-        return replace(found, samples=whole.samples)
+        result = program_of(whole.ops, whole.inputs, whole.constants, ends, "joint")
+        return replace(result, samples=whole.samples)
 
     @property
     def used(self) -> list[bool]:
@@ -146,17 +146,17 @@ class ForwardBackward:
         return split(program, *numbers, self._gradients, again)
 
     @property
-    def kept(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:
+    def residuals_and_backward(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:
         """The residuals, and the operations of the backward pass on them."""
         return self._saved, self._rest
 
     def of_used(self) -> ForwardBackward:
         """Return the same with only the gradients that exist."""
-        found = tuple(grad for grad in self._gradients if grad is not None)
+        results = tuple(grad for grad in self._gradients if grad is not None)
         apart = self._apart and self._apart.of_used()
-        return replace(self, _gradients=found, _made={}, _apart=apart)
+        return replace(self, _gradients=results, _made={}, _apart=apart)
 
-    def back(
+    def backward_program(
         self, wanted: tuple[bool, ...], given: tuple[bool, ...]
     ) -> tuple[Program, list[bool]]:
         """Return the program from residuals and cotangents to the gradients wanted.
@@ -169,8 +169,8 @@ class ForwardBackward:
             The program, and for each wanted gradient whether the program gives it. It
             does where the gradient depends on a given cotangent.
         """
-        found = self._made.get((wanted, given))
-        if found is None:
+        results = self._made.get((wanted, given))
+        if results is None:
             reached = {v for v, g in zip(self._cotangents, given, strict=True) if g}
             for op in self._rest:
                 if not reached.isdisjoint(op.inputs):
@@ -178,13 +178,17 @@ class ForwardBackward:
             pairs = zip(self._gradients, wanted, strict=True)
             each = [grad for grad, flag in pairs if flag]
             has = [grad is not None and grad in reached for grad in each]
-            ends = [g for g, there in zip(each, has, strict=True) if there and g]
+            ends = [
+                g
+                for g, forward_backward in zip(each, has, strict=True)
+                if forward_backward and g
+            ]
             inputs = (*self._saved, *self._cotangents)
             constants = self.forward.constants
             program = program_of(self._rest, inputs, constants, ends, "reverse")
             program = replace(program, samples=self.forward.samples)
-            found = self._made[wanted, given] = program, has
-        return found
+            results = self._made[wanted, given] = program, has
+        return results
 
 
 def split(
@@ -202,8 +206,8 @@ def split(
     given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
     ends = program.outputs[:outputs]
     first = needed(program.ops, ends)
-    there = {*first}
-    rest = [op for op in program.ops if op not in there]
+    forward_backward = {*first}
+    rest = [op for op in program.ops if op not in forward_backward]
     made = {v: op for op in first for v in op.outputs}
     kept = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
     kept -= {v for op in rest for v in op.outputs}
@@ -241,17 +245,17 @@ def _before_use(
     again: dict[Value, Operation], ops: Sequence[Operation]
 ) -> list[Operation]:
     """Return the operations, with each repeated one just before its first use."""
-    found: list[Operation] = []
-    there: set[Operation] = set()
+    results: list[Operation] = []
+    forward_backward: set[Operation] = set()
 
     def put(op: Operation) -> None:
         for value in op.inputs:
-            if value in again and again[value] not in there:
+            if value in again and again[value] not in forward_backward:
                 put(again[value])
-        there.add(op)
-        found.append(op)
+        forward_backward.add(op)
+        results.append(op)
 
     for op in (*ops, *again.values()):
-        if op not in there:
+        if op not in forward_backward:
             put(op)
-    return found
+    return results

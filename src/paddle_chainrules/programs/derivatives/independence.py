@@ -51,8 +51,8 @@ def is_by_rows(
 
         def run(given: Sequence[Tensor]) -> list[Tensor]:
             with drawing_from(state):
-                found: list[Tensor] = function(*(value.clone() for value in given))
-            return found
+                results: list[Tensor] = function(*(value.clone() for value in given))
+            return results
 
         return all(_is_by_rows(run, point, at) for point in points for at in moved)
 
@@ -106,12 +106,12 @@ def _is_by_rows(
         for moves in _halves(shape):
             which = paddle.to_tensor(moves)
             between = outputs(paddle.where(_beside(which, x), every, x))
-            for found, one, other, has_rows in zip(
+            for result, one, other, has_rows in zip(
                 between, before, after, own, strict=True
             ):
-                near = _close(found, one, other), _close(found, other, one)
+                near = _close(result, one, other), _close(result, other, one)
                 if has_rows:
-                    fits = paddle.where(_beside(which, found), near[1], near[0])
+                    fits = paddle.where(_beside(which, result), near[1], near[0])
                 elif len(shape) == len(lead):
                     fits = near[0] | near[1]
                 else:

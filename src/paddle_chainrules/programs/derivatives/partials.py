@@ -153,7 +153,7 @@ def _second_sums(seen: LinearizationPoint) -> list[tuple[Tensor, Tensor, Tensor]
     """Return for each output the sums along all directions."""
     ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
     with grad_mode(True):
-        found = second_sums_of(
+        results = second_sums_of(
             seen.record, seen.start, stop, ends, seen.starts, seen.directions
         )
         return [
@@ -162,7 +162,7 @@ def _second_sums(seen: LinearizationPoint) -> list[tuple[Tensor, Tensor, Tensor]
                 paddle.stack([or_zeros(first, y) for first in firsts], -1),
                 or_zeros(total, y),
             )
-            for y, (firsts, total) in zip(seen.outputs, found, strict=True)
+            for y, (firsts, total) in zip(seen.outputs, results, strict=True)
         ]
 
 
@@ -177,10 +177,10 @@ def _in_turn(
 
     def some(every: list[Tensor]) -> list[Tensor]:
         along = _each(every[n:], like, every[:n])
-        found = _second_sums(_seen(fn, every[:n], along, False))
+        results = _second_sums(_seen(fn, every[:n], along, False))
         return [
             part
-            for _, firsts, total in found
+            for _, firsts, total in results
             for part in (paddle.moveaxis(firsts, -1, 0), total)
         ]
 
@@ -241,7 +241,7 @@ def _at_point(
     if len(rows) == 1 and (seen is None or not go_as_they_are(seen.made, *rows)):
         state = random_state()
         try:
-            found = in_blocks(
+            result = in_blocks(
                 lambda point: answer(_seen(fn, point, directions, True)),
                 lambda point: answer(_seen(fn, point, directions, False)),
                 fn,
@@ -249,9 +249,9 @@ def _at_point(
                 rows.pop(),
             )
         except Exception:  # of a function that asks for all rows, whichever it raises
-            found = None
-        if found is not None:
-            return found
+            result = None
+        if result is not None:
+            return result
         restore_random_state(state)
     seen = seen or _seen(fn, inputs, directions, by_rows)
     with in_one_place(seen.record):
@@ -304,7 +304,7 @@ def _along(
     for known in ends:
         top = max(index[at] for n, index in wanted if (n, index[:at]) == known)
         tops.setdefault(top, []).append(known)
-    found: dict[Wanted, Tensor | None] = {}
+    results: dict[Wanted, Tensor | None] = {}
     for order, group in tops.items():
         there = {known: end for known in group if (end := ends[known]) is not None}
         moving = {x: v for x, v in zip(starts, direction, strict=True) if v is not None}
@@ -318,12 +318,12 @@ def _along(
                 record, seen.start, len(record.ops), values, [*moving], curves
             )
             parts = dict(zip(there, series, strict=True))
-            asked = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
-            for n, index in asked:
+            requested = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
+            for n, index in requested:
                 below = n, index[:-1]
                 part = in_full(parts[below])[index[-1]] if below in parts else None
-                found[n, index] = _times(part, math.factorial(index[-1]))
-    return found
+                results[n, index] = _times(part, math.factorial(index[-1]))
+    return results
 
 
 def _times(part: Tensor | None, factor: int) -> Tensor | None:

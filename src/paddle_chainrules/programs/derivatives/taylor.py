@@ -136,10 +136,10 @@ def _through(
     if op.operator.jet is not None and not op.is_complex:
         args = [with_values(arg, of) for arg in op.args]
         outputs = [record.tensor(v) for v in op.outputs]
-        found = [*map(_in_one_dtype, op.operator.jet(JetCall(args, outputs, order)))]
+        results = [*map(_in_one_dtype, op.operator.jet(JetCall(args, outputs, order)))]
     else:
-        found = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
-    return dict(zip(op.outputs, found, strict=True))
+        results = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
+    return dict(zip(op.outputs, results, strict=True))
 
 
 def _in_one_dtype(series: Series) -> Series:
@@ -187,12 +187,12 @@ def _operations_between(
         if record.taped[i] and not reached.isdisjoint(op.inputs):
             forward.append(i)
             reached.update(op.outputs)
-    needed, found = {*ends}, []
+    needed, results = {*ends}, []
     for i in reversed(forward):
         if not needed.isdisjoint(record.ops[i].outputs):
-            found.append(i)
+            results.append(i)
             needed.update(record.ops[i].inputs)
-    return found[::-1]
+    return results[::-1]
 
 
 def _by_gradients(
@@ -215,17 +215,17 @@ def _by_gradients(
     slopes, along = _slopes(record, place, velocities)
     stop = len(record.ops)
     ends = [slope for slope in slopes if slope is not None]
-    found: list[Series] = [[record.tensor(value)] for value in op.outputs]
+    results: list[Series] = [[record.tensor(value)] for value in op.outputs]
     # J is often written in the results, of which each order takes those below.
     for k in range(1, order + 1):
-        known = dict(zip(op.outputs, found, strict=True))
+        known = dict(zip(op.outputs, results, strict=True))
         known |= {value: x[:k] for value, x in moving.items()}
         known |= {along[value]: v[:k] for value, v in velocities.items()}
         each = iter(series_of(record, start, stop, ends, [*known], [*known.values()]))
         for i, slope in enumerate(slopes):
             last = None if slope is None else next(each)[k - 1]
-            found[i] = [*found[i], _times(last, 1.0 / k)]
-    return found
+            results[i] = [*results[i], _times(last, 1.0 / k)]
+    return results
 
 
 def _slopes(
@@ -247,13 +247,13 @@ def _slopes(
             ends = [record.value_of(gradient) for gradient, _ in pairs]
             starts = [record.value_of(seed) for seed in seeds]
             stand = {value: record.value_of(v) for value, v in along.items()}
-        found = reverse(
+        results = reverse(
             record, start, len(record.ops), ends, starts, [v for _, v in pairs]
         )
     with not_listening():
         slopes = {
             output: record.value_of(slope)
-            for output, slope in zip(outputs, found, strict=True)
+            for output, slope in zip(outputs, results, strict=True)
             if slope is not None
         }
     return [slopes.get(v) for v in op.outputs], stand
@@ -274,8 +274,8 @@ def leaf_of(record: TraceView, tensor: Tensor) -> Tensor:
 
 def _velocity(x: Series) -> Series:
     """Return the series of ``x'``, whose value is a tensor."""
-    found = [_times(part, float(k)) for k, part in enumerate(x[1:], 1)]
-    return [paddle.zeros_like(x[0]) if found[0] is None else found[0], *found[1:]]
+    results = [_times(part, float(k)) for k, part in enumerate(x[1:], 1)]
+    return [paddle.zeros_like(x[0]) if results[0] is None else results[0], *results[1:]]
 
 
 def _times(part: Tensor | None, factor: float) -> Tensor | None:

@@ -23,18 +23,18 @@ def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
     first = parts[0]
     if any(len(part) != len(first) for part in parts):
         return None
-    found = []
+    results = []
     for i, here in enumerate(zip(*parts, strict=True)):
         if i % 2 == 0 or len({*here}) == 1:
             if len({*here}) > 1:
                 return None
-            found.append(here[0])
+            results.append(here[0])
             continue
         text = _linear([int(part) for part in here], counts)
         if text is None:
             return None
-        found.append(text)
-    return without_unused("".join(found))
+        results.append(text)
+    return without_unused("".join(results))
 
 
 def without_unused(text: str) -> str:

@@ -155,9 +155,9 @@ def symbol(name: str) -> str:
 
 def kind_of(program: Program) -> str:
     """Return the floating point dtype that it computes in."""
-    found = Counter(v.dtype for op in program.ops for v in op.outputs)
-    found.update(v.dtype for v in (*program.inputs, *program.outputs))
-    return max(FLOATS, key=lambda dtype: found[dtype])
+    results = Counter(v.dtype for op in program.ops for v in op.outputs)
+    results.update(v.dtype for v in (*program.inputs, *program.outputs))
+    return max(FLOATS, key=lambda dtype: results[dtype])
 
 
 def _one_row(tensor: Tensor, count: int) -> Tensor | None:

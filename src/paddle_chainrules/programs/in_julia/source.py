@@ -185,7 +185,7 @@ def _broadcast_values(program: Program) -> set[Value]:
     for op in program.ops:
         for v in op.inputs:
             takers.setdefault(v, []).append(op)
-    found: set[Value] = set()
+    results: set[Value] = set()
     for op in program.ops:
         out = op.outputs[0]
         if op.operator.name not in ("expand", "expand_as") or out in program.outputs:
@@ -193,14 +193,14 @@ def _broadcast_values(program: Program) -> set[Value]:
         if len(op.inputs[0].shape) == len(out.shape) and all(
             taker.operator.name in ELEMENTWISE
             and any(
-                v.shape == out.shape and v not in found
+                v.shape == out.shape and v not in results
                 for v in taker.inputs
                 if v is not out
             )
             for taker in takers.get(out, ())
         ):
-            found.add(out)
-    return found
+            results.add(out)
+    return results
 
 
 def _at(op: Operation) -> str:

@@ -192,8 +192,8 @@ class AxesArgument(Axes):
             elif k in whole:
                 args[k] = False
         args[place] = [1] if _is_list(args[place]) and not self._one else 1
-        found = operator.every(args)
-        return [ops.reshape(found[0], [call.size, *call.shapes[0]])]
+        result = operator.every(args)
+        return [ops.reshape(result[0], [call.size, *call.shapes[0]])]
 
     def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
         return not self._mixes or _same_along(op, self.argument, varies)

@@ -27,13 +27,13 @@ def steps_like(row: Tensor) -> Tensor:
 def _linspace_reverse(call: Call) -> list[Any]:
     steps, g = steps_like(call.out), call.cotangent
     shares = (1.0 - steps, steps)
-    found = [
+    results = [
         ops.cast(shaped_as(ops.sum(g * share, [], None, False), end), end.dtype)
         if i in call.wanted
         else None
         for i, (end, share) in enumerate(zip(call.args, shares, strict=False))
     ]
-    return [*found, *[None] * 4]
+    return [*results, *[None] * 4]
 
 
 @jet_of("linspace")

@@ -165,8 +165,8 @@ class Operator:
 
     def simplified(self, args: tuple[Any, ...]) -> tuple[Operator, tuple[Any, ...]]:
         """Return the operator to use at these arguments: itself or a simpler one."""
-        found = self.simpler and self.simpler(*args)
-        return (TABLE[found[0]], found[1]) if found else (self, args)
+        result = self.simpler and self.simpler(*args)
+        return (TABLE[result[0]], result[1]) if result else (self, args)
 
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -218,7 +218,7 @@ def overwrites(name: str, into: str, *places: int) -> None:
 def raw(name: str) -> Callable[..., Any]:
     """Return the function that programs call."""
     owner, _, attribute = name.rpartition(".")
-    found = getattr(paddle.Tensor if owner else RAW, attribute, None)
+    result = getattr(paddle.Tensor if owner else RAW, attribute, None)
 
     def missing(*_: Any) -> Any:
         raise NotImplementedError(
@@ -226,7 +226,7 @@ def raw(name: str) -> Callable[..., Any]:
             "jit"
         )
 
-    return found or missing
+    return result or missing
 
 
 class UnknownArgument(Exception):
@@ -279,10 +279,10 @@ def holds_for_complex(*names: str) -> None:
 
 def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
     def of(*names: str) -> Callable[[Any], Any]:
-        def register(found: Any) -> Any:
+        def register(result: Any) -> Any:
             for name in names:
-                setattr(TABLE[name], rule, found)
-            return found
+                setattr(TABLE[name], rule, result)
+            return result
 
         return register
 
@@ -305,9 +305,9 @@ def formula_of(*names: str, keeps_kernel: bool = False) -> Callable[[Any], Any]:
         keeps_kernel: as of :class:`Operator`.
     """
 
-    def register(found: Any) -> Any:
+    def register(result: Any) -> Any:
         for name in names:
-            TABLE[name].formula, TABLE[name].keeps_kernel = found, keeps_kernel
-        return found
+            TABLE[name].formula, TABLE[name].keeps_kernel = result, keeps_kernel
+        return result
 
     return register

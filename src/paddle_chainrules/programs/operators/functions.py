@@ -42,5 +42,5 @@ def _matrix_exp_reverse(call: Call) -> list[Any]:
     back, n = adjoint(x), x.shape[-1]
     upper = ops.concat([back, g], x.ndim - 1)
     lower = ops.concat([paddle.zeros_like(back), back], x.ndim - 1)
-    found = paddle.linalg.matrix_exp(ops.concat([upper, lower], x.ndim - 2))
-    return [part(part(found, -2, 0, n), -1, n, 2 * n)]
+    result = paddle.linalg.matrix_exp(ops.concat([upper, lower], x.ndim - 2))
+    return [part(part(result, -2, 0, n), -1, n, 2 * n)]

@@ -49,8 +49,8 @@ def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) ->
             "takes nor gives; write a rule of its own"
         )
     places = {name: k for k, name in enumerate(entry.arguments)}
-    found = (g.removesuffix("_grad").removeprefix("grad_") for g in _OUTPUTS[kernel])
-    order = [places[name] for name in found]
+    outcomes = (g.removesuffix("_grad").removeprefix("grad_") for g in _OUTPUTS[kernel])
+    order = [places[name] for name in outcomes]
 
     def rule(call: Call) -> list[Any]:
         given: dict[str, Any] = dict(zip(entry.arguments, call.args, strict=True))
@@ -61,8 +61,8 @@ def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) ->
             given[name] = (
                 paddle.zeros_like(given[result]) if zero else cotangents.get(result)
             )
-        found = getattr(ops, kernel)(*map(given.__getitem__, takes))
-        parts = [*found] if isinstance(found, list | tuple) else [found]
+        outcomes = getattr(ops, kernel)(*map(given.__getitem__, takes))
+        parts = [*outcomes] if isinstance(outcomes, list | tuple) else [outcomes]
         grads: list[Any] = [None] * len(call.args)
         for k, part in zip(order, parts, strict=True):
             if k in call.wanted:
@@ -99,9 +99,9 @@ def linear_in_first(*names: str, **instead: Any) -> None:
 def _itself(entry: Operator, kernel: Operator, at: int, instead: Any) -> Any:
     def rule(call: Call) -> list[Any]:
         given = dict(zip(kernel.arguments, call.args, strict=True)) | instead
-        how = map(given.__getitem__, entry.arguments[1:])
+        attrs = map(given.__getitem__, entry.arguments[1:])
         grads: list[Any] = [None] * len(call.args)
-        grads[at] = getattr(ops, entry.name)(call.cotangent, *how)
+        grads[at] = getattr(ops, entry.name)(call.cotangent, *attrs)
         return grads
 
     return rule

@@ -44,9 +44,9 @@ def _checked_shape(name: str) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         *given, shape = args
         result = run(*given)
-        if (found := _first(result).shape) != shape:
+        if (outcome := _first(result).shape) != shape:
             raise CaptureError(
-                f"{name} gives shape {found} here and gave {shape} when the program "
+                f"{name} gives shape {outcome} here and gave {shape} when the program "
                 "was captured, since its shape depends on values; call the function "
                 "without jit, or make its integers constants"
             )

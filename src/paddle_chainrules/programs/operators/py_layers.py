@@ -146,13 +146,13 @@ class LayerCall:
         first, self._first = self._first, None
         if first is not None:
             return first
-        found = tensors_in_tree(self._forward(self._context()[0], tensors))
-        if (kinds := [*map(_kind, found)]) != self._kinds:
+        results = tensors_in_tree(self._forward(self._context()[0], tensors))
+        if (kinds := [*map(_kind, results)]) != self._kinds:
             raise ValueError(
                 f"the PyLayer {self.name} gives {kinds}, and gave {self._kinds} when "
                 "it was traced; have it give the same shapes and dtypes at each call"
             )
-        return _own_copies(found)
+        return _own_copies(results)
 
     def on_graph(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the same, with a graph."""
@@ -176,18 +176,20 @@ class LayerCall:
             for y, g in zip(results, cotangents, strict=True)
         ]
         with grad_mode(False):
-            found = self._layer.backward(context, *seeds)
-        asked = [kind for kind, _ in self._holding if kind is not None]
-        is_one = asked == ["list"]
-        if not isinstance(found, Tensor | list | tuple | None):
-            found = (*found,)  # of a generator
-        is_row = isinstance(found, tuple) or (isinstance(found, list) and not is_one)
-        parts = [*found] if is_row else [found]
-        missing = len(asked) - len(parts)
+            outcomes = self._layer.backward(context, *seeds)
+        requested = [kind for kind, _ in self._holding if kind is not None]
+        is_one = requested == ["list"]
+        if not isinstance(outcomes, Tensor | list | tuple | None):
+            outcomes = (*outcomes,)  # of a generator
+        is_row = isinstance(outcomes, tuple) or (
+            isinstance(outcomes, list) and not is_one
+        )
+        parts = [*outcomes] if is_row else [outcomes]
+        missing = len(requested) - len(parts)
         if missing < 0:
             raise ValueError(
                 f"the backward of the PyLayer {self.name} gives {len(parts)} gradients "
-                f"for {len(asked)} arguments; have it give one, or None, for "
+                f"for {len(requested)} arguments; have it give one, or None, for "
                 "each"
             )
         grads: list[Tensor | None] = []
@@ -232,14 +234,14 @@ class Gradient:
             ValueError: the backward writes into an argument of the layer.
         """
         copies = [x.detach().clone() for x in leaves]
-        found = self._gradients(copies)
+        results = self._gradients(copies)
         if any(x.inplace_version for x in copies):
             raise ValueError(
                 f"the backward of the PyLayer {self.name} writes into an argument of "
                 "its forward, which others read; have it write into a copy"
             )
-        self._first = _own_copies(g for g in found if g is not None)
-        there = [g is not None for g in found]
+        self._first = _own_copies(g for g in results if g is not None)
+        there = [g is not None for g in results]
         self._wanted = [i for i, flag in zip(self._wanted, there, strict=True) if flag]
         return there
 
@@ -248,9 +250,9 @@ class Gradient:
         first, self._first = self._first, None
         if first is not None:
             return first
-        found = zip(self._gradients(leaves), self._wanted, strict=True)
+        results = zip(self._gradients(leaves), self._wanted, strict=True)
         return _own_copies(
-            paddle.zeros_like(leaves[i]) if g is None else g for g, i in found
+            paddle.zeros_like(leaves[i]) if g is None else g for g, i in results
         )
 
     def _gradients(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
@@ -282,14 +284,14 @@ class Gradient:
             every = [(results[i], g) for i, g in zip(self._ends, given, strict=True)]
             pairs = [(y, g) for y, g in every if y is not None and not y.stop_gradient]
             # Of all, since a PyLayer must give None for what is not asked for.
-            asked = [i for i, x in enumerate(starts) if is_differentiable(x)]
-            found = gradients(
+            requested = [i for i, x in enumerate(starts) if is_differentiable(x)]
+            outcomes = gradients(
                 [y for y, _ in pairs],
-                [starts[i] for i in asked],
+                [starts[i] for i in requested],
                 [g for _, g in pairs],
                 create_graph,
             )
-            by = dict(zip(asked, found, strict=True))
+            by = dict(zip(requested, outcomes, strict=True))
             return [by[i] for i in self._wanted]
 
 
@@ -345,7 +347,7 @@ def _py_layer_reverse(call: Call) -> list[Any]:
     with not_listening():
         there = gradient.begin(given)
     places = [i for i, flag in zip(wanted, there, strict=True) if flag]
-    found = PY_LAYER.every([gradient, *given]) if places else []
-    for i, grad in zip(places, found, strict=True):
+    results = PY_LAYER.every([gradient, *given]) if places else []
+    for i, grad in zip(places, results, strict=True):
         grads[i + 1] = grad
     return grads

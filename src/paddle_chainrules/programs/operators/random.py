@@ -24,8 +24,8 @@ def _dropout(
     if seed_tensor is not None:
         return (RAW.dropout(x, seed_tensor, p, is_test, mode, seed, fix),)
     attributes = ("dropout_prob", float(p), "is_test", is_test, "seed", seed)
-    how = ("dropout_implementation", mode, "fix_seed", fix)
-    out, mask = RAW.legacy.dropout(x, *attributes, *how)
+    attrs = ("dropout_implementation", mode, "fix_seed", fix)
+    out, mask = RAW.legacy.dropout(x, *attributes, *attrs)
     if mask._is_initialized():
         mask.stop_gradient = True
     return out, mask
@@ -168,8 +168,8 @@ def _dropout_reverse(call: Call) -> list[Any]:
 
 @reverse_of("dropout_grad")
 def _dropout_grad_reverse(call: Call) -> list[Any]:
-    mask, _, *how = call.args
-    grad = ops.dropout_grad(mask, call.cotangent, *how)
+    mask, _, *attrs = call.args
+    grad = ops.dropout_grad(mask, call.cotangent, *attrs)
     return [None, grad, None, None, None]
 
 

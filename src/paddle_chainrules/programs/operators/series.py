@@ -18,11 +18,11 @@ from .shared import ops
 
 def total(terms: Any) -> Any:
     """Return the sum of the terms that are not zero; None where all are."""
-    found = None
+    result = None
     for term in terms:
         if term is not None:
-            found = term if found is None else found + term
-    return found
+            result = term if result is None else result + term
+    return result
 
 
 def linear_series(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:

@@ -41,12 +41,12 @@ def _fft_c2c_reverse(call: Call) -> list[Any]:
 @reverse_of("fft_r2c")
 def _fft_r2c_reverse(call: Call) -> list[Any]:
     x, axes, norm, forward, onesided = call.args
-    g, how = call.cotangent, (OPPOSITE[norm], not forward)
+    g, attrs = call.cotangent, (OPPOSITE[norm], not forward)
     if onesided:
         size = x.shape[axes[-1]]
-        back = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *how, size)
+        back = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *attrs, size)
     else:
-        back = ops.real(ops.fft_c2c(g, axes, *how))
+        back = ops.real(ops.fft_c2c(g, axes, *attrs))
     return [back, None, None, None, None]
 
 

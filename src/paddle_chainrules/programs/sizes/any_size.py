@@ -54,8 +54,8 @@ def samples_of(
     """
     if max(size, its_size) > most:
         return None
-    found = _Pairs(size, its_size, known).of_programs(program, other)
-    return found and found._replace(most=most)
+    result = _Pairs(size, its_size, known).of_programs(program, other)
+    return result and result._replace(most=most)
 
 
 class _Pairs:
@@ -70,9 +70,9 @@ class _Pairs:
     def of_programs(
         self, one: OperationSequence, other: OperationSequence
     ) -> Samples | None:
-        found = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
-        found.append((tuple(one.constants), tuple(other.constants)))
-        if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):
+        results = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
+        results.append((tuple(one.constants), tuple(other.constants)))
+        if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in results):
             return None
         constants = zip(one.constants.values(), other.constants.values(), strict=True)
         if not all(is_same_tensor(*pair) for pair in constants):

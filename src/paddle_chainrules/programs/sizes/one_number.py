@@ -24,18 +24,18 @@ def with_one_number(
         given: other values that exist before.
     """
     fresh = fresh_numbers((*given, *constants), ops)
-    found: dict[Value, Tensor] = {}
+    results: dict[Value, Tensor] = {}
     expanded = []
     for value, tensor in constants.items():
         if not _is_one_number(tensor):
-            found[value] = tensor
+            results[value] = tensor
             continue
         shape = (1,) * len(value.shape)
         one = Value(next(fresh), shape, value.dtype, value.bytes // tensor.size)
-        found[one] = tensor.flatten()[:1].reshape(shape)
+        results[one] = tensor.flatten()[:1].reshape(shape)
         args = one, [*value.shape]
         expanded.append(Operation(TABLE["expand"], args, (value,), False, ""))
-    return [*expanded, *ops], found
+    return [*expanded, *ops], results
 
 
 def _is_one_number(tensor: Tensor) -> bool:

@@ -43,6 +43,6 @@ class ConstantViews:
 
     def sharing(self, x: Tensor) -> Iterator[ConstantView]:
         """Give the views that share memory with a tensor, oldest first; forget them."""
-        found = [v for v in self._views if share_memory(v.parts[0], x)]
-        self._views = [v for v in self._views if all(v is not each for each in found)]
-        yield from found
+        results = [v for v in self._views if share_memory(v.parts[0], x)]
+        self._views = [v for v in self._views if all(v is not each for each in results)]
+        yield from results

@@ -39,14 +39,14 @@ def _without_masks(item: Any, writes: bool) -> Any:
     Paddle writes by a mask without true entries, but not by an index without elements.
     """
     parts = item if isinstance(item, tuple) else (item,)
-    found: list[Any] = []
+    results: list[Any] = []
     for part in parts:
         is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool and part.ndim
         if is_mask and (bool(part.any()) or not writes):
-            found += paddle.nonzero(part).unbind(1)
+            results += paddle.nonzero(part).unbind(1)
         else:
-            found.append(part)
-    return tuple(found) if len(found) > 1 or isinstance(item, tuple) else found[0]
+            results.append(part)
+    return tuple(results) if len(results) > 1 or isinstance(item, tuple) else results[0]
 
 
 class Eager(Tracer):
@@ -177,10 +177,10 @@ class Eager(Tracer):
 
     def taped_operators(self) -> Iterator[Operator]:
         """Return the operators that gradients may flow through, outer records' too."""
-        found = (op.operator for op in itertools.compress(self.ops, self.taped))
+        results = (op.operator for op in itertools.compress(self.ops, self.taped))
         outer: Any = self.outer
         above = () if outer is None else outer.taped_operators()
-        return itertools.chain(found, above)
+        return itertools.chain(results, above)
 
     @contextmanager
     def stands_by(self) -> Iterator[None]:

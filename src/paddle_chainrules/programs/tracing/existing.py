@@ -66,5 +66,5 @@ def is_existing(tensor: Tensor, inside: Iterable[Any]) -> bool:
         if not leaves:
             return True
         seed = paddle.zeros_like(tensor)
-        found = gradients([tensor], [*leaves.values()], [seed], False)
-        return all(grad is None for grad in found)
+        results = gradients([tensor], [*leaves.values()], [seed], False)
+        return all(grad is None for grad in results)

@@ -121,20 +121,20 @@ def write(
     options = {key: before(arg) for key, arg in kwargs.items()}
     if name == ITEM:
         with not_listening():
-            found = record.every(TABLE[ITEM], given)
+            result = record.every(TABLE[ITEM], given)
     else:
         formula = FORMULAS.get(name) or getattr(paddle._C_ops, name[:-1])
-        found = formula(*given, **options)
+        result = formula(*given, **options)
     with not_listening():
-        if name == "cast_" and found.dtype != x.dtype:  # which gives it other memory
+        if name == "cast_" and result.dtype != x.dtype:  # which gives it other memory
             with grad_mode(False):
                 call(*args, **kwargs)
-            x.stop_gradient = found.stop_gradient
-            record.stand_for(x, record.value_of(found))
+            x.stop_gradient = result.stop_gradient
+            record.stand_for(x, record.value_of(result))
         elif name in RESHAPING:
             with grad_mode(False):
                 call(*args, **kwargs)
-            record.stand_for(x, record.value_of(found))
+            record.stand_for(x, record.value_of(result))
             for other in record.memory.sharing(x):
                 if tuple(other.shape) != record.value_of(other).shape:
                     record.fail(
@@ -142,7 +142,7 @@ def write(
                         "Paddle has y[...]; write x = x.reshape(...)"
                     )
         else:
-            end(record, name, x, found)
+            end(record, name, x, result)
     return None if name == ITEM else x
 
 
@@ -166,27 +166,27 @@ def begin(record: WritableTrace, name: str, x: Tensor) -> None:
     record.set_apart(x)
 
 
-def end(record: WritableTrace, name: str, x: Tensor, found: Tensor) -> None:
+def end(record: WritableTrace, name: str, x: Tensor, result: Tensor) -> None:
     """Make x, and all that shares its memory, stand for what was found.
 
     Raises:
         CaptureError: it has another shape or dtype.
     """
-    if found.shape != x.shape or found.dtype != x.dtype:
+    if result.shape != x.shape or result.dtype != x.dtype:
         record.fail(
-            f"{name} writes {found.dtype} of shape {found.shape} into {x.dtype} of "
+            f"{name} writes {result.dtype} of shape {result.shape} into {x.dtype} of "
             f"shape {x.shape}; write what has the same"
         )
     tensors = record.memory.sharing(x)
     chain = record.memory.chain(record.value_of(x))
-    if not (record.is_own(chain[0]) or found.stop_gradient):
+    if not (record.is_own(chain[0]) or result.stop_gradient):
         record.fail(
             f"{name} writes what is differentiated into a tensor that the function has "
             "not made; give it as an argument, and return its new value"
         )
-    known = {chain[0]: _replaced_first_value(record, chain, found)}
+    known = {chain[0]: _replaced_first_value(record, chain, result)}
     with grad_mode(False):
-        RAW.assign_out_(found, x.detach())
+        RAW.assign_out_(result, x.detach())
     values = [*map(record.value_of, tensors)]  # before flags change, which some share
     for tensor, value in zip(tensors, values, strict=True):
         made = _again(record, value, known)
@@ -195,14 +195,14 @@ def end(record: WritableTrace, name: str, x: Tensor, found: Tensor) -> None:
 
 
 def _replaced_first_value(
-    record: WritableTrace, chain: list[Value], found: Tensor
+    record: WritableTrace, chain: list[Value], result: Tensor
 ) -> Tensor:
     """Return the new first value of a chain, whose last value is what was found.
 
     Each value of the chain is a view of the one before it.
     """
     if len(chain) == 1:
-        return found
+        return result
     if len({value.dtype for value in chain}) > 1:
         record.fail(
             "a tensor is written into by way of a view of another dtype, such as its "
@@ -213,14 +213,14 @@ def _replaced_first_value(
     if len(chain) == 2 and view.operator.name == "Tensor._getitem_dygraph":
         index = with_values(view.args[1], record.tensor)
         index, shape = without_new_axes(index, base.shape)
-        if shape != found.shape:
-            found = record.every(TABLE["reshape"], (found, shape))
-        return record.every(TABLE[ITEM], (base, index, found))
+        if shape != result.shape:
+            result = record.every(TABLE["reshape"], (result, shape))
+        return record.every(TABLE[ITEM], (base, index, result))
     places = record.memory.places(chain, record.tensor)
     if places.size > base.size:
         record.fail("a tensor is written into by way of an expanded view; clone it")
     flat = record.every(TABLE["reshape"], (base, [-1]))
-    row = record.every(TABLE["reshape"], (found, [-1]))
+    row = record.every(TABLE["reshape"], (result, [-1]))
     flat = record.every(TABLE[ITEM], (flat, places.reshape([-1]), row))
     return record.every(TABLE["reshape"], (flat, base.shape))
 

@@ -39,23 +39,23 @@ class AliasMap:
 
     def chain(self, value: Value) -> list[Value]:
         """Return the value at the root of a view, and all views from there to it."""
-        found = [value]
-        while (op := self._views.get(found[-1])) is not None:
-            found.append(op.args[0])
-        return found[::-1]
+        results = [value]
+        while (op := self._views.get(results[-1])) is not None:
+            results.append(op.args[0])
+        return results[::-1]
 
     def places(self, chain: Sequence[Value], tensor: Callable[[Value], Any]) -> Tensor:
         """Return the places of a view's elements in its root, counted in a row."""
         with grad_mode(False):
             root = tensor(chain[0])
-            found = paddle.arange(root.size).reshape(root.shape)
+            result = paddle.arange(root.size).reshape(root.shape)
             for value in chain[1:]:
                 op = self._views[value]
                 if not (op.operator.alias or op.operator.name in _PLAIN):
                     args = [with_values(arg, tensor) for arg in op.args[1:]]
-                    made = op.operator.run(found, *args)
-                    found = made[op.outputs.index(value)] if op.many else made
-            return found
+                    made = op.operator.run(result, *args)
+                    result = made[op.outputs.index(value)] if op.many else made
+            return result
 
     def by(self, value: Value) -> Operation:
         """Return the operation that took a value as a view."""

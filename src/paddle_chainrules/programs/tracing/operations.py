@@ -87,26 +87,26 @@ def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[
 
 def values_in(args: Iterable[Any]) -> list[Value]:
     """Return the values in arguments, lists among them."""
-    found: list[Value] = []
+    results: list[Value] = []
     for arg in args:
         if type(arg) is Value:
-            found.append(arg)
+            results.append(arg)
         elif type(arg) in (list, tuple):
-            found += values_in(arg)
-    return found
+            results += values_in(arg)
+    return results
 
 
 def tensors_in(args: Iterable[Any]) -> list[Tensor]:
     """Return the tensors in arguments, in lists and slices too."""
-    found = []
+    results = []
     for arg in args:
         if isinstance(arg, Tensor):
-            found.append(arg)
+            results.append(arg)
         elif isinstance(arg, list | tuple):
-            found += tensors_in(arg)
+            results += tensors_in(arg)
         elif isinstance(arg, slice):
-            found += tensors_in((arg.start, arg.stop, arg.step))
-    return found
+            results += tensors_in((arg.start, arg.stop, arg.step))
+    return results
 
 
 def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:

@@ -40,10 +40,10 @@ def grad(
         paddle.ones_like(o) if seed is None else seed
         for o, seed in zip(outputs, given, strict=True)
     ]
-    found = record.gradients(outputs, inputs, seeds, bool(create_graph))
-    if any(part is None for part in found) and not allow_unused:
+    results = record.gradients(outputs, inputs, seeds, bool(create_graph))
+    if any(part is None for part in results) and not allow_unused:
         record.fail("paddle.grad by a tensor that is not used; see allow_unused")
-    return found
+    return results
 
 
 def _listed(tensors: Any) -> list[Any]:

@@ -9,23 +9,23 @@ from .operations import Operation, Value
 
 def computed_of(ops: Sequence[Operation], ends: Iterable[Value]) -> set[Value]:
     """Return the ends and everything that they are computed of."""
-    found = {*ends}
+    results = {*ends}
     for op in reversed(ops):
-        if not found.isdisjoint(op.outputs):
-            found.update(op.inputs)
-    return found
+        if not results.isdisjoint(op.outputs):
+            results.update(op.inputs)
+    return results
 
 
 def inputs_reached(
     ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> list[set[int]]:
     """Return for each output which inputs its gradient may reach, by position."""
-    found: dict[Value, set[int]] = {v: {i} for i, v in enumerate(inputs)}
+    results: dict[Value, set[int]] = {v: {i} for i, v in enumerate(inputs)}
     for op in ops:
         below = set[int]()
         if op.operator.differentiable != ():
-            below = below.union(*(found.get(v, ()) for v in op.inputs))
+            below = below.union(*(results.get(v, ()) for v in op.inputs))
         for v in op.outputs:
             is_real = v.dtype.startswith(("float", "bfloat", "complex"))
-            found[v] = below if is_real else set()
-    return [found.get(v, set()) for v in outputs]
+            results[v] = below if is_real else set()
+    return [results.get(v, set()) for v in outputs]

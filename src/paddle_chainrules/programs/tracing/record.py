@@ -47,9 +47,9 @@ class Tracer(Values):
     ) -> Any:
         entry = TABLE.get(name)
         if entry is not None and entry.decompose is not None:
-            found = entry.decompose(self._decomposes, *entry.canonical(args, kwargs))
-            if found is not None:
-                return found
+            result = entry.decompose(self._decomposes, *entry.canonical(args, kwargs))
+            if result is not None:
+                return result
         if kwargs and kwargs.get("out") is not None:
             return self._into(name, call, args, dict(kwargs))
         before, local.listener = local.listener, None
@@ -69,9 +69,9 @@ class Tracer(Values):
     ) -> Any:
         """Note an operator that writes its results into tensors, and return these."""
         out = kwargs.pop("out")
-        found = self.operator(name, call, args, kwargs)
+        results = self.operator(name, call, args, kwargs)
         is_one = isinstance(out, Tensor)
-        pairs = [(found, out)] if is_one else zip(found, out, strict=True)
+        pairs = [(results, out)] if is_one else zip(results, out, strict=True)
         for result, tensor in pairs:
             paddle._C_ops.assign_out_(result, tensor)
         return out
@@ -87,9 +87,9 @@ class Tracer(Values):
     ) -> Any:
         """Note an operator that is known to write into nothing that matters."""
         # Of a tensor's shape alone, or of none of the program's.
-        asked = tensors[1:] if name in OF_SHAPES else tensors
+        requested = tensors[1:] if name in OF_SHAPES else tensors
         fresh = self._fresh
-        for t in asked:
+        for t in requested:
             if id(t) not in fresh or not t.stop_gradient:
                 break
         else:
@@ -156,17 +156,17 @@ class Tracer(Values):
     ) -> Any:
         """Note a call of a ``PyLayer``, which is an operator that Python runs."""
         with not_listening():
-            found = LayerCall(layer, args, kwargs)
-            tensors = found.tensors
+            result = LayerCall(layer, args, kwargs)
+            tensors = result.tensors
             if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
                 return self._constant(call(*args, **kwargs))
-            found.begin(passive_listening(self, found.name))
-            results = self.every(TABLE["py_layer"], [found, *tensors])
+            result.begin(passive_listening(self, result.name))
+            results = self.every(TABLE["py_layer"], [result, *tensors])
             with grad_mode(False):
-                for i, is_fixed in enumerate(found.fixed):
+                for i, is_fixed in enumerate(result.fixed):
                     if is_fixed:
                         results[i] = self.every(TABLE["Tensor.detach"], [results[i]])
-            return found.result(results)
+            return result.result(results)
 
     def missed(self, layer: Any) -> None:
         """Handle a context made by a stored ``apply``.

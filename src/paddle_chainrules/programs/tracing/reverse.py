@@ -95,16 +95,16 @@ def reverse_through(
     stop = 1 + max(map(record.made_by, ends), default=-1)
     known = onto.formulas  # the gradient passes all operations, those of formulas too
     grads = reverse(record, 0, stop, ends, every, cotangents, onto, known)
-    found = dict(zip(every, grads, strict=True))
+    results = dict(zip(every, grads, strict=True))
     if far and outer is not None:
-        reached = [v for v in between if found[v] is not None]
+        reached = [v for v in between if results[v] is not None]
         with not_listening():
             outer_ends = [outer.requiring(record.constants[v]) for v in reached]
             outer_starts = [outer.requiring(record.constants[v]) for v in far]
-        given = [found[v] for v in reached]
+        given = [results[v] for v in reached]
         more = reverse_through(outer, outer_ends, outer_starts, given, onto)
-        found.update(zip(far, more, strict=True))
-    return [found[v] for v in starts]
+        results.update(zip(far, more, strict=True))
+    return [results[v] for v in starts]
 
 
 def reverse(
@@ -125,18 +125,18 @@ def reverse(
     """
     onto, formulas = onto or record, {} if formulas is None else formulas
     active, reached, alias = _active(record, start, stop, starts)
-    found: dict[Value, Any] = {}
+    results: dict[Value, Any] = {}
     for value, cotangent in zip(ends, cotangents, strict=True):
-        _add(record, found, alias.get(value, value), cotangent)
+        _add(record, results, alias.get(value, value), cotangent)
     kept = {*starts}
     for op, named, wanted in reversed(active):
-        given = [found.get(v) for v in op.outputs]
+        given = [results.get(v) for v in op.outputs]
         if all(g is None for g in given):
             continue
         _check_rule(record, op, wanted)
         for v in op.outputs:
             if v not in kept:
-                found.pop(v, None)
+                results.pop(v, None)
         args = [with_values(arg, record.tensor) for arg in op.args]
         outs = [record.tensor(v) for v in op.outputs]
         rule = op.operator.reverse
@@ -158,8 +158,8 @@ def reverse(
                 targets, parts = [targets], [parts]
             for value, grad in zip(targets, parts or (), strict=False):
                 if isinstance(value, Value) and value in reached:
-                    _add(record, found, value, grad)
-    return [found.get(v) for v in starts]
+                    _add(record, results, value, grad)
+    return [results.get(v) for v in starts]
 
 
 Active = tuple[Operation, Operation, list[int]]
@@ -245,7 +245,7 @@ def _by_formula(
     ]
     by = values_in([op.args[k] for k in wanted])
     starts = [*dict.fromkeys(names[v] for v in by)]
-    found = reverse(
+    outcomes = reverse(
         onto,
         ops.start,
         ops.stop,
@@ -254,7 +254,7 @@ def _by_formula(
         [g for _, g in pairs],
         formulas=formulas,
     )
-    left = dict(zip(starts, found, strict=True))
+    left = dict(zip(starts, outcomes, strict=True))
     grads: list[Any] = [None] * len(op.args)
     for k in wanted:
         # A value that is there twice has one gradient for all its places.
@@ -285,11 +285,11 @@ def _formula_of(
     with not_listening():
         values = [None if r is None else onto.value_of(r) for r in results]
         names = {v: onto.value_of(record.tensor(v)) for v in op.inputs}
-    found = known[op] = Formula(names, values, ops)
-    return found
+    outcome = known[op] = Formula(names, values, ops)
+    return outcome
 
 
-def _add(record: TraceView, found: dict[Value, Any], value: Value, grad: Any) -> None:
+def _add(record: TraceView, result: dict[Value, Any], value: Value, grad: Any) -> None:
     """Add to the gradient found so far of a value."""
     if grad is None:
         return
@@ -304,5 +304,5 @@ def _add(record: TraceView, found: dict[Value, Any], value: Value, grad: Any) ->
             grad = paddle._C_ops.cast(grad, tensor.dtype)
     if grad.shape != tensor.shape:
         record.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
-    before = found.get(value)
-    found[value] = grad if before is None else before + grad
+    before = result.get(value)
+    result[value] = grad if before is None else before + grad

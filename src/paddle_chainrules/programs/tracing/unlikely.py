@@ -16,7 +16,7 @@ def harmless(arg: Any) -> Any:
         return arg
     if not (arg.is_floating_point() or arg.is_complex()):
         return paddle.zeros_like(arg)
-    found = paddle.ones_like(arg)
+    result = paddle.ones_like(arg)
     if arg.ndim > 1 and arg.shape[-1] == arg.shape[-2]:
-        found = found * paddle.eye(arg.shape[-1]).astype(arg.dtype)
-    return found
+        result = result * paddle.eye(arg.shape[-1]).astype(arg.dtype)
+    return result

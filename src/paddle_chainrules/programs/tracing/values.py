@@ -182,15 +182,15 @@ class Values:
                 "a tensor has the gradient of something that no operator shows: write "
                 "it in tensor operations"
             )
-        found = self._new(tensor)
+        result = self._new(tensor)
         if requires and value in self.constants and not self.is_own(value):
-            self.constants[found] = tensor
+            self.constants[result] = tensor
         else:
             entry, place = TABLE["Tensor.detach"], where_called()
-            self.ops.append(Operation(entry, (value,), (found,), False, place))
+            self.ops.append(Operation(entry, (value,), (result,), False, place))
             self.taped.append(False)
-        self._other_flag |= {value: found, found: value}
-        return found
+        self._other_flag |= {value: result, result: value}
+        return result
 
     def made_by(self, value: Value) -> int:
         """Return the place of the operation that gives it; -1 for what is given."""
@@ -208,12 +208,12 @@ class Values:
 
     def tensor(self, value: Value) -> Any:
         """Return a tensor for rules to run on, with the gradient flag it had then."""
-        found, native = self._tensors[value.number], self._native[value.number]
-        if not isinstance(found, Tensor) or found.stop_gradient != native:
-            return found
+        result, native = self._tensors[value.number], self._native[value.number]
+        if not isinstance(result, Tensor) or result.stop_gradient != native:
+            return result
         with not_listening():
-            before = self._tensors[value.number] = found.detach()
-        before.stop_gradient = not found.stop_gradient
+            before = self._tensors[value.number] = result.detach()
+        before.stop_gradient = not result.stop_gradient
         self._values[id(before)] = value
         self.memory.meet(before)
         return before
@@ -263,8 +263,8 @@ class Values:
         for op, taped in zip(self.ops, self.taped, strict=True):
             if taped:
                 known.update(v.number for v in (*op.inputs, *op.outputs))
-        found = [self._tensors[n] for n in known]
-        return [(t, t._inplace_version()) for t in found if t is not None]
+        results = [self._tensors[n] for n in known]
+        return [(t, t._inplace_version()) for t in results if t is not None]
 
     def set_apart(self, x: Tensor) -> None:
         """Keep the contents of values whose memory x shares, before x is written."""

@@ -65,5 +65,5 @@ class passive_listening:
 
 def around() -> passive_listening | None:
     """Return what is around the calls of this thread, if they are in an operator."""
-    found = local.listener
-    return found if isinstance(found, passive_listening) else None
+    result = local.listener
+    return result if isinstance(result, passive_listening) else None

@@ -165,8 +165,8 @@ def dim(axis: int, ndim: int) -> int:
 def dims(axes: Any, ndim: int) -> str:
     """Write a tuple of dimensions, in order; all for no axes."""
     every = [axes] if isinstance(axes, int) else [*(axes or ())]
-    found = sorted(dim(int(a), ndim) for a in every) or [*range(1, ndim + 1)]
-    return row(found)
+    result = sorted(dim(int(a), ndim) for a in every) or [*range(1, ndim + 1)]
+    return row(result)
 
 
 def row(items: Sequence[Any]) -> str:

@@ -42,10 +42,10 @@ def _convolution(call: JuliaCall, names: Sequence[str]) -> str:
     n = call.ndim() - 2
     around = _padding(given["paddings"], given["padding_algorithm"], n)
     groups = given["groups"]
-    how = _how(given["strides"], around, given["dilations"], groups)
+    attrs = _how(given["strides"], around, given["dilations"], groups)
     if "out_grad" not in given:
-        return f"conv({call.args[0]}, {call.args[1]}; {how})"
-    return TupleExpression(f"conv_grad({', '.join(call.args[:3])}; {how})")
+        return f"conv({call.args[0]}, {call.args[1]}; {attrs})"
+    return TupleExpression(f"conv_grad({', '.join(call.args[:3])}; {attrs})")
 
 
 def _of(name: str) -> None:
@@ -61,8 +61,8 @@ for name in ("conv2d", "depthwise_conv2d", "conv3d"):
 
 @julia_of("pool2d", "pool3d")
 def _pool2d_julia(call: JuliaCall) -> str:
-    x, *how = call.args
-    name, window, is_partial = _window(call, call.out, how)
+    x, *attrs = call.args
+    name, window, is_partial = _window(call, call.out, attrs)
     if not is_partial:
         return f"{name}({x}, {window})"
     ones = f"fill!(similar({x}), 1)"
@@ -71,8 +71,8 @@ def _pool2d_julia(call: JuliaCall) -> str:
 
 @julia_of("pool2d_grad", "pool3d_grad")
 def _pool2d_grad_julia(call: JuliaCall) -> str:
-    x, out, cotangent, *how = call.args
-    name, window, is_partial = _window(call, call.shapes[1], how)
+    x, out, cotangent, *attrs = call.args
+    name, window, is_partial = _window(call, call.shapes[1], attrs)
     if is_partial:
         raise NoRule("gradients of means without their padding in Julia; use Zygote")
     return f"{name}_grad({cotangent}, {out}, {x}, {window})"

@@ -53,8 +53,8 @@ def _channel(call: JuliaCall, layout: str) -> int:
 
 @julia_of("batch_norm")
 def _batch_norm_julia(call: JuliaCall) -> str:
-    x, mean, variance, scale, bias, *how = call.args
-    is_test, momentum, epsilon, layout, given, _ = how
+    x, mean, variance, scale, bias, *attrs = call.args
+    is_test, momentum, epsilon, layout, given, _ = attrs
     shift, place = _shift(call, epsilon), _channel(call, layout)
     text = f"({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}, {shift}"
     if is_test or given:
@@ -69,8 +69,8 @@ def _batch_norm_julia(call: JuliaCall) -> str:
 
 @julia_of("batch_norm_grad")
 def _batch_norm_grad_julia(call: JuliaCall) -> str:
-    x, scale, bias, mean, variance, _, _, _, cotangent, *how = call.args
-    _, epsilon, layout, is_test, given, _ = how
+    x, scale, bias, mean, variance, _, _, _, cotangent, *attrs = call.args
+    _, epsilon, layout, is_test, given, _ = attrs
     shift, place = _shift(call, epsilon), _channel(call, layout)
     held = f"{mean}, {variance}" if is_test or given else "nothing, nothing"
     rest = f"{held}, {_or(scale)}, {_or(bias)}, {cotangent}, {shift}, {place}"

@@ -12,9 +12,9 @@ def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
     """Write a reduction over dimensions, or of the array where all are reduced."""
     if call.out == () and not axes and text.startswith("sum"):
         return f"fill({text})"
-    found = f"{text[:-1]}; dims = {over})"
+    result = f"{text[:-1]}; dims = {over})"
     n, m = call.ndim(), len(call.out)
-    return found if n == m else kept(found, call)
+    return result if n == m else kept(result, call)
 
 
 for name, julia in {

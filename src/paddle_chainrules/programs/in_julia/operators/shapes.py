@@ -73,12 +73,12 @@ def _stack_julia(call: JuliaCall) -> str:
 def _spans_along_axis(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
     """Write views of the first argument, by spans along an axis."""
     n = call.ndim()
-    found = []
+    results = []
     for span in spans:
         index = [":"] * n
         index[dim(axis, n) - 1] = span
-        found.append(f"view({call.args[0]}, {', '.join(index)})")
-    return TupleExpression(row(found))
+        results.append(f"view({call.args[0]}, {', '.join(index)})")
+    return TupleExpression(row(results))
 
 
 @julia_of("split", "split_with_num")
@@ -112,18 +112,18 @@ def _expand_julia(call: JuliaCall) -> str:
 def _getitem_julia(call: JuliaCall) -> str:
     x, index = call.args
     shape = [*call.shapes[0]]
-    found = basic(index, shape)
-    if found is None:
+    result = basic(index, shape)
+    if result is None:
         raise NoRule("tensors and lists as indices in Julia; use paddle.gather")
     spans = [":"] * len(shape)
-    ranges = zip(found.axes, found.starts, found.steps, strict=True)
+    ranges = zip(result.axes, result.starts, result.steps, strict=True)
     for axis, start, step in ranges:
-        last = start + (found.kept[axis] - 1) * step
+        last = start + (result.kept[axis] - 1) * step
         by = "" if step == 1 else f"{step}:"
-        one = axis in found.drop
+        one = axis in result.drop
         spans[axis] = f"{start + 1}" if one else f"{start + 1}:{by}{last + 1}"
-    text = f"view({x}, {', '.join(reversed(spans))})" if found.axes else str(x)
-    return kept(text, call) if found.has_new else text
+    text = f"view({x}, {', '.join(reversed(spans))})" if result.axes else str(x)
+    return kept(text, call) if result.has_new else text
 
 
 def _spans(shape: Shape, how: Sequence[Any]) -> str:
@@ -139,23 +139,23 @@ def _spans(shape: Shape, how: Sequence[Any]) -> str:
 
 @julia_of("slice")
 def _slice_julia(call: JuliaCall) -> str:
-    x, *how = call.args
-    return f"view({x}, {_spans(call.shapes[0], how)})"
+    x, *attrs = call.args
+    return f"view({x}, {_spans(call.shapes[0], attrs)})"
 
 
 @julia_of("slice_grad")
 def _slice_grad_julia(call: JuliaCall) -> str:
-    _, cotangent, *how = call.args
+    _, cotangent, *attrs = call.args
     shape = call.shapes[0]
-    return f"placed({cotangent}, {sizes(shape)}, ({_spans(shape, how)},))"
+    return f"placed({cotangent}, {sizes(shape)}, ({_spans(shape, attrs)},))"
 
 
 @julia_of("flip")
 def _flip_julia(call: JuliaCall) -> str:
     x, axes = call.args
     n = call.ndim()
-    found = sorted(dim(int(a), n) for a in axes)
-    return f"reverse({x}; dims = {row(found)})"
+    results = sorted(dim(int(a), n) for a in axes)
+    return f"reverse({x}; dims = {row(results)})"
 
 
 @julia_of("embedding")

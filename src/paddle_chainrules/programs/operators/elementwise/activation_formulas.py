@@ -18,31 +18,31 @@ def softsign(x: Tensor) -> Tensor:
 
 
 def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
-    found: Tensor = x * ops.tanh(ops.softplus(x, 1.0, threshold))
-    return found
+    result: Tensor = x * ops.tanh(ops.softplus(x, 1.0, threshold))
+    return result
 
 
 def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
     low = ops.exp(_low(x)) - 1.0
-    found: Tensor = ops.where(x > 0, x, low * single(alpha)) * single(scale)
-    return found
+    result: Tensor = ops.where(x > 0, x, low * single(alpha)) * single(scale)
+    return result
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """Return celu. Paddle's gradient is NaN where ``exp(x / alpha)`` is infinite."""
     a = single(alpha)
-    found: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
-    return found
+    result: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
+    return result
 
 
 def or_nan(x: Tensor, value: Tensor) -> Tensor:
     """Return a value; NaN, as a constant, where x is NaN: Paddle's slope is zero."""
     nan = paddle.full_like(value, math.nan)
-    found: Tensor = ops.where(ops.isnan(x), nan, value)
-    return found
+    result: Tensor = ops.where(ops.isnan(x), nan, value)
+    return result
 
 
 def _low(x: Tensor) -> Tensor:
     """Return min(x, 0), so that no branch that is not taken is infinite."""
-    found: Tensor = ops.where(x > 0, paddle.zeros_like(x), x)
-    return found
+    result: Tensor = ops.where(x > 0, paddle.zeros_like(x), x)
+    return result

@@ -62,11 +62,11 @@ def _growing(y0: Tensor, x: Series) -> list[Any]:
 
 def _above(x: Tensor, bound: float, slope: float, below: Series) -> list[Any]:
     """Return the series with a constant slope above a bound, and ``below`` under it."""
-    found = []
+    results = []
     for k, part in enumerate(below):
         constant = paddle.full_like(x, slope if k == 0 else 0.0)
-        found.append(None if part is None else ops.where(x > bound, constant, part))
-    return found
+        results.append(None if part is None else ops.where(x > bound, constant, part))
+    return results
 
 
 def _of_slope(y0: Tensor, x: Series, slope: Series) -> list[Any]:

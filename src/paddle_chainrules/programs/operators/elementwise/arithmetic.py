@@ -337,15 +337,15 @@ def _add_n_batch(call: BatchCall) -> list[Any]:
 @batch_of("add_grad")
 def _add_grad_batch(call: BatchCall) -> list[Any]:
     g = full(call, 2)
-    found = []
+    results = []
     for i in (0, 1):
         shape = call.args[i].shape[i in call.batched :]
         lead = g.ndim - 1 - len(shape)
         pairs = enumerate(zip(shape, g.shape[lead + 1 :], strict=True), lead + 1)
         axes = [*range(1, lead + 1), *(k for k, (n, m) in pairs if n != m)]
         part = ops.sum(g, axes, None, False) if axes else g
-        found.append(ops.reshape(part, [call.size, *shape]))
-    return found
+        results.append(ops.reshape(part, [call.size, *shape]))
+    return results
 
 
 def _complex_like(x: Tensor, number: Any) -> Tensor:

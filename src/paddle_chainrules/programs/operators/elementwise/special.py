@@ -46,10 +46,10 @@ _TERMS = [
 def _series(x: Tensor) -> Tensor:
     """Return ``i1(x) / x`` for values below one."""
     square = x * x
-    found: Any = square * _TERMS[-1] + _TERMS[-2]
+    result: Any = square * _TERMS[-1] + _TERMS[-2]
     for term in _TERMS[-3::-1]:
-        found = found * square + term
-    return found
+        result = result * square + term
+    return result
 
 
 def _split_at_one(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -34,8 +34,8 @@ def _transposed(
             ops.transpose(x, first) if k in images else x for k, x in enumerate(args)
         ]
         given[place] = FIRST[layout]
-        found = getattr(ops, name)(*given)
-        made = [*found] if isinstance(found, list | tuple) else [found]
+        outcomes = getattr(ops, name)(*given)
+        made = [*outcomes] if isinstance(outcomes, list | tuple) else [outcomes]
         made = [
             ops.transpose(y, last) if k in results else y for k, y in enumerate(made)
         ]

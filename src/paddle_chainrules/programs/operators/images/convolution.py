@@ -53,11 +53,11 @@ class Grouped(Images):
             if isinstance(arg, Tensor):
                 args[i] = _in_rows(arg) if i == 1 else _in_channels(arg)
         args[operator.arguments.index("groups")] *= call.size
-        found = operator.every(args)
-        images = _of_samples(found[0], call.size)
-        if len(found) == 1:
+        results = operator.every(args)
+        images = _of_samples(results[0], call.size)
+        if len(results) == 1:
             return [images]
-        return [images, ops.reshape(found[1], [call.size, *call.shapes[1]])]
+        return [images, ops.reshape(results[1], [call.size, *call.shapes[1]])]
 
 
 OF_ONE_FILTER = Images(1)
@@ -109,8 +109,8 @@ def _bilinear(name: str, how: str) -> None:
 
     def reverse(call: Call) -> list[Any]:
         x, filter, *given = call.args
-        found = getattr(ops, kernel)(x, filter, call.cotangent, *given[:count])
-        return [*found, *(None for _ in given)]
+        results = getattr(ops, kernel)(x, filter, call.cotangent, *given[:count])
+        return [*results, *(None for _ in given)]
 
     def reverse_twice(call: Call) -> list[Any]:
         x, filter, g, *given = call.args

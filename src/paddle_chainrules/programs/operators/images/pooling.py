@@ -55,22 +55,22 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     *("fractional_max_pool2d_grad", "fractional_max_pool3d_grad"),
 )
 def _max_pool2d_with_index_grad_reverse(call: Call) -> list[Any]:
-    _, mask, g, *how = call.args
-    found = ops.reshape(taken(call.cotangent, mask), g.shape)
-    return [None, None, found, *(None for _ in how)]
+    _, mask, g, *attrs = call.args
+    result = ops.reshape(taken(call.cotangent, mask), g.shape)
+    return [None, None, result, *(None for _ in attrs)]
 
 
 @reverse_of("pool2d_grad", "pool3d_grad")
 def _pool2d_grad_reverse(call: Call) -> list[Any]:
-    x, _, g, *how = call.args
+    x, _, g, *attrs = call.args
     if 2 not in call.wanted:
         return [None] * len(call.args)
-    name = "pool2d" if len(how[0]) == 2 else "pool3d"
-    if how[6] == "avg":
-        found = getattr(ops, name)(call.cotangent, *how)
+    name = "pool2d" if len(attrs[0]) == 2 else "pool3d"
+    if attrs[6] == "avg":
+        result = getattr(ops, name)(call.cotangent, *attrs)
     else:
-        found = _of_largest(call.cotangent, x, g.shape, *how)
-    return [None, None, found, *(None for _ in how)]
+        result = _of_largest(call.cotangent, x, g.shape, *attrs)
+    return [None, None, result, *(None for _ in attrs)]
 
 
 def _of_largest(
@@ -103,12 +103,12 @@ def _of_largest(
             u, x = ops.pad(u, around, 0.0), ops.pad(x, around, LEAST)
     indexed = getattr(ops, f"max_pool{axes}d_with_index")
     mask = indexed(x, kernel, strides, [0] * axes, whole, False, ceil_mode)[1]
-    found = ops.reshape(taken(u, mask), mask.shape)
+    result = ops.reshape(taken(u, mask), mask.shape)
     if last:
-        found = ops.transpose(found, [0, *range(2, axes + 2), 1])
-    if found.shape != [*shape]:
+        result = ops.transpose(result, [0, *range(2, axes + 2), 1])
+    if result.shape != [*shape]:
         raise NoRule("windows that these paddings give twice; pad before pooling")
-    return found
+    return result
 
 
 LEAST = -1e38
@@ -160,14 +160,14 @@ def _lp_pool2d_grad_formula(
 
 @reverse_of("unpool", "unpool3d")
 def _unpool_reverse(call: Call) -> list[Any]:
-    x, index, *how = call.args
-    channels_first = how[-1].startswith("NC")
+    x, index, *attrs = call.args
+    channels_first = attrs[-1].startswith("NC")
     if not channels_first:
         raise NoRule("channels in the last place; transpose before")
     # Of several that go to one place, the one that stays there.
     name = "unpool" if x.ndim == 4 else "unpool3d"
     numbers = ops.reshape(paddle.arange(x.size, dtype="float64"), x.shape)
-    placed = getattr(ops, name)(numbers, index, *how)
+    placed = getattr(ops, name)(numbers, index, *attrs)
     stays = ops.reshape(taken(placed, index), x.shape) == numbers
-    found = ops.reshape(taken(call.cotangent, index), x.shape)
-    return [found * ops.cast(stays, found.dtype), None, *(None for _ in how)]
+    result = ops.reshape(taken(call.cotangent, index), x.shape)
+    return [result * ops.cast(stays, result.dtype), None, *(None for _ in attrs)]

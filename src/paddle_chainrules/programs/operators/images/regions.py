@@ -39,7 +39,7 @@ by_kernel("roi_pool")
 
 @reverse_of("roi_pool_grad")
 def _roi_pool_grad_reverse(call: Call) -> list[Any]:
-    x, _, boxes_num, places, g, *how = call.args
+    x, _, boxes_num, places, g, *attrs = call.args
     count, channels = g.shape[:2]
     size = math.prod(x.shape[2:])
     ends = ops.cast(ops.cumsum(boxes_num, 0, False, False, False), paddle.int64)
@@ -47,8 +47,8 @@ def _roi_pool_grad_reverse(call: Call) -> list[Any]:
     image = ops.sum(ops.cast(passed, paddle.int64), [1], None, True)
     plane = image * channels + paddle.arange(channels).reshape([1, -1])
     flat = ops.reshape(plane * size, [count, channels, 1, 1]) + places
-    found = places >= 0  # regions may be empty
-    flat = ops.reshape(ops.where(found, flat, paddle.zeros_like(flat)), [-1])
+    result = places >= 0  # regions may be empty
+    flat = ops.reshape(ops.where(result, flat, paddle.zeros_like(flat)), [-1])
     by_g = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
-    by_g = ops.reshape(by_g, g.shape) * ops.cast(found, g.dtype)
-    return [None, None, None, None, by_g, *(None for _ in how)]
+    by_g = ops.reshape(by_g, g.shape) * ops.cast(result, g.dtype)
+    return [None, None, None, None, by_g, *(None for _ in attrs)]

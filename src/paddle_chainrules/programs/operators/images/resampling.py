@@ -123,7 +123,7 @@ def _pad3d_grad_formula(
     g = out_grad
     for axis, before, after in _around(x, paddings, mode, layout)[::-1]:
         size = x.shape[axis]
-        found = _end(g, axis, before, size)
+        result = _end(g, axis, before, size)
         if mode == "replicate":
             places, ends = (0, size - 1), (1, 1)
         else:
@@ -141,8 +141,8 @@ def _pad3d_grad_formula(
                 part = ops.sum(part, [axis], None, True)
             around = [0] * (2 * g.ndim)
             around[2 * axis : 2 * axis + 2] = [place, size - place - end]
-            found = found + ops.pad(part, around, 0.0)
-        g = found
+            result = result + ops.pad(part, around, 0.0)
+        g = result
     return g
 
 

@@ -81,23 +81,23 @@ def _taps(
 
     def images(count: int, other: int) -> Tensor:
         """Return images with one in one place, the first along the other axes."""
-        found = np.zeros([count, 1, *along(count, other)], dtype)
+        result = np.zeros([count, 1, *along(count, other)], dtype)
         for n in range(count):
             place = n, 0, *along(n, 0)
-            found[place] = 1
-        return paddle.to_tensor(found)
+            result[place] = 1
+        return paddle.to_tensor(result)
 
     first: Any = slice(None), 0, *along(slice(None), 0)
     operator = getattr(RAW, name.removesuffix("_grad"))
     with not_listening(), grad_mode(False):
-        found = operator(images(size, 1), *given)
-        weights = found.numpy()[first].T
+        result = operator(images(size, 1), *given)
+        weights = result.numpy()[first].T
         if name.endswith("_grad"):
-            count = found.shape[2 + axis]
-            like = paddle.zeros([count, 1, *along(size, 1)], found.dtype)
+            count = result.shape[2 + axis]
+            like = paddle.zeros([count, 1, *along(size, 1)], result.dtype)
             g = images(count, 2)
-            found = getattr(RAW, name)(like, *given[:3], g, *given[3:])
-            weights = found.numpy()[first]
+            result = getattr(RAW, name)(like, *given[:3], g, *given[3:])
+            weights = result.numpy()[first]
     count = int((weights != 0).sum(1).max())
     if count > MOST:
         raise NoRule("numbers that are made of many; resample them by the operator")

@@ -151,8 +151,8 @@ def _batch_norm_formula(
 
 @formula_of("batch_norm_grad")
 def _batch_norm_grad_formula(*args: Any) -> Any:
-    x, scale, bias, mean, variance, _, _, _, g, *how = args
-    _, epsilon, data_format, is_test, use_global, train = how
+    x, scale, bias, mean, variance, _, _, _, g, *attrs = args
+    _, epsilon, data_format, is_test, use_global, train = attrs
     layout = Layout(x, data_format)
     scaled = layout.scaled(g, scale)
     if use_global or (is_test and not train):
@@ -245,8 +245,8 @@ def _group_norm_reverse(call: Call) -> list[Any]:
     variance = ops.mean(ops.square(parts - mean), axes, False)
     mean = shaped_as(mean, variance)
     given = (x, scale, bias, call.out, mean, variance, call.cotangent)
-    found = GROUP_NORM_GRAD.every([*given, epsilon, groups, data_format])
-    return [*found, None, None, None]
+    results = GROUP_NORM_GRAD.every([*given, epsilon, groups, data_format])
+    return [*results, None, None, None]
 
 
 @formula_of("group_norm")

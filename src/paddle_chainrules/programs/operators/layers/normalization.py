@@ -51,10 +51,10 @@ def _layer_norm_reverse(call: Call) -> list[Any]:
     if bias is None:
         bias = paddle.zeros([math.prod(x.shape[axis:])], x.dtype)
     _, mean, variance = call.outputs
-    found = ops.layer_norm_grad(
+    results = ops.layer_norm_grad(
         x, scale, bias, mean, variance, call.cotangent, epsilon, axis
     )
-    return [*found, None, None]
+    return [*results, None, None]
 
 
 @formula_of("layer_norm")
@@ -137,17 +137,17 @@ def _layer_norm_jet(call: JetCall) -> list[Any]:
     mean = linear_series(averaged, rows)
     centred = [None if r is None else r - m for r, m in zip(rows, mean, strict=True)]
     variance = linear_series(averaged, product_series(centred, centred))
-    found = product_series(
+    outcomes = product_series(
         centred, power([variance[0] + single(epsilon), *variance[1:]], -0.5)
     )
     if scale is not None:
-        found = product_series(
-            found, linear_series(lambda part: ops.reshape(part, [1, n]), scale)
+        outcomes = product_series(
+            outcomes, linear_series(lambda part: ops.reshape(part, [1, n]), scale)
         )
     if bias is not None:
-        spread = linear_series(lambda part: ops.expand(part, found[0].shape), bias)
-        found = [*map(total, zip(found, spread, strict=True))]
-    y = linear_series(lambda part: ops.reshape(part, shape), found[1:])
+        spread = linear_series(lambda part: ops.expand(part, outcomes[0].shape), bias)
+        outcomes = [*map(total, zip(outcomes, spread, strict=True))]
+    y = linear_series(lambda part: ops.reshape(part, shape), outcomes[1:])
     both = (
         linear_series(lambda part: ops.reshape(part, [-1]), s) for s in (mean, variance)
     )

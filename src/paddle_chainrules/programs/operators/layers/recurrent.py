@@ -57,7 +57,7 @@ def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
 
     It has no dropout, since programs run layers one by one where there is dropout.
     """
-    x, before, weights, length, dropout_state, _, *how, _ = args
+    x, before, weights, length, dropout_state, _, *attrs, _ = args
     with grad_mode(True):
         leaves = [part.detach() for part in (x, *before, *weights)]
         for leaf in leaves:
@@ -65,7 +65,7 @@ def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
         split = 1 + len(before)
         given = leaves[0], leaves[1:split], leaves[split:], length, dropout_state
         # In evaluation it keeps nothing.
-        out, state, after = RAW.rnn(*given, 0.0, *how, False)
+        out, state, after = RAW.rnn(*given, 0.0, *attrs, False)
     return Tape(leaves, [out, *after]), state
 
 
@@ -158,9 +158,9 @@ def _rnn_grad_formula(*args: Any) -> Any:
         for way, (layer, part) in enumerate(zip(layers[i], parts, strict=True)):
             k = i * ways + way
             part = ops.flip(part, [0]) if way and part is not None else part
-            by_x, states[k], found = layer.gradients(part, ends[k])
+            by_x, states[k], results = layer.gradients(part, ends[k])
             inputs.append(ops.flip(by_x, [0]) if way else by_x)
-            for place, grad in zip(sources(k, count), found, strict=True):
+            for place, grad in zip(sources(k, count), results, strict=True):
                 weights[place] = grad
         g = inputs[0] if ways == 1 else inputs[0] + inputs[1]
     joined = [ops.concat([*parts], 0) for parts in zip(*states, strict=True)]
@@ -169,7 +169,7 @@ def _rnn_grad_formula(*args: Any) -> Any:
 
 def _layers(given: Arguments, ways: int) -> list[list[_RecurrentLayer]]:
     """Return all layers in all directions, computed once more one by one."""
-    x, found = given.x, []
+    x, results = given.x, []
     for i in range(given.num_layers):
         outs, row = [], []
         for way in range(ways):
@@ -178,8 +178,8 @@ def _layers(given: Arguments, ways: int) -> list[list[_RecurrentLayer]]:
             row.append(single)
             outs.append(ops.flip(single.out, [0]) if way else single.out)
         x = ops.concat(outs, 2) if ways > 1 else outs[0]
-        found.append(row)
-    return found
+        results.append(row)
+    return results
 
 
 def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _RecurrentLayer:
@@ -276,12 +276,12 @@ class _SimpleCell(_RecurrentLayer):
             slope = ops.cast(self.out > 0.0, self.out.dtype)
         else:
             slope = 1.0 - self.out * self.out
-        slopes, found = ops.unbind(slope, 0), []
+        slopes, results = ops.unbind(slope, 0), []
         dh = dh if g[-1] is None else dh + g[-1]
         for t in reversed(range(self.steps)):
-            found.append(dh * slopes[t])
-            dh = self._back(found[-1], g[t - 1] if t else None)
-        gates = _rows(ops.stack(found[::-1], 0))
+            results.append(dh * slopes[t])
+            dh = self._back(results[-1], g[t - 1] if t else None)
+        gates = _rows(ops.stack(results[::-1], 0))
         return gates, gates, [dh]
 
 
@@ -299,14 +299,14 @@ class _GRU(_RecurrentLayer):
         slopes = ops.unbind(ops.concat([by_r, by_z, by_n * r], 2), 0)
         kept = ops.unbind(z, 0)
         dh = dh if g[-1] is None else dh + g[-1]
-        found, gates = [], []
+        results, gates = [], []
         for t in reversed(range(self.steps)):
-            found.append(dh)
+            results.append(dh)
             gates.append(ops.concat([dh, dh, dh], 1) * slopes[t])
             rest = dh * kept[t]
             rest = rest if not t or g[t - 1] is None else rest + g[t - 1]
             dh = self._back(gates[-1], rest)
-        each = ops.stack(found[::-1], 0)
+        each = ops.stack(results[::-1], 0)
         by_x = ops.concat([each * by_r, each * by_z, each * by_n], 2)
         return _rows(by_x), _rows(ops.stack(gates[::-1], 0)), [dh]
 

@@ -51,8 +51,8 @@ def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
             k = i * ways + way
             weights = [given.weight_list[j] for j in sources(k, count)]
             first = [ops.squeeze(part_of(s, k), [0]) for s in given.pre_state]
-            found, last = _in_steps(STEP[given.mode], x, first, weights, bool(way))
-            outs.append(found)
+            result, last = _in_steps(STEP[given.mode], x, first, weights, bool(way))
+            outs.append(result)
             ends.append(last)
         x = ops.concat(outs, 2) if ways > 1 else outs[0]
     return x, None, [ops.stack([*row], 0) for row in zip(*ends, strict=True)]
@@ -84,9 +84,9 @@ def _with_dropout(given: Arguments) -> Any:
     return x, None, [ops.concat([*row], 0) for row in zip(*ends, strict=True)]
 
 
-def _split_results(found: Any) -> list[Tensor]:
+def _split_results(result: Any) -> list[Tensor]:
     """Return the output, what the kernel keeps, and the last states, in one list."""
-    out, kept, *after = found
+    out, kept, *after = result
     nested = len(after) == 1 and isinstance(after[0], list | tuple)
     return [out, kept, *(after[0] if nested else after)]
 
@@ -94,8 +94,8 @@ def _split_results(found: Any) -> list[Tensor]:
 def _drawn(x: Tensor, given: Arguments) -> Tensor:
     """Return a one for each entry that stays, a zero for others."""
     ones = paddle.ones(x.shape, x.dtype)
-    how = given.dropout_prob, "upscale_in_train", given.seed, bool(given.seed)
-    _, mask = TABLE["dropout_of_ones"].every([ones, *how])
+    attrs = given.dropout_prob, "upscale_in_train", given.seed, bool(given.seed)
+    _, mask = TABLE["dropout_of_ones"].every([ones, *attrs])
     return ops.cast(mask, x.dtype)
 
 
@@ -111,12 +111,12 @@ def _in_steps(
     steps, n, _ = x.shape
     by_x = ops.matmul(ops.reshape(x, [steps * n, x.shape[2]]), w_x, False, True) + b_x
     each = ops.unbind(ops.reshape(by_x, [steps, n, w_x.shape[0]]), 0)
-    found = []
+    results = []
     for given in reversed(each) if is_back else each:
         by_h = ops.matmul(state[0], w_h, False, True) + b_h
         state = step(given, by_h, state)
-        found.append(state[0])
-    return ops.stack(found[::-1] if is_back else found, 0), state
+        results.append(state[0])
+    return ops.stack(results[::-1] if is_back else results, 0), state
 
 
 def _lstm_step(by_x: Tensor, by_h: Tensor, state: Sequence[Tensor]) -> list[Tensor]:

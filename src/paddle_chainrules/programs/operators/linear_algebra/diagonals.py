@@ -40,8 +40,8 @@ def _diag_reverse(call: Call) -> list[Any]:
 def _diag_embed_reverse(call: Call) -> list[Any]:
     _, offset, axis1, axis2 = call.args
     ndim = call.out.ndim
-    found = ops.diagonal(call.cotangent, offset, axis1 % ndim, axis2 % ndim)
-    return [found, None, None, None]
+    result = ops.diagonal(call.cotangent, offset, axis1 % ndim, axis2 % ndim)
+    return [result, None, None, None]
 
 
 @reverse_of("fill_diagonal_tensor")

@@ -42,8 +42,8 @@ holds_for_complex("eigh", "eigvalsh", "eig", "eigvals", "svd")
 
 def _gaps(values: Tensor) -> Tensor:
     """Return ``values[j] - values[i]``, and one on the diagonal."""
-    found = columns(values) - ops.unsqueeze(values, [-1])
-    return found + unit(values, values.shape[-1])
+    result = columns(values) - ops.unsqueeze(values, [-1])
+    return result + unit(values, values.shape[-1])
 
 
 def _off_diagonal(x: Tensor) -> Tensor:
@@ -56,12 +56,12 @@ def _skew(x: Tensor) -> Tensor:
 
 def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
     """Return ``left (diagonal of the values + inner) right``, where None is zero."""
-    found = None if values is None else left * columns(values)
+    result = None if values is None else left * columns(values)
     if inner is not None:
         more = chained_product(left, inner)
-        found = more if found is None else found + more
-    assert found is not None
-    return chained_product(found, right)
+        result = more if result is None else result + more
+    assert result is not None
+    return chained_product(result, right)
 
 
 @reverse_of("eigh")
@@ -103,13 +103,13 @@ def _eigvals_reverse(call: Call) -> list[Any]:
     return [transposed(_between(ops.inverse(back), by_values, None, back))]
 
 
-def _order(found: Tensor, others: Tensor) -> Tensor:
+def _order(result: Tensor, others: Tensor) -> Tensor:
     """Return a matrix of ones and zeros that tells which of the others each is."""
-    far = ops.abs(ops.unsqueeze(found, [-1]) - columns(others))
+    far = ops.abs(ops.unsqueeze(result, [-1]) - columns(others))
     nearest = ops.cast(far == ops.min(far, [-1], True), far.dtype)
     own = ops.unsqueeze(diagonal(nearest), [-1])  # in the same place
     shared = nearest / ops.sum(nearest, [-1], None, True)
-    return ops.cast(own * unit(far, far.shape[-1]) + (1.0 - own) * shared, found.dtype)
+    return ops.cast(own * unit(far, far.shape[-1]) + (1.0 - own) * shared, result.dtype)
 
 
 @reverse_of("svd")
@@ -138,8 +138,8 @@ def _svd_reverse(call: Call) -> list[Any]:
     if by_vh is not None:
         turns = chained_product(vh, adjoint(by_vh))
         rows = ops.unsqueeze(s, [-1])
-        found = _off_diagonal(_skew(turns)) / gaps * rows
-        inner = found if inner is None else inner + found
+        result = _off_diagonal(_skew(turns)) / gaps * rows
+        inner = result if inner is None else inner + result
         if n > k:
             across = by_vh - chained_product(adjoint(turns), vh)
             outside.append(chained_product(u, across / rows))

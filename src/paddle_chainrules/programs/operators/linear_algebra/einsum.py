@@ -23,9 +23,9 @@ Term = tuple[Tensor, list[str]]
 
 def _run(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     # Without what is kept for Paddle's own way back.
-    found = RAW.einsum(x, equation)[0]
+    result = RAW.einsum(x, equation)[0]
     # Paddle gives the memory of a single operand whose axes stay as they are.
-    return [found.clone() if len(x) == 1 and share_memory(found, x[0]) else found]
+    return [result.clone() if len(x) == 1 and share_memory(result, x[0]) else result]
 
 
 define("einsum", "x equation", run=_run, axes=ANYWHERE)
@@ -40,11 +40,11 @@ def _einsum_formula(x: Sequence[Tensor], equation: str) -> Tensor:
         raise NoRule("an ellipsis given to the operator; call paddle.einsum")
     rows = left.split(",")
     terms = [_term(t, letters) for t, letters in zip(x, rows, strict=True)]
-    found = terms[0]
+    result = terms[0]
     for k, term in enumerate(terms[1:], 1):
         later = {letter for _, letters in terms[k + 1 :] for letter in letters}
-        found = _contracted(found, term, {*right} | later)
-    y, letters = _summed(found, {*right})
+        result = _contracted(result, term, {*right} | later)
+    y, letters = _summed(result, {*right})
     return reordered(y, letters, [*right])
 
 
@@ -88,14 +88,14 @@ def _contracted(first: Term, second: Term, kept: set[str]) -> Term:
         size = math.prod(y.shape[n : n + width])
         x = ops.reshape(x, [*lead_x, math.prod(sizes_x), size])
         y = ops.reshape(y, [*lead_y, size, math.prod(sizes_y)])
-        found = ops.matmul(x, y, False, False)
+        result = ops.matmul(x, y, False, False)
         lead = [max(a, b) for a, b in zip(lead_x, lead_y, strict=True)]
-        found = ops.reshape(found, [*lead, *sizes_x, *sizes_y])
+        result = ops.reshape(result, [*lead, *sizes_x, *sizes_y])
     else:
         x = ops.reshape(x, [*lead_x, *sizes_x, *(1 for _ in sizes_y)])
         y = ops.reshape(y, [*lead_y, *(1 for _ in sizes_x), *sizes_y])
-        found = x * y
-    return found, batch + own_x + own_y
+        result = x * y
+    return result, batch + own_x + own_y
 
 
 def _of_one_size(

@@ -79,10 +79,10 @@ def _lu_reverse(call: Call) -> list[Any]:
         by_lower = by_lower - ops.tril(chained_product(rest, adjoint(beside)), -1)
     inner = ops.tril(chained_product(adjoint(lower), by_lower), -1)
     inner = inner + ops.triu(chained_product(by_upper, adjoint(upper)), 0)
-    found = upper_solve(lower_solve(lower, inner, True), upper)
+    result = upper_solve(lower_solve(lower, inner, True), upper)
     if rest is not None:
-        found = ops.concat([found, rest], found.ndim - (2 if m > k else 1))
-    return [chained_product(order, found), None]
+        result = ops.concat([result, rest], result.ndim - (2 if m > k else 1))
+    return [chained_product(order, result), None]
 
 
 @formula_of("lu_unpack", keeps_kernel=True)
@@ -125,8 +125,8 @@ def _qr_reverse(call: Call) -> list[Any]:
     else:
         more = chained_product(part(x, -1, m, n), adjoint(beside))
         by_q = more if by_q is None else by_q + more
-    found = _by_square(q, part(r, -1, 0, m), by_q, by_r)
-    return [ops.concat([found, chained_product(q, beside)], x.ndim - 1), None]
+    result = _by_square(q, part(r, -1, 0, m), by_q, by_r)
+    return [ops.concat([result, chained_product(q, beside)], x.ndim - 1), None]
 
 
 def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
@@ -139,8 +139,8 @@ def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
         inner = -other if inner is None else inner - other
     lower, middle = ops.tril(inner, -1), diagonal(inner)
     middle = (middle + conj(middle)) * 0.5
-    found = chained_product(q, lower + adjoint(lower) + on_diagonal(middle))
-    return upper_solve(found if by_q is None else found + by_q, r)
+    result = chained_product(q, lower + adjoint(lower) + on_diagonal(middle))
+    return upper_solve(result if by_q is None else result + by_q, r)
 
 
 @reverse_of("lstsq")

@@ -183,8 +183,8 @@ def _bmm_formula(x: Tensor, y: Tensor) -> Tensor:
 
 @formula_of("dot")
 def _dot_formula(x: Tensor, y: Tensor) -> Tensor:
-    found: Tensor = ops.sum(x * y, [-1], None, False)
-    return found
+    result: Tensor = ops.sum(x * y, [-1], None, False)
+    return result
 
 
 # In Taylor series.
@@ -203,12 +203,12 @@ def _matmul_jet(call: JetCall) -> list[Any]:
 @jet_of("linear")
 def _linear_jet(call: JetCall) -> list[Any]:
     x, weight, bias = call.args
-    found = product_series(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
+    results = product_series(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
     if bias is not None:
         shape = call.out.shape
         spread = linear_series(lambda part: ops.expand(part, shape), bias[1:])
-        found = [*map(total, zip(found, spread, strict=True))]
-    return [[call.out, *found]]
+        results = [*map(total, zip(results, spread, strict=True))]
+    return [[call.out, *results]]
 
 
 # Of many samples.
@@ -225,10 +225,10 @@ def _product_by_matrices(
         y, turn_y = ops.unsqueeze(y, [-1]), False
     x = aligned(x, ndim) if 0 in call.batched else x
     y = aligned(y, ndim) if 1 in call.batched else y
-    found = ops.matmul(x, y, turn_x, turn_y)
+    result = ops.matmul(x, y, turn_x, turn_y)
     if call.ndim(0) > 1 and call.ndim(1) > 1:
-        return found
-    return ops.reshape(found, [call.size, *call.shapes[0]])
+        return result
+    return ops.reshape(result, [call.size, *call.shapes[0]])
 
 
 @batch_of("matmul")
@@ -249,7 +249,7 @@ def _linear_batch(call: BatchCall) -> list[Any]:
         return [ops.linear(x, weight, None) + aligned(bias, len(call.shapes[0]))]
     if 1 not in call.batched and 2 not in call.batched:
         return [ops.linear(x, weight, bias)]
-    found = _product_by_matrices(call, x, weight, False, False)
+    result = _product_by_matrices(call, x, weight, False, False)
     if bias is None:
-        return [found]
-    return [found + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]
+        return [result]
+    return [result + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]

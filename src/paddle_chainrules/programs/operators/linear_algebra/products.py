@@ -65,9 +65,9 @@ def _bilinear_formula(
     outputs, n, m = weight.shape
     by_rows = ops.reshape(ops.transpose(weight, [1, 0, 2]), [n, outputs * m])
     partial = ops.reshape(ops.matmul(x, by_rows, False, False), [-1, outputs, m])
-    found = ops.matmul(partial, ops.unsqueeze(y, [2]), False, False)
-    found = ops.squeeze(found, [2])
-    return found if bias is None else found + bias
+    result = ops.matmul(partial, ops.unsqueeze(y, [2]), False, False)
+    result = ops.squeeze(result, [2])
+    return result if bias is None else result + bias
 
 
 @formula_of("trace")
@@ -85,5 +85,5 @@ def _cross_batch(call: BatchCall) -> list[Any]:
     axis = shape.index(3) if axis == 9 else axis % len(shape)
     parts = [ops.unbind(full(call, i), axis + 1) for i in (0, 1)]
     (a, b, c), (x, y, z) = parts
-    found = [b * z - c * y, c * x - a * z, a * y - b * x]
-    return [ops.stack(found, axis + 1)]
+    results = [b * z - c * y, c * x - a * z, a * y - b * x]
+    return [ops.stack(results, axis + 1)]

@@ -65,9 +65,9 @@ def _triangular_solve_reverse(call: Call) -> list[Any]:
     )
 
     def by_x() -> Tensor:
-        found = -chained_product(by_y, adjoint(out))
-        found = transposed(found) if transpose else found
-        return triangle(found, upper, unitriangular)
+        result = -chained_product(by_y, adjoint(out))
+        result = transposed(result) if transpose else result
+        return triangle(result, upper, unitriangular)
 
     return [*summed(call, by_x, lambda: by_y, None, None, None)]
 
@@ -86,8 +86,8 @@ def _cholesky_solve_reverse(call: Call) -> list[Any]:
         half = chained_product(by_x, adjoint(call.out))
         both = half + adjoint(half)
         root = triangle(factor, upper)
-        found = chained_product(root, both) if upper else chained_product(both, root)
-        return triangle(-found, upper)
+        result = chained_product(root, both) if upper else chained_product(both, root)
+        return triangle(-result, upper)
 
     return summed(call, lambda: by_x, by_factor, None)
 
@@ -96,13 +96,13 @@ def _cholesky_solve_reverse(call: Call) -> list[Any]:
 def _lu_solve_formula(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tensor:
     order = ops.lu_unpack(lu.detach(), pivots, False, True)[0]
     if trans == "N":
-        found = ops.triangular_solve(
+        result = ops.triangular_solve(
             lu, chained_product(transposed(order), b), False, False, True
         )
-        return ops.triangular_solve(lu, found, True, False, False)
+        return ops.triangular_solve(lu, result, True, False, False)
     lu = conj(lu) if trans == "C" else lu
-    found = ops.triangular_solve(lu, b, True, True, False)
-    return chained_product(order, ops.triangular_solve(lu, found, False, True, True))
+    result = ops.triangular_solve(lu, b, True, True, False)
+    return chained_product(order, ops.triangular_solve(lu, result, False, True, True))
 
 
 def cofactors(x: Tensor) -> Tensor | None:
@@ -188,12 +188,12 @@ def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
 def _matrix_power(x: Tensor, n: int) -> Tensor:
     """Return a power of a matrix by repeated squaring; n is not 0."""
     base = x if n > 0 else ops.inverse(x)
-    found: Any = None
+    result: Any = None
     left = abs(n)
     while left:
         if left & 1:
-            found = base if found is None else ops.matmul(found, base, False, False)
+            result = base if result is None else ops.matmul(result, base, False, False)
         left >>= 1
         base = ops.matmul(base, base, False, False) if left else base
-    power: Tensor = found
+    power: Tensor = result
     return power

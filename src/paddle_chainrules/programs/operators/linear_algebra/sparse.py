@@ -20,8 +20,8 @@ def csr(
     """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
     if listener() is None:
         return on_graph(name, first, second, crows, cols, d)
-    found: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
-    return found
+    result: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
+    return result
 
 
 for _name, _kind in PRODUCTS.items():
@@ -53,8 +53,8 @@ def _series(name: str) -> Any:
         pattern = crows[0], cols[0], d
 
         def times(x: Tensor, y: Tensor) -> Tensor:
-            found: Tensor = TABLE[name].every([x, y, *pattern])[0]
-            return found
+            result: Tensor = TABLE[name].every([x, y, *pattern])[0]
+            return result
 
         return [[call.out, *product_series(first, second, times)[1:]]]
 
@@ -78,8 +78,8 @@ def _batch(name: str) -> Any:
             )
         size, rows, width = dense.shape
         side = ops.reshape(ops.transpose(dense, [1, 0, 2]), [rows, size * width])
-        found = TABLE[name].every([values, side, *pattern])[0]
-        apart = ops.reshape(found, [found.shape[0], size, width])
+        result = TABLE[name].every([values, side, *pattern])[0]
+        apart = ops.reshape(result, [result.shape[0], size, width])
         return [ops.transpose(apart, [1, 0, 2])]
 
     return rule

@@ -28,8 +28,8 @@ define(
 
 @reverse_of("cross_entropy_with_softmax")
 def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
-    x, label, soft, use_softmax, *how = call.args
-    axis = how[-1]
+    x, label, soft, use_softmax, *attrs = call.args
+    axis = attrs[-1]
     softmax, _ = call.outputs
     of_softmax, g = call.cotangents
     by_x = by_label = None
@@ -38,7 +38,7 @@ def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
             by_x = g * _slope(x, softmax, label, use_softmax, axis)
         else:
             by_x = ops.cross_entropy_with_softmax_grad(
-                label, softmax, g, soft, use_softmax, *how
+                label, softmax, g, soft, use_softmax, *attrs
             )
     if g is not None and 1 in call.wanted:
         by_label = -(g * logarithms(x, use_softmax, axis))

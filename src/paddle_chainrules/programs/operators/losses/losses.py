@@ -42,8 +42,8 @@ def _of_alignments(name: str, *names: str) -> None:
     """
 
     def run(*args: Any) -> Any:
-        tensors, how = args[:4], args[4:]
-        attributes = [part for pair in zip(names, how, strict=True) for part in pair]
+        tensors, attrs = args[:4], args[4:]
+        attributes = [part for pair in zip(names, attrs, strict=True) for part in pair]
         return getattr(RAW.legacy, name)(*tensors, *attributes)
 
     define(name, run=run, shown=1, differentiable=(0,), fixed=(1,))
@@ -168,5 +168,5 @@ def _divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
         logs: Tensor = ops.exp(target) * (target - x)
         return logs
     part = target * (bounded_log(target, 0.0, 0.0) - x)
-    found: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
-    return found
+    result: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
+    return result

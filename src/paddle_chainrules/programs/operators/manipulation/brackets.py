@@ -90,9 +90,9 @@ class Indexed(ShapePolymorphic):
                     "tensors among indices with others between; index in turns"
                 )
             if not all(parts[k].size for k in tensors):  # right on first axes alone
-                found = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(parts)
-                last = found.ndim - 1
-                return [ops.transpose(found, [last, *range(last)])]
+                result = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(parts)
+                last = result.ndim - 1
+                return [ops.transpose(result, [last, *range(last)])]
             return [x.__getitem__((slice(None), *parts))]
         if tensors != [0] or any(isinstance(part, int) for part in parts):
             raise NoRule(
@@ -186,26 +186,26 @@ def basic(index: Any, shape: list[int]) -> Basic | None:
     """Return the parsed index; None where it holds other than ints and slices."""
     each = index if isinstance(index, tuple) else (index,)
     has_new = any(part is None for part in each)
-    found = Basic([], [], [], [], [], [*shape], has_new)
+    result = Basic([], [], [], [], [], [*shape], has_new)
     for axis, part in enumerate(parts_of(index, len(shape))):
         n = shape[axis]
         if type(part) is int:
             start = part % n
             stop, step = start + 1, 1
-            found.drop.append(axis)
+            result.drop.append(axis)
         elif type(part) is slice and all(
             p is None or type(p) is int for p in (part.start, part.stop, part.step)
         ):
             start, stop, step = part.indices(n)
         else:
             return None
-        found.kept[axis] = len(range(start, stop, step))
-        if (start, stop, step) != (0, n, 1) or axis in found.drop:
-            found.axes.append(axis)
-            found.starts.append(start)
-            found.ends.append(stop if stop >= 0 else -n - 1)
-            found.steps.append(step)
-    return found
+        result.kept[axis] = len(range(start, stop, step))
+        if (start, stop, step) != (0, n, 1) or axis in result.drop:
+            result.axes.append(axis)
+            result.starts.append(start)
+            result.ends.append(stop if stop >= 0 else -n - 1)
+            result.steps.append(step)
+    return result
 
 
 def without_new_axes(index: Any, shape: list[int]) -> tuple[Any, list[int]]:
@@ -214,8 +214,8 @@ def without_new_axes(index: Any, shape: list[int]) -> tuple[Any, list[int]]:
     kept = tuple(part for part in parts if part is not None)
     where = basic(kept, shape)
     assert where is not None  # since it is a view
-    found = [n for axis, n in enumerate(where.kept) if axis not in where.drop]
-    return kept, found
+    results = [n for axis, n in enumerate(where.kept) if axis not in where.drop]
+    return kept, results
 
 
 def parts_of(index: Any, ndim: int) -> list[Any]:
@@ -298,13 +298,13 @@ def _set_value_with_tensor_reverse(call: Call) -> list[Any]:
     _, values, starts, ends, steps, axes, drop, new = call.args
     if new:
         raise NoRule("new axes where values are set; reshape the values")
-    g, how = call.cotangent, call.args[2:]
+    g, attrs = call.cotangent, call.args[2:]
     by_x = by_values = None
     if 0 in call.wanted:
-        by_x = ops.set_value_with_tensor(g, paddle.zeros_like(values), *how)
+        by_x = ops.set_value_with_tensor(g, paddle.zeros_like(values), *attrs)
     if 1 in call.wanted:
         part = ops.strided_slice(g, axes, starts, ends, steps)
         kept = [n for i, n in enumerate(part.shape) if i not in drop]
         part = part if part.shape == kept else ops.reshape(part, kept)
         by_values = summed_to(part, values)
-    return [by_x, by_values, *(None for _ in how)]
+    return [by_x, by_values, *(None for _ in attrs)]

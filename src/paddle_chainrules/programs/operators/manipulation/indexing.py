@@ -25,14 +25,14 @@ def scatter_by_mask(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
         CaptureError: the mask selects another count than at the capture.
     """
     try:
-        found: Tensor = raw("masked_select_grad")(x, mask, grad_out)
+        result: Tensor = raw("masked_select_grad")(x, mask, grad_out)
     except ValueError as error:
         raise CaptureError(
             f"masked_select gave shape {grad_out.shape} when the program was captured, "
             "and its mask selects another number here; call the function without jit, "
             "or make the mask a constant"
         ) from error
-    return found
+    return result
 
 
 define(
@@ -172,8 +172,8 @@ def _masked_select_batch(call: BatchCall) -> list[Any]:
     x, mask, _ = call.args
     if 1 in call.batched:
         raise NoRule("a mask of each sample, of which each may take another number")
-    found = ops.masked_select(aligned(x, mask.ndim), mask)
-    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+    result = ops.masked_select(aligned(x, mask.ndim), mask)
+    return [ops.reshape(result, [call.size, *call.shapes[0]])]
 
 
 @batch_of("gather", "index_select")
@@ -181,14 +181,14 @@ def _gather_batch(call: BatchCall) -> list[Any]:
     x, index, axis = call.args
     axis = axis % call.ndim(0)
     if 1 not in call.batched:
-        found = ops.gather(x, ops.reshape(index, [-1]), axis + 1)
-        return [ops.reshape(found, [call.size, *call.shapes[0]])]
+        result = ops.gather(x, ops.reshape(index, [-1]), axis + 1)
+        return [ops.reshape(result, [call.size, *call.shapes[0]])]
     if axis:
         raise NoRule("indices of each sample along a later axis; move it to the front")
     if 0 in call.batched:
         x, index = numbered_rows(call, 0, 1)
-    found = ops.gather(x, ops.reshape(index, [-1]), 0)
-    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+    result = ops.gather(x, ops.reshape(index, [-1]), 0)
+    return [ops.reshape(result, [call.size, *call.shapes[0]])]
 
 
 @batch_of("gather_grad")
@@ -213,8 +213,8 @@ def _embedding_batch(call: BatchCall) -> list[Any]:
     if padding != -1:
         raise NoRule("tables of each sample with padding; give one table")
     table, places = numbered_rows(call, 1, 0)
-    found = ops.embedding(places, table, -1, False)
-    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+    result = ops.embedding(places, table, -1, False)
+    return [ops.reshape(result, [call.size, *call.shapes[0]])]
 
 
 @batch_of("gather_nd")
@@ -233,5 +233,5 @@ def _gather_nd_batch(call: BatchCall) -> list[Any]:
 def _index_sample_batch(call: BatchCall) -> list[Any]:
     parts = [full(call, i) for i in (0, 1)]
     rows = [ops.reshape(part, [-1, part.shape[-1]]) for part in parts]
-    found = ops.index_sample(*rows)
-    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+    result = ops.index_sample(*rows)
+    return [ops.reshape(result, [call.size, *call.shapes[0]])]

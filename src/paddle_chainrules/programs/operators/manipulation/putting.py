@@ -71,8 +71,10 @@ def masked(g: Tensor, there: Tensor) -> Tensor:
 def _take_along_axis_reverse(call: Call) -> list[Any]:
     x, index, axis = call.args
     zeros = paddle.zeros_like(x)
-    found = ops.put_along_axis(zeros, index, call.cotangent, axis % x.ndim, "add", True)
-    return [found, None, None]
+    result = ops.put_along_axis(
+        zeros, index, call.cotangent, axis % x.ndim, "add", True
+    )
+    return [result, None, None]
 
 
 class _PutCall:
@@ -197,7 +199,7 @@ def _values_put(x: Tensor, indices: Any, g: Tensor, accumulate: bool) -> Tensor:
     last = last_written(
         shape,
         lambda numbers: ops.index_put(zeros, indices, numbers, False),
-        lambda found: found._getitem_dygraph(place),
+        lambda result: result._getitem_dygraph(place),
     )
     return masked(part, _of_rows(last, part))
 
@@ -223,7 +225,7 @@ def _scatter_reverse(call: Call) -> list[Any]:
             last = last_written(
                 row.shape,
                 lambda numbers: ops.scatter(zeros, row, numbers, True),
-                lambda found: ops.gather(found, row, 0),
+                lambda result: ops.gather(result, row, 0),
             )
             by_updates = masked(by_updates, _of_rows(last, by_updates))
     return [by_x, None, by_updates, None]

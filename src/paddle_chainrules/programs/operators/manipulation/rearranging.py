@@ -141,16 +141,16 @@ def _multiplex_reverse(call: Call) -> list[Any]:
 
 @reverse_of("tensor_unfold")
 def _tensor_unfold_reverse(call: Call) -> list[Any]:
-    x, *how = call.args
-    numbers = ops.tensor_unfold(row_numbers(x), *how)
-    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in how)]
+    x, *attrs = call.args
+    numbers = ops.tensor_unfold(row_numbers(x), *attrs)
+    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in attrs)]
 
 
 @reverse_of("as_strided")
 def _as_strided_reverse(call: Call) -> list[Any]:
-    x, *how = call.args
+    x, *attrs = call.args
     dtype = {4: "int32", 8: "int64"}.get(x.element_size())
     if dtype is None or x._offset() or not x.is_contiguous():
         raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
-    numbers = ops.as_strided(row_numbers(x, dtype), *how)
-    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in how)]
+    numbers = ops.as_strided(row_numbers(x, dtype), *attrs)
+    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in attrs)]

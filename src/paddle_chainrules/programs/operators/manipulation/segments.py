@@ -92,25 +92,25 @@ def _send_ue_recv_formula(
 
 @reverse_of("segment_pool")
 def _segment_pool_reverse(call: Call) -> list[Any]:
-    x, to, how, _ = call.args
-    found = _sent_back(x, to, call.out, call.cotangent, how)
-    return [found, None, None, None]
+    x, to, attrs, _ = call.args
+    result = _sent_back(x, to, call.out, call.cotangent, attrs)
+    return [result, None, None, None]
 
 
 @reverse_of("send_u_recv")
 def _send_u_recv_reverse(call: Call) -> list[Any]:
-    x, source, to, how, _ = call.args
+    x, source, to, attrs, _ = call.args
     message = ops.gather(x, source, 0)
-    part = _sent_back(message, to, call.out, call.cotangent, how)
+    part = _sent_back(message, to, call.out, call.cotangent, attrs)
     return [ops.gather_grad(x, source, part, 0), *[None] * 4]
 
 
 @reverse_of("send_ue_recv")
 def _send_ue_recv_reverse(call: Call) -> list[Any]:
-    x, y, source, to, op, how, _ = call.args
+    x, y, source, to, op, attrs, _ = call.args
     mine = ops.gather(x, source, 0)
     message = mine + y if op == "ADD" else mine * y
-    part = _sent_back(message, to, call.out, call.cotangent, how)
+    part = _sent_back(message, to, call.out, call.cotangent, attrs)
     by_x = by_y = None
     if 0 in call.wanted:
         by_x = summed_to(part if op == "ADD" else part * y, mine)

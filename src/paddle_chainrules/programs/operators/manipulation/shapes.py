@@ -108,8 +108,8 @@ def _expand(x: Tensor, shape: Any) -> Tensor:
             groups[-1] = [groups[-1][0] * n, groups[-1][1] * m]
         else:
             groups.append([n, m])
-    found = RAW.expand(RAW.reshape(x, [n for n, _ in groups]), [m for _, m in groups])
-    return RAW.reshape(found, [m for _, m in pairs])
+    result = RAW.expand(RAW.reshape(x, [n for n, _ in groups]), [m for _, m in groups])
+    return RAW.reshape(result, [m for _, m in pairs])
 
 
 def _tile(x: Tensor, times: Any) -> Tensor:
@@ -375,8 +375,8 @@ def _masked_fill_formula(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
     value = value if value.dtype == x.dtype else value.astype(x.dtype)
     x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
-    found: Tensor = ops.where(mask, value, x)
-    return found
+    result: Tensor = ops.where(mask, value, x)
+    return result
 
 
 @reverse_of("pad")
@@ -388,8 +388,8 @@ def _pad_reverse(call: Call) -> list[Any]:
     sizes = call.cotangent.shape
     axes = [*range(len(sizes))]
     ends = [n - m for n, m in zip(sizes, after, strict=True)]
-    found = ops.slice(call.cotangent, axes, before, ends, [1] * len(axes), [])
-    return [found, None, None]
+    result = ops.slice(call.cotangent, axes, before, ends, [1] * len(axes), [])
+    return [result, None, None]
 
 
 @reverse_of("meshgrid")
@@ -435,15 +435,15 @@ def _transpose_jet(call: JetCall) -> list[Any]:
 def _concat_jet(call: JetCall) -> list[Any]:
     series, axis = call.args
     axis = axis[0] if isinstance(axis, list) else axis
-    found: list[Any] = [call.out]
+    results: list[Any] = [call.out]
     for parts in [*zip(*series, strict=True)][1:]:
         if all(part is None for part in parts):
-            found.append(None)
+            results.append(None)
             continue
         pairs = zip(series, parts, strict=True)
         full = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
-        found.append(ops.concat(full, axis))
-    return [found]
+        results.append(ops.concat(full, axis))
+    return [results]
 
 
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")

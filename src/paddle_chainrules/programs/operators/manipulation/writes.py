@@ -91,25 +91,25 @@ def _setitem_formula(x: Tensor, index: Any, value: Any) -> Tensor:
 
 def _taken(g: Tensor, index: Any) -> Tensor:
     """Return the cotangents of the written values; zero where they were overwritten."""
-    asked = _tensors(index)
-    if any(part.dtype == paddle.bool for part in asked):
+    requested = _tensors(index)
+    if any(part.dtype == paddle.bool for part in requested):
         raise NoRule("an assigned tensor where the index is a mask; use paddle.where")
-    found = _items(g, index)
-    if not asked:
-        return found
+    result = _items(g, index)
+    if not requested:
+        return result
     zeros = paddle.zeros(g.shape, "int64")
     last = last_written(
-        found.shape,
+        result.shape,
         lambda numbers: _ITEM.every([zeros, index, numbers])[0],
         lambda owner: _items(owner, index),
     )
-    return masked(found, last)
+    return masked(result, last)
 
 
 def _items(x: Tensor, index: Any) -> Tensor:
     """Return ``x[index]``, also of an x with gaps, where Paddle alone is wrong."""
-    found: Tensor = TABLE["Tensor._getitem_dygraph"].every([x, index])[0]
-    return found
+    result: Tensor = TABLE["Tensor._getitem_dygraph"].every([x, index])[0]
+    return result
 
 
 define("fill_diagonal", differentiable=(0,))
@@ -118,9 +118,9 @@ overwrites("fill_diagonal", "fill_diagonal_", 0)
 
 @reverse_of("fill_diagonal")
 def _fill_diagonal_reverse(call: Call) -> list[Any]:
-    _, _, *how = call.args
+    _, _, *attrs = call.args
     return [
-        TABLE["fill_diagonal"].every([call.cotangent, 0.0, *how])[0],
+        TABLE["fill_diagonal"].every([call.cotangent, 0.0, *attrs])[0],
         *(None for _ in range(3)),
     ]
 

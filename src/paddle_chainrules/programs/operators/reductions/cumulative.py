@@ -57,8 +57,8 @@ def _prod_reverse(call: Call) -> list[Any]:
     row = rows.of(x)
     last = row.ndim - 1
     others = ops.cumprod(row, last, True, False) * ops.cumprod(row, last, True, True)
-    found = rows.back(conj(others) * rows.reduced(call.cotangent))
-    return [found, None, None, None]
+    result = rows.back(conj(others) * rows.reduced(call.cotangent))
+    return [result, None, None, None]
 
 
 @formula_of("cumprod_grad", keeps_kernel=True)
@@ -74,17 +74,17 @@ def _cumprod_grad_formula(
     if exclusive:
         g = _shifted(g, dim, 1)
     before = ops.cumprod(x, dim, True, False)
-    found = before * recurrence(_shifted(x, dim, 1), g, dim)
-    return ops.flip(found, [dim]) if reverse else found
+    result = before * recurrence(_shifted(x, dim, 1), g, dim)
+    return ops.flip(result, [dim]) if reverse else result
 
 
 @reverse_of("logcumsumexp")
 def _logcumsumexp_reverse(call: Call) -> list[Any]:
-    x, *how = call.args
-    if how[2]:
+    x, *attrs = call.args
+    if attrs[2]:
         raise NoRule("a sum without the element itself; take that of a slice")
-    found = ops.logcumsumexp_grad(x, call.out, call.cotangent, *how)
-    return [found, *(None for _ in how)]
+    result = ops.logcumsumexp_grad(x, call.out, call.cotangent, *attrs)
+    return [result, *(None for _ in attrs)]
 
 
 @formula_of("logcumsumexp_grad", keeps_kernel=True)
@@ -110,7 +110,7 @@ def _logcumsumexp_grad_formula(
         end = [0, 0] * len(shape)
         end[2 * axis + 1] = 1
         g = recurrence(ops.pad(ops.exp(now - after), end, 0.0), g, axis)
-    found = ops.exp(row - out) * g
+    result = ops.exp(row - out) * g
     if reverse:
-        found = ops.flip(found, [axis])
-    return ops.reshape(found, x.shape)
+        result = ops.flip(result, [axis])
+    return ops.reshape(result, x.shape)

@@ -47,9 +47,9 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 @reverse_of("p_norm")
 def _p_norm_reverse(call: Call) -> list[Any]:
-    x, porder, axis, epsilon, *how = call.args
+    x, porder, axis, epsilon, *attrs = call.args
     places = axis, min(epsilon, MAX_NORM_EPSILON)  # which the norm itself does not add
-    grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *how)
+    grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *attrs)
     return [grad, *(None for _ in call.args[1:])]
 
 
@@ -94,8 +94,8 @@ def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a / b``, and 0 where b is 0. The derivative by b is NaN there."""
     none = is_zero(b)
     one = paddle.ones_like(b)
-    found = a / ops.where(none, one, b)
-    return ops.where(none, a * _zero_without_slope(ops.where(none, b, one)), found)
+    result = a / ops.where(none, one, b)
+    return ops.where(none, a * _zero_without_slope(ops.where(none, b, one)), result)
 
 
 def _zero_without_slope(x: Tensor) -> Tensor:
@@ -121,8 +121,8 @@ def _frobenius_norm_reverse(call: Call) -> list[Any]:
 
 @formula_of("dist")
 def _dist_formula(x: Tensor, y: Tensor, p: float) -> Tensor:
-    found = ops.p_norm(x - y, float(p), -1, 1e-12, False, True)
-    return ops.reshape(found, [])
+    result = ops.p_norm(x - y, float(p), -1, 1e-12, False, True)
+    return ops.reshape(result, [])
 
 
 @decompose_of("pdist")

@@ -37,16 +37,16 @@ define("nanmedian")
 
 def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
     """Return the gradient where the second output gives the index of each element."""
-    x, *how = call.args
+    x, *attrs = call.args
     g, index = call.cotangent, call.outputs[1]
     if not x.ndim:
-        return [ops.reshape(g, []), *(None for _ in how)]
+        return [ops.reshape(g, []), *(None for _ in attrs)]
     axis %= x.ndim
     if not keepdim:
         g, index = ops.unsqueeze(g, [axis]), ops.unsqueeze(index, [axis])
     zeros = paddle.zeros_like(x)
-    found = ops.put_along_axis(zeros, index, g, axis, "add", True)
-    return [found, *(None for _ in how)]
+    result = ops.put_along_axis(zeros, index, g, axis, "add", True)
+    return [result, *(None for _ in attrs)]
 
 
 @reverse_of("topk")
@@ -113,8 +113,8 @@ def _median_reverse(call: Call) -> list[Any]:
     part = ops.put_along_axis(zeros, index, places, row.ndim - 1, "add", True)
     if mode == "avg":  # shared by those that are equal to it
         part = _shared(row, rows.reduced(call.out), part)
-    found = rows.back(part * rows.reduced(call.cotangent))
-    return [found, None, None, None]
+    result = rows.back(part * rows.reduced(call.cotangent))
+    return [result, None, None, None]
 
 
 def _shared(row: Tensor, middle: Tensor, otherwise: Tensor) -> Tensor:

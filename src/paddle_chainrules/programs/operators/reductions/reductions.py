@@ -30,8 +30,8 @@ define(
 def _logsumexp(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     """Run Paddle's kernel, or the formula where there are too many axes for it."""
     if x.ndim <= MAX_AXES_OF_LOGSUMEXP:
-        found: Tensor = RAW.logsumexp(x, axis, keepdim)
-        return found
+        result: Tensor = RAW.logsumexp(x, axis, keepdim)
+        return result
     return _logsumexp_formula(x, axis, keepdim)
 
 
@@ -87,8 +87,8 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Divide by the product of these sizes, which may vary with a batch."""
-    (found,) = SHARE.every([x, [*sizes]])
-    return found
+    (result,) = SHARE.every([x, [*sizes]])
+    return result
 
 
 @reverse_of("share")
@@ -204,9 +204,9 @@ formula_of("logsumexp")(_logsumexp_formula)
 def _cumsum_reverse(call: Call) -> list[Any]:
     x, axis, flatten, exclusive, reverse = call.args
     axis = 0 if flatten else axis
-    found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
-    found = ops.reshape(found, x.shape) if flatten else found
-    return [found, None, None, None, None]
+    result = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
+    result = ops.reshape(result, x.shape) if flatten else result
+    return [result, None, None, None, None]
 
 
 @formula_of("nansum")
