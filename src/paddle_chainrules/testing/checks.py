@@ -127,11 +127,11 @@ def compare(
     for device in devices if devices is not None else _devices():
         moved = [move_to(arg, device) for arg in args]
         with drawing_from(0):
-            found, structure = flatten_tree(a(*moved))
+            results, structure = flatten_tree(a(*moved))
         with drawing_from(0):
             expected, other = flatten_tree(b(*moved))
         assert structure == other, f"nested as {structure} and as {other}"
-        for i, (one, two) in enumerate(zip(found, expected, strict=True)):
+        for i, (one, two) in enumerate(zip(results, expected, strict=True)):
             if not isinstance(two, Tensor):
                 is_same = not isinstance(one, Tensor) and one == two
                 assert is_same, f"output {i} is {one!r} and {two!r}"

@@ -44,14 +44,14 @@ def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:
         else None
         for leaf in outputs
     ]
-    found = side.gradients(cotangents)
+    results = side.gradients(cotangents)
     oracles = {"native": side.native(cotangents)}
     if side.dtype != "float64":
         oracles["float64"] = reference.native(cotangents)
     for oracle, expected in oracles.items():
         pairs = {
             tensor: pair
-            for tensor, value in found.items()
+            for tensor, value in results.items()
             if (pair := _pair(tensor, value, expected[tensor])) is not None
         }
         least = LEAST * max(_largest(reference) for _, reference in pairs.values())
@@ -59,13 +59,13 @@ def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:
             about = side.device, side.dtype, oracle, tensor
             yield row_of(*about, *pair, TOLERANCES[side.dtype], least)
     if side.dtype == "float64":
-        yield from _differences(side, cotangents, found, rng)
+        yield from _differences(side, cotangents, results, rng)
 
 
 def _differences(
     side: Side,
     cotangents: Sequence[Any],
-    found: Mapping[str, Any],
+    result: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> Iterator[Row]:
     """Compare each gradient along a random direction with the output's slope."""
@@ -95,7 +95,7 @@ def _differences(
             )
 
         slope = (at(STEP) - at(-STEP)) / (2 * STEP)
-        grad = found[tensor]
+        grad = result[tensor]
         terms = np.zeros(1) if grad is None else (grad * direction).numpy()
         # Relative to what the terms of the product add up to, not to what is left.
         scale = max(float(np.abs(terms).sum()), abs(slope))
@@ -108,17 +108,17 @@ def _differences(
         yield Row(*about, shape, error, None, DIFFERENCES)
 
 
-def _pair(tensor: str, found: Any, expected: Any) -> tuple[Array, Array] | None:
+def _pair(tensor: str, result: Any, expected: Any) -> tuple[Array, Array] | None:
     """Return both as arrays, None as zero; nothing if neither is a tensor."""
-    if not isinstance(found, Tensor) and not isinstance(expected, Tensor):
+    if not isinstance(result, Tensor) and not isinstance(expected, Tensor):
         return None
-    if found is None or expected is None:
-        given = array_of(expected if found is None else found)
-        return (np.zeros_like(given), given) if found is None else (given, 0 * given)
-    assert found.shape == expected.shape, (
-        f"{tensor} has shape {list(found.shape)}, the oracle's {list(expected.shape)}"
+    if result is None or expected is None:
+        given = array_of(expected if result is None else result)
+        return (np.zeros_like(given), given) if result is None else (given, 0 * given)
+    assert result.shape == expected.shape, (
+        f"{tensor} has shape {list(result.shape)}, the oracle's {list(expected.shape)}"
     )
-    return array_of(found), array_of(expected)
+    return array_of(result), array_of(expected)
 
 
 def _largest(array: Array) -> float:

@@ -107,9 +107,9 @@ class Side:
         wanted = [*params.values(), *filter(is_differentiable, leaves)]
         args, kwargs = inputs
         outputs, grads = native(call, args, kwargs, wanted, self._cast(cotangents))
-        found = iter(grads)
-        by_name = {name: next(found) for name in params}
-        rest = [next(found) if is_differentiable(leaf) else None for leaf in leaves]
+        results = iter(grads)
+        by_name = {name: next(results) for name in params}
+        rest = [next(results) if is_differentiable(leaf) else None for leaf in leaves]
         return named(outputs, by_name, rest)
 
     def _cast(self, cotangents: Sequence[Any]) -> list[Any]:
@@ -144,8 +144,8 @@ def native(
         if cotangent is not None and not output.stop_gradient
     ]
     outs, seeds = zip(*pairs, strict=True)
-    found = gradients(outs, [*wanted, *watch.asked.values()], seeds, False)
-    return outputs, found[: len(wanted)]
+    result = gradients(outs, [*wanted, *watch.asked.values()], seeds, False)
+    return outputs, result[: len(wanted)]
 
 
 def named(
