@@ -217,7 +217,7 @@ def _axis_of_each_leaf(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]
         return [axis] * len(flatten_tree(arg)[0])
     try:
         with not_listening():
-            found: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
+            results: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
     except ValueError:
         one, other = (
             nesting(optree.tree_structure(t, none_is_leaf=True)) for t in (axis, arg)
@@ -226,7 +226,7 @@ def _axis_of_each_leaf(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]
             f"{what} is nested as {one}, and what it is for as {other}; give an "
             "integer, None, or a tree that is a prefix of it"
         ) from None
-    return found
+    return results
 
 
 def _checked_axis(axis: Any, leaf: Tensor, what: str) -> int | None:
@@ -255,9 +255,9 @@ def _size_of(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
         if axis is not None
     }
     if len(sizes) != 1:
-        found = f"{sorted(sizes)} samples" if sizes else "no axis of samples"
+        result = f"{sorted(sizes)} samples" if sizes else "no axis of samples"
         raise ValueError(
-            f"the arguments have {found}, and need one number of them; give "
+            f"the arguments have {result}, and need one number of them; give "
             "in_axes=None for what all samples share"
         )
     return sizes.pop()
@@ -311,14 +311,14 @@ def _in_chunks(
             f"vmap has no rule for {error}, or call the function for each sample"
         ) from error
     differs = parts[0][1]
-    found = [
+    outcomes = [
         column[0] if not flag or len(parts) == 1 else paddle.concat([*column])
         for column, flag in zip(
             zip(*(part for part, _ in parts), strict=True), differs, strict=True
         )
     ]
     structure, results = nested
-    each, flag = iter(found), iter(differs)
+    each, flag = iter(outcomes), iter(differs)
     outputs = [next(each) if isinstance(y, Tensor) else y for y in results]
     is_many = [next(flag) if isinstance(y, Tensor) else False for y in results]
     return outputs, structure, is_many
@@ -366,26 +366,26 @@ def _placed(
 ) -> Any:
     """Return the results with their samples along the asked axes."""
     axes = _axis_of_each_leaf(out_axes, structure.unflatten(outputs), "out_axes")
-    found = []
+    results = []
     for y, axis, is_many in zip(outputs, axes, many, strict=True):
         if axis is not None and isinstance(y, _NUMBERS):
             y = paddle.to_tensor(y)  # the same for all samples, as in JAX
         if not isinstance(y, Tensor):
-            found.append(y)
+            results.append(y)
         elif axis is None:
             if is_many:
                 raise ValueError(
                     f"out_axes is None for a result of shape {list(y.shape[1:])} that "
                     "differs from sample to sample; give the axis where they are to be"
                 )
-            found.append(y)
+            results.append(y)
         else:
             whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])
             whole = whole if size else whole[:0]
-            found.append(
+            results.append(
                 _with_axis_moved(whole, 0, _checked_axis(axis, whole, "out_axes") or 0)
             )
-    return structure.unflatten(found)
+    return structure.unflatten(results)
 
 
 def _taken(x: Tensor, index: int | slice) -> Tensor:

@@ -80,13 +80,13 @@ def by_program(
 
     Without one, derivatives that are nested are taken by rules.
     """
-    found = _NOTHING
+    result = _NOTHING
     if not (is_plain() or not programs_are_on() or watched() or is_running()):
         calls = _calls_of(kind, fn)
         if calls is not None and not calls.why:
-            found = calls.result(transformed, args, kwargs)
-    if found is not _NOTHING:
-        return found
+            result = calls.result(transformed, args, kwargs)
+    if result is not _NOTHING:
+        return result
     if order > 1 or (order and (watched() or transform_of(fn) is not None)):
         return called_by_rules(transformed, args, kwargs)
     return transformed(*args, **kwargs)
@@ -126,12 +126,12 @@ def _calls_of(kind: str, fn: Any) -> _Calls | None:
     made: _FunctionTransforms | None = vars(fn).get(KEPT)
     if made is None or made.owner() is not fn:
         made = vars(fn)[KEPT] = _FunctionTransforms(fn)
-    found = made.calls.get(kind)
-    if found is None:
+    result = made.calls.get(kind)
+    if result is None:
         if len(made.calls) >= MAX_TRANSFORMS:
             made.calls.pop(next(iter(made.calls)), None)
-        found = made.calls[kind] = _Calls(fn)
-    return found
+        result = made.calls[kind] = _Calls(fn)
+    return result
 
 
 class _Calls:
@@ -179,13 +179,13 @@ class _Calls:
         if seen is None:
             return _NOTHING
         if self._seen is None:
-            found = transformed(*args, **kwargs)
+            outcome = transformed(*args, **kwargs)
             after = self._look()
             if after is not None and after == seen:
                 self._seen = seen
             else:
                 self._change()
-            return found
+            return outcome
         if seen != self._seen:
             self._change()
             return _NOTHING

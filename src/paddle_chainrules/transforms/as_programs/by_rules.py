@@ -24,8 +24,8 @@ def called_by_rules(
     def flat(leaves: list[Any]) -> list[Any]:
         nonlocal nesting
         args, kwargs = cast(Any, spec.unflatten(leaves))
-        found, nesting = flatten_tree(fn(*args, **kwargs))
-        return found
+        result, nesting = flatten_tree(fn(*args, **kwargs))
+        return result
 
-    found = eagerly(flat, leaves)
-    return nesting.unflatten(found)
+    result = eagerly(flat, leaves)
+    return nesting.unflatten(result)

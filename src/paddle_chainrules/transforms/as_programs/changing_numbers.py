@@ -108,9 +108,9 @@ class ResultNesting(NamedTuple):
     spec: Any
     numbers: tuple[int, ...]
 
-    def unflatten(self, found: Sequence[Any]) -> Any:
+    def unflatten(self, results: Sequence[Any]) -> Any:
         """Return the results, nested."""
-        every = [x.item() if i in self.numbers else x for i, x in enumerate(found)]
+        every = [x.item() if i in self.numbers else x for i, x in enumerate(results)]
         return self.spec.unflatten(every)
 
 

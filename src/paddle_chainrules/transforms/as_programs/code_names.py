@@ -35,12 +35,12 @@ def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 def _named_by(steps: Iterable[dis.Instruction]) -> str:
     """Return the attribute that a call of ``getattr`` reads, or ``ANY_NAME``."""
-    found = []
+    results = []
     for step in steps:
         if step.opname.startswith("CALL"):
             break
         if "STRING" in step.opname or step.opname.startswith(("FORMAT", "BINARY")):
             return ANY_NAME
         if step.opname == "LOAD_CONST" and isinstance(step.argval, str):
-            found.append(step.argval)
-    return found[0] if found else ANY_NAME
+            results.append(step.argval)
+    return results[0] if results else ANY_NAME

@@ -182,24 +182,24 @@ class Dependencies:
                 f"{fn.__name__} has attributes, {min(more)} among them, which may "
                 f"change; {REST}"
             )
-        found = [self._same("code", fn.__code__)]
-        found.append(tuple(map(self._of, fn.__defaults__ or ())))
-        found.append(self._of(dict(fn.__kwdefaults__ or {})))
+        results = [self._same("code", fn.__code__)]
+        results.append(tuple(map(self._of, fn.__defaults__ or ())))
+        results.append(self._of(dict(fn.__kwdefaults__ or {})))
         for cell in fn.__closure__ or ():
             try:
-                found.append(self._of(cell.cell_contents))
+                results.append(self._of(cell.cell_contents))
             except ValueError:
-                found.append(("unbound",))
+                results.append(("unbound",))
         if _is_ours(module):
-            return tuple(found)
+            return tuple(results)
         names, others, asks_sizes = names_of(fn.__code__)
         self.asks_sizes = self.asks_sizes or asks_sizes
         for name in names:
             if name in fn.__globals__:
                 value = fn.__globals__[name]
-                found.append((name, self._of(value)))
+                results.append((name, self._of(value)))
             elif name in BUILTINS and hasattr(builtins, name):
-                found.append((name, "of Python's"))
+                results.append((name, "of Python's"))
             else:
                 raise UnknownDependencies(
                     f"{fn.__name__} names {name}, which may do more than give a value; "
@@ -213,7 +213,7 @@ class Dependencies:
                 f"{fn.__name__} names {min(others)}, which may give another value "
                 f"another time, or do something besides; {REST}"
             )
-        return tuple(found)
+        return tuple(results)
 
 
 def most_samples(fn: Any) -> int:
@@ -249,8 +249,8 @@ def transform_of(fn: Any) -> Transform | None:
     """Return what the function was transformed from, or None."""
     if type(fn) is not types.FunctionType:
         return None
-    found: Transform | None = fn.__dict__.get(TRANSFORM)
-    return found if found is not None and found.owner() is fn else None
+    result: Transform | None = fn.__dict__.get(TRANSFORM)
+    return result if result is not None and result.owner() is fn else None
 
 
 @cache
@@ -303,9 +303,9 @@ def known_names() -> frozenset[str]:
     """Return attributes that may be named: of tensors, containers, Paddle's modules."""
     holders: list[Any] = [Tensor, dict, list, tuple, str, float, int, math]
     holders += [paddle, paddle.nn, paddle.nn.functional, paddle.linalg, paddle.fft]
-    found = {name for holder in holders for name in dir(holder)}
-    found |= {"unflatten", "flatten", "forward", "init", "optimizers", "schedules"}
-    return frozenset(n for n in found if not n.startswith("_")) - MORE
+    results = {name for holder in holders for name in dir(holder)}
+    results |= {"unflatten", "flatten", "forward", "init", "optimizers", "schedules"}
+    return frozenset(n for n in results if not n.startswith("_")) - MORE
 
 
 def _is_named(kind: type) -> bool:

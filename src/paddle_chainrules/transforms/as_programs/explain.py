@@ -54,5 +54,5 @@ def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     any_size = "" if program.samples is None else " for any number of samples"
     most = f"{program.peak_bytes} bytes at most"
     most += f" for {program.samples.size}" if program.samples is not None else ""
-    found = f"It runs as a program{any_size} of {size}, {most}."
-    return f"{found} {program.explain_machine()}" if loops_are_on() else found
+    result = f"It runs as a program{any_size} of {size}, {most}."
+    return f"{result} {program.explain_machine()}" if loops_are_on() else result

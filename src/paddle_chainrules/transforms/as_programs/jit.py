@@ -143,9 +143,9 @@ def _earlier(fn: Any) -> dict[Any, Any]:
     """
     if type(fn) is not types.FunctionType:
         return {}
-    owner, found = vars(fn).get(JITTED, (None, None))
+    owner, result = vars(fn).get(JITTED, (None, None))
     if owner is not None and owner() is fn:
-        return found
+        return result
     vars(fn)[JITTED] = weakref.ref(fn), {}  # others take over what a function has
     return {}
 
@@ -197,13 +197,13 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
         ValueError: one counts from the last argument.
     """
     given = _one_or_more(argnums)
-    found = tuple(checked_integer("each of static_argnums", n) for n in given)
-    if any(position < 0 for position in found):
+    results = tuple(checked_integer("each of static_argnums", n) for n in given)
+    if any(position < 0 for position in results):
         raise ValueError(
-            f"static_argnums counts arguments from 0, got {list(found)}; count from "
+            f"static_argnums counts arguments from 0, got {list(results)}; count from "
             "the first argument"
         )
-    return found
+    return results
 
 
 def _static_names(argnames: Any) -> frozenset[str]:
@@ -212,14 +212,14 @@ def _static_names(argnames: Any) -> frozenset[str]:
     Raises:
         TypeError: they are no strings.
     """
-    found = frozenset(_one_or_more(argnames))
-    for name in found:
+    results = frozenset(_one_or_more(argnames))
+    for name in results:
         if not isinstance(name, str):
             raise TypeError(
                 f"static_argnames holds names of arguments, got {name!r}; give "
                 "strings, or positions as static_argnums"
             )
-    return found
+    return results
 
 
 def _by_position(fn: Any) -> list[str]:
@@ -416,8 +416,8 @@ class Jitted:
                 again = self._last.result((args, kwargs), state, self._fn)
                 if again is not None:
                     return again[0]
-            found, structure = self._served(call, args, kwargs)
-            return structure.unflatten(found)
+            result, structure = self._served(call, args, kwargs)
+            return structure.unflatten(result)
         except CaptureError as error:
             if self._strict:
                 raise
@@ -434,8 +434,8 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program that runs at one call."""
-        found: CompiledFunction = self._served(found_value, args, kwargs)[0]
-        return found.captured.program
+        result: CompiledFunction = self._served(found_value, args, kwargs)[0]
+        return result.captured.program
 
     def _found(self, *args: Any) -> CompiledFunction:
         """Return the program of one call, for its number of samples alone.
@@ -444,9 +444,9 @@ class Jitted:
             CaptureError: there is none.
         """
         programs, leaves, _ = self._programs(args, {})
-        found, flags = found_value(programs, leaves)
-        if found.captured.program.samples is None:
-            return found
+        result, flags = found_value(programs, leaves)
+        if result.captured.program.samples is None:
+            return result
         own: CompiledFunction = programs.found(
             THESE_SIZES, leaves, programs.value_of, flags
         )
@@ -467,12 +467,12 @@ class Jitted:
         self._has_run = False
         divisions = programs.divisions
         try:
-            found = serve(programs, leaves)
+            result = serve(programs, leaves)
             if programs.divisions is not divisions:
                 self._programs(args, kwargs)  # which makes them
             if self._last is not None and self._last.is_worth_a_search():
                 self._search(programs, leaves, args, kwargs)
-            return found
+            return result
         except CaptureError as error:
             self._leave_out_changed(programs, undo=True)
             if numbers is None or not numbers.inputs.places:
@@ -486,13 +486,13 @@ class Jitted:
         programs, leaves, _ = self._programs(args, kwargs, as_inputs=False)
         self._has_run = False
         try:
-            found = serve(programs, leaves)
+            result = serve(programs, leaves)
         except CaptureError:
             self._leave_out_changed(programs, undo=True)
             numbers.tries = False  # it is not for the numbers
             raise
         numbers.keep(numbers.inputs.places)
-        return found
+        return result
 
     def _search(
         self,
@@ -595,8 +595,8 @@ class Jitted:
                 for i, value in static:
                     args[i] = value
                 with self._run_once():
-                    found = self._fn(*args, **kwargs, **by_name)
-                outputs, out = flatten_tree(found)
+                    result = self._fn(*args, **kwargs, **by_name)
+                outputs, out = flatten_tree(result)
                 assert programs is not None
                 if noted.divisions:
                     programs.divisions = noted.divisions

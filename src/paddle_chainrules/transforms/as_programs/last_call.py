@@ -68,9 +68,9 @@ class LastCall:
         self._searches += 1
         if not any(isinstance(leaf, Tensor) for leaf in leaves):
             return
-        found, _ = found_value(programs, leaves)
-        if True not in found.captured.requires:
-            self._like, self._found, self._misses = like, found, 0
+        result, _ = found_value(programs, leaves)
+        if True not in result.captured.requires:
+            self._like, self._found, self._misses = like, result, 0
 
     def result(
         self, args: Any, state: OuterState, fn: Callable[..., Any]
@@ -81,8 +81,8 @@ class LastCall:
             args: the call's arguments, ``(args, kwargs)``.
             state: the state of the function ``fn``.
         """
-        found, like = self._found, self._like
-        if found is None or like is None:
+        outcome, like = self._found, self._like
+        if outcome is None or like is None:
             return None
         leaves = like.unpack(args)
         made = None
@@ -92,16 +92,16 @@ class LastCall:
             and state.number(fn) == like.state
             and are_off_the_graph(leaves, like.modes[0])
             and len({*map(id, leaves)}) == len(leaves)
-            and not found.is_stale()
+            and not outcome.is_stale()
         ):
-            made = _made(found.captured.program, leaves, like.kinds)
+            made = _made(outcome.captured.program, leaves, like.kinds)
         if made is None:
             self._misses += 1
-            if self._misses >= MOST_MISSES or found.is_stale():
+            if self._misses >= MOST_MISSES or outcome.is_stale():
                 self._found = None
             return None
         self._misses = 0
-        return (found.structure.unflatten(found.captured.filled(made)),)
+        return (outcome.structure.unflatten(outcome.captured.filled(made)),)
 
 
 def _made(

@@ -152,7 +152,7 @@ class ProgramCache:
         """
         way: CompiledVJP = self.found("vjp", leaves, self.way_of, key)
         tensors = tensors_among(leaves)
-        made = run(way.there.forward, tensors, trusts=True)
+        made = run(way.forward_backward.forward, tensors, trusts=True)
         recording = self.recording(way, leaves, tensors, made)
         return recording.outputs, way.structure, recording
 
@@ -164,7 +164,7 @@ class ProgramCache:
         made: list[Tensor],
     ) -> ProgramRecording:
         """Return the recording of a call whose program gave this."""
-        count = way.there.count
+        count = way.forward_backward.count
         outputs, saved = way.captured.filled(made[:count]), made[count:]
         return ProgramRecording(self.plain, leaves, tensors, outputs, way, saved)
 
@@ -220,25 +220,25 @@ class ProgramCache:
                         "calls of this kind are too few yet to be worth a program; "
                         "jit=True makes one at the first"
                     )
-            found = made.get(key)
-            if found is None or found.is_stale():
+            result = made.get(key)
+            if result is None or result.is_stale():
                 try:
-                    found = self._keep(key, make(leaves))
+                    result = self._keep(key, make(leaves))
                 except CaptureError as error:
                     again = error.raised and self._tries > 0
                     self._tries -= error.raised
-                    found = self._keep(key, CaptureRefusal(str(error), again))
+                    result = self._keep(key, CaptureRefusal(str(error), again))
                     if error.raised:
                         raise  # the first time with its cause, which is not kept
-                if firsts and not isinstance(found, CaptureRefusal):
-                    self._compare(like, firsts, found)
-        return found
+                if firsts and not isinstance(result, CaptureRefusal):
+                    self._compare(like, firsts, result)
+        return result
 
-    def _keep(self, key: Any, found: Any) -> Any:
-        self._made[key] = found
+    def _keep(self, key: Any, result: Any) -> Any:
+        self._made[key] = result
         while len(self._made) > BOUND:
             self._made.popitem(last=False)
-        return found
+        return result
 
     def _served(self, like: Any, firsts: Firsts) -> Any:
         """Return a program for any number of samples, if there is one."""
@@ -247,13 +247,13 @@ class ProgramCache:
             return None
         return served if 1 < varying.size(firsts) <= served.most else None
 
-    def _compare(self, like: Any, firsts: Firsts, found: Any) -> None:
+    def _compare(self, like: Any, firsts: Firsts, result: Any) -> None:
         """Note a program that serves any number of samples."""
         before, other = self._sizes.get(like, (firsts, None))
         varying = VaryingSizes.between(firsts, before)
         size, its_size = varying.size(firsts), varying.size(before)
         if min(size, its_size) > 1 and max(size, its_size) <= self._most:
-            pairs = (found, size, other, its_size), (other, its_size, found, size)
+            pairs = (result, size, other, its_size), (other, its_size, result, size)
             for one, own, another, its in pairs:
                 served = one.for_any_size(own, another, its, self._most)
                 if served is not None:
@@ -261,7 +261,7 @@ class ProgramCache:
                     same = [key for key, made in self._made.items() if made is one]
                     self._made.update(dict.fromkeys(same, served))
                     break
-        self._sizes[like] = firsts, found
+        self._sizes[like] = firsts, result
         for kept in (self._sizes, self._of_any):
             while len(kept) > BOUND:
                 kept.pop(next(iter(kept)))
@@ -269,7 +269,7 @@ class ProgramCache:
     @property
     def made(self) -> list[Any]:
         """All that was made, refusals too."""
-        return [*{id(found): found for found in self._made.values()}.values()]
+        return [*{id(result): result for result in self._made.values()}.values()]
 
     def plain(self, leaves: list[Any]) -> Sequence[Any]:
         """Run the function; return its results without their structure."""
@@ -300,9 +300,9 @@ class ProgramCache:
             begun: where to leave its record, if fn is not called once more.
         """
         begun = begun if self.once else None
-        found, structure = self._captured(leaves, not is_running(), begun)
+        result, structure = self._captured(leaves, not is_running(), begun)
         self._noted(leaves)
-        return CompiledFunction(found, structure)
+        return CompiledFunction(result, structure)
 
     def seen_of(
         self, leaves: Sequence[Any], begun: list[OpenTrace] | None = None
@@ -312,9 +312,9 @@ class ProgramCache:
         Args:
             begun: where to leave its record.
         """
-        found, structure = self._captured(leaves, False, begun)
+        result, structure = self._captured(leaves, False, begun)
         self._noted(leaves)
-        return CompiledFunction(found, structure)
+        return CompiledFunction(result, structure)
 
     def _noted(self, leaves: Sequence[Any]) -> None:
         if self._note is not None:
@@ -362,10 +362,12 @@ def cut(
     tensors = tensors_among(leaves)
     inputs = len(tensors)
     program = replace(whole.program, ops=tuple(share_subkernels(whole.program.ops)))
-    there = split(program, inputs, number, grads)
+    forward_backward = split(program, inputs, number, grads)
     if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
-        there = pack_small_residuals(recompute_cheap_residuals(there, goes_into))
-    return there, whole._replace(outputs=head)
+        forward_backward = pack_small_residuals(
+            recompute_cheap_residuals(forward_backward, goes_into)
+        )
+    return forward_backward, whole._replace(outputs=head)
 
 
 def _has_array(leaves: Sequence[Any]) -> bool:
@@ -376,9 +378,9 @@ def _required(leaf: Any) -> Any:
     """Return a tensor on a leaf's memory that requires gradients if it can."""
     if not is_differentiable(leaf):
         return leaf
-    found = leaf.detach()
-    found.stop_gradient = False
-    return found
+    result = leaf.detach()
+    result.stop_gradient = False
+    return result
 
 
 def seed_like(value: Value) -> Tensor:

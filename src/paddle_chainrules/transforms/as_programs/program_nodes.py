@@ -60,13 +60,13 @@ def call(
         CaptureError: there is no program.
     """
     begun = [] if begun is None else begun
-    found, flags = seen_value(programs, leaves, key, begun)
-    captured = found.captured
+    result, flags = seen_value(programs, leaves, key, begun)
+    captured = result.captured
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if flags is None or True not in captured.requires:
         begun.clear()
         made = run(captured.program, tensors, trusts=True)  # its key has all kinds
-        return captured.filled(made), found.structure
+        return captured.filled(made), result.structure
     node: DifferentiableProgram = programs.found(
         "node",
         leaves,
@@ -77,15 +77,17 @@ def call(
     inputs = [leaves[i] for i in node.wanted] + node.free
     if not inputs:  # what requires gradients was made within, and is gone
         made = run(captured.program, tensors, trusts=True)
-        return captured.filled(made), found.structure
-    there = node.there
-    made = run(there.forward, tensors)
-    outputs: list[Any] = made[: there.count]
-    work = _ProgramCall(node, leaves, inputs, made[there.count :], tensors, known)
+        return captured.filled(made), result.structure
+    forward_backward = node.forward_backward
+    made = run(forward_backward.forward, tensors)
+    outputs: list[Any] = made[: forward_backward.count]
+    work = _ProgramCall(
+        node, leaves, inputs, made[forward_backward.count :], tensors, known
+    )
     graph = on_graph([outputs[i] for i in node.places], work)
     for i, output in zip(node.places, graph, strict=True):
         outputs[i] = output
-    return captured.filled(outputs), found.structure
+    return captured.filled(outputs), result.structure
 
 
 def found_value(
@@ -109,11 +111,11 @@ def seen_value(
     """Return the program; if results are on the graph, not yet compared with fn."""
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
     if flags is not None and False in flags:
-        found: CompiledFunction = programs.found(
+        result: CompiledFunction = programs.found(
             "seen", leaves, lambda leaves: programs.seen_of(leaves, begun), (key, flags)
         )
-        if True in found.captured.requires:
-            return found, flags
+        if True in result.captured.requires:
+            return result, flags
     return _value(programs, leaves, key, flags, begun), flags
 
 
@@ -124,10 +126,10 @@ def _value(
     flags: Any,
     begun: list[OpenTrace] | None = None,
 ) -> CompiledFunction:
-    found: CompiledFunction = programs.found(
+    result: CompiledFunction = programs.found(
         "value", leaves, lambda leaves: programs.value_of(leaves, begun), (key, flags)
     )
-    return found
+    return result
 
 
 def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
@@ -137,7 +139,7 @@ def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
 class DifferentiableProgram(NamedTuple):
     """All that is needed to differentiate a program from outside."""
 
-    there: ForwardBackward
+    forward_backward: ForwardBackward
     places: list[int]
     """Places of the outputs that are on the graph."""
     wanted: list[int]
@@ -163,21 +165,23 @@ class DifferentiableProgram(NamedTuple):
         if self.is_reverse:
             return [True] * len(self.values)
         flags = dict(zip(self.places, given, strict=True))
-        count = self.there.count
-        behind = self.there.behind(tuple(flags.get(i, False) for i in range(count)))
+        count = self.forward_backward.count
+        behind = self.forward_backward.behind(
+            tuple(flags.get(i, False) for i in range(count))
+        )
         return [value in behind for value in self.values]
 
     def feeds_another(self, place: int) -> bool:
         """Return whether a result on the graph is computed of another one there."""
-        given = [False] * self.there.count
+        given = [False] * self.forward_backward.count
         for i, output in enumerate(self.places):
             given[output] = i != place
-        value = self.there.forward.outputs[self.places[place]]
-        return value in self.there.behind(tuple(given))
+        value = self.forward_backward.forward.outputs[self.places[place]]
+        return value in self.forward_backward.behind(tuple(given))
 
     @property
     def draws(self) -> bool:
-        return self.there.forward.draws
+        return self.forward_backward.forward.draws
 
     def is_stale(self) -> bool:
         """Tell whether it was captured with tensors that have been replaced since."""
@@ -254,18 +258,22 @@ def node_of(
         further=further,
         once=programs.once,
     )
-    there, _ = cut(whole, leaves, len(captured.outputs))
-    if any(there.used):
+    forward_backward, _ = cut(whole, leaves, len(captured.outputs))
+    if any(forward_backward.used):
         # What is not used is no input, so that it has no gradient.
         number = len(wanted)
-        wanted = [*compress(wanted, there.used)]
-        free = [*compress(free, there.used[number:])]
-        there = there.of_used()
+        wanted = [*compress(wanted, forward_backward.used)]
+        free = [*compress(free, forward_backward.used[number:])]
+        forward_backward = forward_backward.of_used()
     reverse = _Reverse(gradients_of)
-    values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *free])
+    values = _values(
+        forward_backward.forward, leaves, [*(leaves[i] for i in wanted), *free]
+    )
     is_reverse = isinstance(programs, _Reverse)
     return DifferentiableProgram(
-        *(there, places, wanted, free, whole, reverse, is_once()), values, is_reverse
+        *(forward_backward, places, wanted, free, whole, reverse, is_once()),
+        values,
+        is_reverse,
     )
 
 
@@ -274,9 +282,9 @@ def _values(
 ) -> list[Value | None]:
     """Return the values that represent tensors in a program."""
     given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    found = {id(t): value for value, t in program.constants.items()}
-    found |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}
-    return [found.get(id(t)) for t in tensors]
+    results = {id(t): value for value, t in program.constants.items()}
+    results |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}
+    return [results.get(id(t)) for t in tensors]
 
 
 def _on_tape(
@@ -299,9 +307,9 @@ def _on_tape(
         seeds[id(end)] = cotangent if before is None else before + cotangent
         each[id(end)] = end
     ends, cotangents = [*each.values()], [*seeds.values()]
-    found = gradients(ends, recording.inputs, cotangents, False)
-    by_leaf = dict(zip(recording.differentiable, found, strict=False))
-    by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
+    results = gradients(ends, recording.inputs, cotangents, False)
+    by_leaf = dict(zip(recording.differentiable, results, strict=False))
+    by_id = {id(t): g for t, g in zip(recording.inputs, results, strict=True)}
     grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in free]
     return values, grads
 
@@ -338,9 +346,9 @@ class _ProgramCall:
             self._watched, self._versions, "a result, a parameter or the argument"
         )
         if paddle.is_grad_enabled() and self._known is not None:
-            found = self._of_known(self._known, given)
-            if found is not None:
-                return found
+            result = self._of_known(self._known, given)
+            if result is not None:
+                return result
         ends = [node.captured.program.outputs[i] for i in node.places]
         cotangents = [
             paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
@@ -351,9 +359,13 @@ class _ProgramCall:
             grads = self._on_graph(cotangents)
         else:
             is_given = tuple(g is not None for g in given)
-            back, has = node.there.back((True,) * len(self.inputs), is_given)
+            back, has = node.forward_backward.backward_program(
+                (True,) * len(self.inputs), is_given
+            )
             each = iter(run(back, [*self._kept, *cotangents]))
-            grads = [next(each) if there else None for there in has]
+            grads = [
+                next(each) if forward_backward else None for forward_backward in has
+            ]
         if None not in grads:
             return grads, [True] * len(grads)
         return grads, node.has_zeros(tuple(g is not None for g in given))
@@ -363,19 +375,19 @@ class _ProgramCall:
     ) -> tuple[list[Tensor | None], list[bool]] | None:
         """Return known gradients of leaves, if none of other tensors are asked for."""
         node, is_asked = self._node, asked_behind()
-        asked = [is_asked(x) for x in self.inputs]
-        if any(asked[len(node.wanted) :]):
+        requested = [is_asked(x) for x in self.inputs]
+        if any(requested[len(node.wanted) :]):
             return None
         cotangents = {
             place: g
             for place, g in zip(node.places, given, strict=True)
             if g is not None
         }
-        found = known.gradients(cotangents, [*compress(node.wanted, asked)])
-        if found is None:
+        result = known.gradients(cotangents, [*compress(node.wanted, requested)])
+        if result is None:
             return None
-        each = iter(found)
-        return [next(each) if flag else None for flag in asked], asked
+        each = iter(result)
+        return [next(each) if flag else None for flag in requested], requested
 
     def _on_graph(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
         node = self._node

@@ -33,7 +33,7 @@ core: Any = _core
 class CompiledVJP(NamedTuple):
     """The programs of a function's value and of the backward pass."""
 
-    there: ForwardBackward
+    forward_backward: ForwardBackward
     captured: CapturedFunction
     structure: Any
     seeds: list[int]
@@ -48,7 +48,7 @@ class CompiledVJP(NamedTuple):
     @property
     def most(self) -> int:
         """The most samples that it serves, if it serves any number."""
-        samples = self.there.forward.samples
+        samples = self.forward_backward.forward.samples
         return samples.most if samples is not None else 0
 
     def for_any_size(
@@ -64,7 +64,7 @@ class CompiledVJP(NamedTuple):
         if (
             self.seeds != other.seeds
             or self.places != other.places
-            or self.there.used != other.there.used
+            or self.forward_backward.used != other.forward_backward.used
             or self.structure != other.structure
         ):
             return None
@@ -72,23 +72,29 @@ class CompiledVJP(NamedTuple):
         one, another = self._apart(), other._apart()
         for own, its in ((one, another), (one._expanding(), another._expanding())):
             alike = own.captured.is_like(its.captured)
-            if alike and own.there.reachable == its.there.reachable:
-                sizes = size, its.there.whole, its_size, most
-                samples = samples_of(own.there.whole, *sizes)
+            if (
+                alike
+                and own.forward_backward.reachable == its.forward_backward.reachable
+            ):
+                sizes = size, its.forward_backward.whole, its_size, most
+                samples = samples_of(own.forward_backward.whole, *sizes)
                 if samples is not None:
-                    there = own.there.for_samples(samples)
+                    forward_backward = own.forward_backward.for_samples(samples)
                     return own._replace(
-                        there=pack_small_residuals(there) if loops_are_on() else there
+                        forward_backward=pack_small_residuals(forward_backward)
+                        if loops_are_on()
+                        else forward_backward
                     )
         return None
 
     def _apart(self) -> CompiledVJP:
-        return self._replace(there=self.there.apart)
+        return self._replace(forward_backward=self.forward_backward.apart)
 
     def _expanding(self) -> CompiledVJP:
-        captured, there = self.captured, self.there
+        captured, forward_backward = self.captured, self.forward_backward
         return self._replace(
-            captured=captured.expanding(), there=there.expanding(captured.made)
+            captured=captured.expanding(),
+            forward_backward=forward_backward.expanding(captured.made),
         )
 
 
@@ -112,7 +118,9 @@ class ProgramRecording(Recording):
         self.way, self._saved = way, saved
         self._call, self._tensors = (fn, leaves), tensors
         self._outputs = self._results = outputs
-        self._versions = versions(map(saved.__getitem__, way.there.reachable))
+        self._versions = versions(
+            map(saved.__getitem__, way.forward_backward.reachable)
+        )
         self._before = versions(self._read())
         self._since = writes_so_far()
 
@@ -121,7 +129,7 @@ class ProgramRecording(Recording):
 
     @property
     def nodes(self) -> int:
-        return len(self.way.there.forward.ops)
+        return len(self.way.forward_backward.forward.ops)
 
     def keep(self, leaves: int, outputs: int) -> None:
         """Keep only this number of leaves and outputs, the first ones."""
@@ -140,8 +148,8 @@ class ProgramRecording(Recording):
         given = [cotangents[i] if i < count else None for i in self.way.seeds]
         return [], given if any(leaf is not None for leaf in given) else []
 
-    def _apart(self, found: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
-        return found  # as programs give it
+    def _apart(self, result: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+        return result  # as programs give it
 
     def _divided(
         self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
@@ -149,18 +157,20 @@ class ProgramRecording(Recording):
         way, saved = self.way, self.saved()
         if records_graph(seeds):
             return self._on_tape(seeds, wanted)
-        asked = (True,) * len(wanted)
+        requested = (True,) * len(wanted)
         if len(wanted) < len(way.places):
             flags = {*wanted}
-            asked = tuple(i in flags for i in way.places)
-        program, has = way.there.back(asked, tuple(g is not None for g in seeds))
+            requested = tuple(i in flags for i in way.places)
+        program, has = way.forward_backward.backward_program(
+            requested, tuple(g is not None for g in seeds)
+        )
         for i, (place, seed) in enumerate(zip(way.seeds, seeds, strict=True)):
             if seed is None:
                 seeds[i] = paddle.zeros_like(self._results[place])
-        found = run(program, [*saved, *seeds])
-        if len(found) == len(has):
-            return found
-        each = iter(found)
+        results = run(program, [*saved, *seeds])
+        if len(results) == len(has):
+            return results
+        each = iter(results)
         return [next(each) if flag else None for flag in has]
 
     def saved(self) -> Sequence[Tensor]:
@@ -173,7 +183,7 @@ class ProgramRecording(Recording):
         if self._since != writes_so_far():
             check_unwritten(self._tensors, self._since)
         check_unchanged(
-            map(saved.__getitem__, self.way.there.reachable),
+            map(saved.__getitem__, self.way.forward_backward.reachable),
             self._versions,
             "a result, a parameter or the argument",
         )
@@ -189,7 +199,7 @@ class ProgramRecording(Recording):
 
     def _read(self) -> list[Tensor]:
         """Return all that the function reads."""
-        constants = self.way.there.forward.constants.values()
+        constants = self.way.forward_backward.forward.constants.values()
         return [*self._tensors, *constants]
 
     def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
@@ -200,7 +210,7 @@ class ProgramRecording(Recording):
             RuntimeError: an operation in place has changed what it reads.
         """
         if self._tape is None:
-            if self.way.there.forward.draws:
+            if self.way.forward_backward.forward.draws:
                 raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
             check_unchanged(self._read(), self._before, "a parameter or an argument")
             _, self._tape = record(*self._call, nested=True)
@@ -231,8 +241,8 @@ def run(
     if program.draws:
         note_drawing()
         with running_seeds():
-            found = _run_program(function, tensors)
-        return found
+            result = _run_program(function, tensors)
+        return result
     return _run_program(function, tensors)
 
 
@@ -243,7 +253,7 @@ def _run_program(
         return function(*tensors)
     try:
         core._set_has_grad(False)
-        found = function(*tensors)
+        result = function(*tensors)
     finally:
         core._set_has_grad(True)
-    return found
+    return result

@@ -136,9 +136,9 @@ class RecompileLog:
     @property
     def _code(self) -> types.CodeType:
         """The function's code, or that of this class for what has none."""
-        found = getattr(_users(self._fn), "__code__", None)
+        result = getattr(_users(self._fn), "__code__", None)
         return (
-            found if isinstance(found, types.CodeType) else RecompileLog.note.__code__
+            result if isinstance(result, types.CodeType) else RecompileLog.note.__code__
         )
 
     def _named(self) -> str:
@@ -154,9 +154,9 @@ class RecompileLog:
 def _users(fn: Any) -> Any:
     """Return the user's function that transforms and wrappers were made of."""
     while fn is not None:
-        found, of = fn, transform_of(fn)
+        result, of = fn, transform_of(fn)
         fn = getattr(fn, "__wrapped__", None) if of is None else of.fn
-    return found
+    return result
 
 
 STATIC = "static argument"
@@ -196,12 +196,12 @@ def kinds_of(
         spec: the structure of ``(args, kwargs)``.
         rest: others, by their labels.
     """
-    found = {}
+    results = {}
     for path, leaf in zip(spec.paths(), leaves, strict=True):
         where, name, *inner = path
         label = f"argument {name!r}" if where else f"argument {name}"
-        found[label + "".join(f"[{key!r}]" for key in inner)] = _kind_of_leaf(leaf)
-    return found | {label: _kind_of_leaf(value) for label, value in rest.items()}
+        results[label + "".join(f"[{key!r}]" for key in inner)] = _kind_of_leaf(leaf)
+    return results | {label: _kind_of_leaf(value) for label, value in rest.items()}
 
 
 def _kind_of_leaf(value: Any) -> str:

@@ -35,8 +35,8 @@ def unpacking(tree: Tree) -> Unpack:
     source = f"def unpack(tree):\n{lines}    return ({given})\n"
     names = text.names
     exec(compile(source, "<a nesting>", "exec"), names)
-    found: Unpack = names["unpack"]
-    return found
+    result: Unpack = names["unpack"]
+    return result
 
 
 class _Text:
@@ -93,16 +93,16 @@ class _Text:
             key = self._named(exactly)
             self._unless(f"{key}({name}) != {self._named(exactly(part))}")
             return []
-        found, nesting, flatten = self._new(), self._new(), self._named(flatten_tree)
+        result, nesting, flatten = self._new(), self._new(), self._named(flatten_tree)
         same = f"{nesting} == {self._named(spec)}"
         orders, its = self._named(key_orders), self._named(key_orders(part))
-        self.lines.append(f"{found}, {nesting} = {flatten}({name})")
+        self.lines.append(f"{result}, {nesting} = {flatten}({name})")
         self._unless(f"not ({same} and {orders}({name}) == {its})")
-        return self._all(leaves, self._each(found, len(leaves)))
+        return self._all(leaves, self._each(result, len(leaves)))
 
     def _all(self, parts: Iterable[Tree], names: Iterable[str]) -> list[str]:
-        found = map(self.leaves_of, parts, names)
-        return [leaf for leaves in found for leaf in leaves]
+        results = map(self.leaves_of, parts, names)
+        return [leaf for leaves in results for leaf in leaves]
 
 
 def _has_fields(part: Tree) -> bool:
@@ -121,8 +121,8 @@ def key_orders(tree: Tree) -> Any:
         keys = [key if type(key) is str else exactly(key) for key in tree]
         return tuple(keys), _orders_of(tree.values())
     if isinstance(tree, tuple | list):
-        found = _orders_of(tree)
-        return found if any(found) else ()
+        results = _orders_of(tree)
+        return results if any(results) else ()
     return ()
 
 

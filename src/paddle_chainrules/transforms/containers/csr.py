@@ -182,8 +182,8 @@ class CSR:
         if not self.nnz:
             return zeros
         places = paddle.stack([rows, self.cols], axis=1)
-        found: Tensor = paddle.scatter_nd_add(zeros, places, values)
-        return found
+        result: Tensor = paddle.scatter_nd_add(zeros, places, values)
+        return result
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         """Return the product with a tensor of shape [d, h], or [d]."""
@@ -214,8 +214,8 @@ class CSR:
                 f"x.astype({dtype_name(dense.dtype)!r})"
             )
         wide = dense if dense.ndim == 2 else dense.reshape([-1, 1])
-        found = product_of("csr_product", values, wide, self.crows, self.cols, d)
-        return found if dense.ndim == 2 else found.reshape([n])
+        result = product_of("csr_product", values, wide, self.crows, self.cols, d)
+        return result if dense.ndim == 2 else result.reshape([n])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return of_parts, (self.features, self.crows, self.cols, self.values)
@@ -282,16 +282,17 @@ def _check_indices(x: CSR, shape: tuple[int, ...]) -> None:
             f"values of a CSR are {dtype_name(values.dtype)}; convert them to a "
             "floating dtype with astype, or give None for a bare pattern"
         )
-    begins, found = crows.numpy(), cols.numpy()
-    if begins[0] != 0 or begins[-1] != len(found) or (np.diff(begins) < 0).any():
+    begins, results = crows.numpy(), cols.numpy()
+    if begins[0] != 0 or begins[-1] != len(results) or (np.diff(begins) < 0).any():
         raise ValueError(
-            f"crows of a CSR must rise from 0 to the number of entries, {len(found)}, "
-            f"got from {begins[0]} to {begins[-1]}; give where each row begins"
+            "crows of a CSR must rise from 0 to the number of entries, "
+            f"{len(results)}, got from {begins[0]} to {begins[-1]}; give where each "
+            "row begins"
         )
-    if len(found) and not 0 <= found.min() <= found.max() < d:
+    if len(results) and not 0 <= results.min() <= results.max() < d:
         raise ValueError(
             f"cols of a CSR of {d} columns must be from 0 to {d - 1}, got from "
-            f"{found.min()} to {found.max()}; number the columns from 0"
+            f"{results.min()} to {results.max()}; number the columns from 0"
         )
 
 
@@ -306,10 +307,10 @@ def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
 
 
 def _of_parts(features: int, parts: Any) -> CSR:
-    found = CSR.__new__(CSR)
-    found.crows, found.cols, found.values = parts
-    found.features = features
-    return found
+    results = CSR.__new__(CSR)
+    results.crows, results.cols, results.values = parts
+    results.features = features
+    return results
 
 
 def _without_indices(x: CSR) -> CSR:
@@ -337,8 +338,8 @@ def _matmul(*args: Any, **kwargs: Any) -> Tensor:
 @taken_by(CSR, F.linear)
 def linear(x: CSR, weight: Tensor, bias: Any = None, name: Any = None) -> Tensor:
     """Compute ``x @ weight + bias``."""
-    found = x @ weight
-    return found if bias is None else found + bias
+    result = x @ weight
+    return result if bias is None else result + bias
 
 
 @taken_by(CSR, F.embedding)

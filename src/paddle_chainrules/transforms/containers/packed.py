@@ -116,8 +116,8 @@ class Packed:
     @property
     def lengths(self) -> Tensor:
         """The length of each sequence, int64, of shape [n]."""
-        found: Tensor = self.offsets[1:] - self.offsets[:-1]
-        return found
+        result: Tensor = self.offsets[1:] - self.offsets[:-1]
+        return result
 
     @property
     def dtype(self) -> paddle.dtype:
@@ -168,33 +168,33 @@ class Packed:
             return paddle.full([n, t, *row], value, self.values.dtype)
         index = self.offsets[:-1].unsqueeze(1) + paddle.arange(t, dtype="int64")
         index = paddle.clip(index, max=self.values.shape[0] - 1).reshape([-1])
-        found = paddle.gather(self.values, index).reshape([n, t, *row])
+        result = paddle.gather(self.values, index).reshape([n, t, *row])
         mask = self.mask().reshape([n, t, *[1] * len(row)])
-        whole: Tensor = paddle.where(mask, found, paddle.full_like(found, value))
+        whole: Tensor = paddle.where(mask, result, paddle.full_like(result, value))
         return whole
 
     def mask(self) -> Tensor:
         """Return whether there is an element, bool, of shape [n, max_length]."""
         places = paddle.arange(self.max_length, dtype="int64")
-        found: Tensor = places < self.lengths.unsqueeze(1)
-        return found
+        result: Tensor = places < self.lengths.unsqueeze(1)
+        return result
 
     def sum(self) -> Tensor:
         """Return the sum of each sequence, of shape [n, ...]."""
-        found: Tensor = self.padded().sum(axis=1)
-        return found
+        result: Tensor = self.padded().sum(axis=1)
+        return result
 
     def mean(self) -> Tensor:
         """Return the mean of each sequence; zero if it has no elements."""
         total = self.sum()
         count = paddle.clip(self.lengths, min=1).astype(total.dtype)
-        found: Tensor = total / count.reshape([-1, *[1] * (total.ndim - 1)])
-        return found
+        result: Tensor = total / count.reshape([-1, *[1] * (total.ndim - 1)])
+        return result
 
     def max(self) -> Tensor:
         """Return the maximum of each sequence; minus infinity if it has no elements."""
-        found: Tensor = self.padded(-float("inf")).max(axis=1)
-        return found
+        result: Tensor = self.padded(-float("inf")).max(axis=1)
+        return result
 
     def last(self) -> Tensor:
         """Return the last element of each sequence; zero if it has no elements."""
@@ -208,9 +208,9 @@ class Packed:
         if not self.values.shape[0]:
             return self.sum()
         index = paddle.clip(index, 0, self.values.shape[0] - 1)
-        found = paddle.gather(self.values, index)
-        there = (self.lengths > 0).reshape([-1, *[1] * (found.ndim - 1)])
-        each: Tensor = paddle.where(there, found, paddle.zeros_like(found))
+        result = paddle.gather(self.values, index)
+        there = (self.lengths > 0).reshape([-1, *[1] * (result.ndim - 1)])
+        each: Tensor = paddle.where(there, result, paddle.zeros_like(result))
         return each
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -284,8 +284,8 @@ def _places(offsets: Tensor, total: int, t: int) -> Tensor:
     """Return the place of each element among those padded to length t."""
     each = paddle.arange(total, dtype="int64")
     row = paddle.searchsorted(offsets, each, right=True) - 1
-    found: Tensor = each + row * t - paddle.gather(offsets, row)
-    return found
+    result: Tensor = each + row * t - paddle.gather(offsets, row)
+    return result
 
 
 def repacked(padded: Tensor, of: Packed) -> Packed:
@@ -307,10 +307,10 @@ def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
 
 
 def _of_parts(max_length: int, parts: Any) -> Packed:
-    found = Packed.__new__(Packed)
-    found.values, found.offsets = parts
-    found.max_length = max_length
-    return found
+    results = Packed.__new__(Packed)
+    results.values, results.offsets = parts
+    results.max_length = max_length
+    return results
 
 
 register(Packed, _parts, _of_parts, lambda x: _of_parts(x.max_length, (x.values, None)))

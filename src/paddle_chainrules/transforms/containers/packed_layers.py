@@ -118,10 +118,10 @@ def _attention(
             "use padded() and mask(), and combine both masks"
         )
     parts = (part.padded() for part in (query, key, value))
-    found = forward(layer, *parts, attn_mask=mask)
-    if isinstance(found, tuple):
-        return (repacked(found[0], query), *found[1:])
-    return repacked(found, query)
+    result = forward(layer, *parts, attn_mask=mask)
+    if isinstance(result, tuple):
+        return (repacked(result[0], query), *result[1:])
+    return repacked(result, query)
 
 
 def _refuse_empty(x: Packed) -> None:

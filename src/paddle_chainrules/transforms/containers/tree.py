@@ -73,15 +73,15 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
     Raises:
         ValueError: it is nested otherwise.
     """
-    leaves, found = flatten_tree(cotangent)
-    if found is not ONE_LEAF and any(map(_is_index, leaves)):
-        leaves, found = flatten_tree(without_indices(cotangent))
-    if found is spec or found == spec:
+    leaves, result = flatten_tree(cotangent)
+    if result is not ONE_LEAF and any(map(_is_index, leaves)):
+        leaves, result = flatten_tree(without_indices(cotangent))
+    if result is spec or result == spec:
         return leaves
-    spread = _with_none_leaves(iter(leaves), found, spec)
+    spread = _with_none_leaves(iter(leaves), result, spec)
     if spread is None:
         raise ValueError(
-            f"the cotangent is nested as {nesting(found)}, the output as "
+            f"the cotangent is nested as {nesting(result)}, the output as "
             f"{nesting(spec)}; give one tensor, or None for zero, per output"
         )
     return spread
@@ -92,18 +92,18 @@ def _is_index(leaf: Any) -> bool:
 
 
 def _with_none_leaves(
-    leaves: Iterator[Any], found: optree.PyTreeSpec, spec: optree.PyTreeSpec
+    leaves: Iterator[Any], result: optree.PyTreeSpec, spec: optree.PyTreeSpec
 ) -> list[Any] | None:
     """Return leaves with None for all parts of None; None if structures differ."""
-    if found.is_leaf():
+    if result.is_leaf():
         leaf = next(leaves)
         if spec.is_leaf():
             return [leaf]
         return [None] * spec.num_leaves if leaf is None else None
-    if found.type is not spec.type or found.entries() != spec.entries():
+    if result.type is not spec.type or result.entries() != spec.entries():
         return None
     row: list[Any] = []
-    for one, other in zip(found.children(), spec.children(), strict=True):
+    for one, other in zip(result.children(), spec.children(), strict=True):
         part = _with_none_leaves(leaves, one, other)
         if part is None:
             return None

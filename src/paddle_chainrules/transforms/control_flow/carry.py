@@ -89,13 +89,13 @@ class inputs_unchanged:
 def apart(leaves: Sequence[Any]) -> list[Any]:
     """Return each tensor once, and copies of those that are there again."""
     seen: set[int] = set()
-    found = []
+    results = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             leaf = leaf.clone() if id(leaf) in seen else leaf
             seen.add(id(leaf))
-        found.append(leaf)
-    return found
+        results.append(leaf)
+    return results
 
 
 def check_alike(
@@ -156,10 +156,10 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     if length is not None:
         sizes.add(checked_integer("length", length))
     if len(sizes) != 1 or None in sizes:
-        found = ", ".join(sorted(map(str, sizes))) or "none"
+        result = ", ".join(sorted(map(str, sizes))) or "none"
         raise ValueError(
             "scan has one number of steps, the length or the first axis of all xs, and "
-            f"is given {found}; give tensors with a part for each step, or length"
+            f"is given {result}; give tensors with a part for each step, or length"
         )
     (count,) = sizes
     if count is None or count < 0:
@@ -167,9 +167,9 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     return int(count)
 
 
-def in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
+def in_place(row: Sequence[Any], result: Iterable[Tensor]) -> list[Any]:
     """Put tensors in the place of others, among constants that are no tensors."""
-    own = iter(found)
+    own = iter(result)
     return [next(own) if isinstance(x, Tensor) else x for x in row]
 
 

@@ -59,12 +59,12 @@ def while_loop(
         return _within(condition, body, leaves, spec)
     inside = is_plain() or records_graph(leaves)
     value = spec.unflatten(leaves)
-    found = None if inside or not programs_are_on() else _program(body, value)
+    result = None if inside or not programs_are_on() else _program(body, value)
     is_first = True
     while bool(_single("what a condition gave", condition(value))):
-        if found is not None and not found.is_stale():
-            made = run(found.captured.program, tensors_among(leaves), trusts=True)
-            moved = found.structure.unflatten(found.captured.filled(made))
+        if result is not None and not result.is_stale():
+            made = run(result.captured.program, tensors_among(leaves), trusts=True)
+            moved = result.structure.unflatten(result.captured.filled(made))
         else:
             moved = unwritten(lambda value, _: body(value), value, None, is_first)
         after, its = flatten_tree(moved)
@@ -78,10 +78,10 @@ def while_loop(
 def _program(body: Callable[[Tree], Tree], value: Tree) -> CompiledFunction | None:
     """Return the program of a turn; None if there is none off the caller's graph."""
     try:
-        found = program_of(body)._found(value)
+        result = program_of(body)._found(value)
     except CaptureError:
         return None
-    return None if True in found.captured.requires else found
+    return None if True in result.captured.requires else result
 
 
 def _within(
@@ -93,17 +93,17 @@ def _within(
     """Run a loop as one operator of the program that is being captured."""
 
     def holds(tensors: list[Tensor]) -> Tensor:
-        found = condition(spec.unflatten(in_place(leaves, iter(tensors))))
-        truth: Tensor = tensor_of(_single("what a condition gave", found))
+        results = condition(spec.unflatten(in_place(leaves, iter(tensors))))
+        truth: Tensor = tensor_of(_single("what a condition gave", results))
         return truth
 
     def turn(tensors: list[Tensor]) -> list[Tensor]:
         with inputs_unchanged(tensors):
             moved = body(spec.unflatten(in_place(leaves, iter(tensors))))
-        found, its = flatten_tree(moved)
-        found = [*map(tensor_of, found)]
-        check_alike(leaves, spec, found, its)
-        return tensors_among(found)
+        results, its = flatten_tree(moved)
+        results = [*map(tensor_of, results)]
+        check_alike(leaves, spec, results, its)
+        return tensors_among(results)
 
     last = in_turns(holds, turn, tensors_among(leaves))
     return spec.unflatten(in_place(leaves, iter(last)))
@@ -170,8 +170,8 @@ def cond(
         def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
             given: Any = spec.unflatten(in_place(leaves, iter(tensors)))
             with inputs_unchanged(tensors, _WRITES):
-                found, its = flatten_tree(fn(*given))
-            results.append(([*map(tensor_of, found)], its))
+                outcomes, its = flatten_tree(fn(*given))
+            results.append(([*map(tensor_of, outcomes)], its))
             _check_alike(results)
             return tensors_among(results[-1][0])
 

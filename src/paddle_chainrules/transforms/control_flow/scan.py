@@ -108,9 +108,9 @@ def scan(
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
     reports = on_step is not None
     loop = Loop(step, carry, xs, length, reverse=reverse, reports=reports)
-    found = loop.as_operator()
-    if found is not None:
-        return found
+    result = loop.as_operator()
+    if result is not None:
+        return result
     for t in loop.walk():
         if on_step is not None and ((t + 1) % every == 0 or t + 1 == loop.count):
             on_step(t + 1, *loop.reported())
@@ -168,18 +168,18 @@ class Loop:
 
     def program(self) -> Program | None:
         """Return the program of a step, if it is a function of the carry alone."""
-        found = self._found()
-        if found is None or any(found.captured.requires):
+        result = self._found()
+        if result is None or any(result.captured.requires):
             return None
-        return found.captured.program
+        return result.captured.program
 
     def walk(self) -> Iterator[int]:
         """Take one step after another; yield the number of each, once it is done."""
         if not self.count:
             return
-        found = self._found()
-        if found is not None and are_worth_code(found.captured.program, self.count):
-            self._repeated = self._as_code(found)
+        result = self._found()
+        if result is not None and are_worth_code(result.captured.program, self.count):
+            self._repeated = self._as_code(result)
         if self._repeated is not None:
             yield from self._repeated.steps(self.count)
             return
@@ -244,8 +244,8 @@ class Loop:
             whole = kept.setdefault((self.count, self._backwards), whole)
         try:
             with single_use_captures(kept is None):
-                found: tuple[Tree, Tree] = whole.run(carry, xs)
-            return found
+                results: tuple[Tree, Tree] = whole.run(carry, xs)
+            return results
         except CaptureError:
             return None
 
@@ -261,8 +261,8 @@ class Loop:
         """Tell whether gradients are taken from outside, or by closed-over tensors."""
         if records_graph([*self._leaves, *self._xs]):
             return True
-        found = self._found()
-        return found is not None and any(found.captured.requires)
+        result = self._found()
+        return result is not None and any(result.captured.requires)
 
     def _found(self) -> CompiledFunction | None:
         """Return the program of a step, or None if there is none."""
@@ -284,36 +284,36 @@ class Loop:
             each = iter(given)
             trees = [spec.unflatten(in_place(row, each)) for spec, row in pairs]
             with inputs_unchanged(given):
-                found = self._step(*trees)
-            rows[:] = self._checked(found)
+                results = self._step(*trees)
+            rows[:] = self._checked(results)
             return tensors_among(rows[0]) + tensors_among(rows[1])
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        found = iter(in_steps(step, carry, xs, self.count, self._backwards))
-        leaves, ys = (in_place(row, found) for row in rows)
+        results = iter(in_steps(step, carry, xs, self.count, self._backwards))
+        leaves, ys = (in_place(row, results) for row in rows)
         return self._nested(leaves), self._nested_ys(ys)
 
     def _one(self, t: int) -> None:
         """Take a step, and keep its results."""
         x = self._x(t)
         if self._run is not None:
-            found = self._run(self._nested(self._leaves), x)
+            result = self._run(self._nested(self._leaves), x)
         else:
-            found = unwritten(self._step, self._nested(self._leaves), x, t == 0)
-        self._leaves, ys = self._checked(found)
+            result = unwritten(self._step, self._nested(self._leaves), x, t == 0)
+        self._leaves, ys = self._checked(result)
         self._given.append(ys)
 
-    def _checked(self, found: Any) -> tuple[list[Any], list[Any]]:
+    def _checked(self, results: Any) -> tuple[list[Any], list[Any]]:
         """Check a step's results, and return their leaves."""
-        if type(found) is not tuple or len(found) != 2:
+        if type(results) is not tuple or len(results) != 2:
             raise ValueError(
-                f"a step of scan gives a {type(found).__name__}, and must give a pair "
-                "of the next carry and a tree of tensors; give None for nothing"
+                f"a step of scan gives a {type(results).__name__}, and must give a "
+                "pair of the next carry and a tree of tensors; give None for nothing"
             )
-        leaves, spec = flatten_tree(found[0])
+        leaves, spec = flatten_tree(results[0])
         leaves = [*map(tensor_of, leaves)]
         check_alike(self._leaves, self._spec, leaves, spec)
-        ys, its = flatten_tree(found[1])
+        ys, its = flatten_tree(results[1])
         if self._of_step is not None and its != self._of_step:
             raise ValueError(
                 f"a step of scan gives {nesting(its)} after {nesting(self._of_step)}; "
@@ -329,14 +329,14 @@ class Loop:
                 )
         return leaves, ys
 
-    def _as_code(self, found: CompiledFunction) -> RepeatedStep | None:
+    def _as_code(self, result: CompiledFunction) -> RepeatedStep | None:
         """Return all steps as machine code of a step's program; None if impossible."""
-        program = found.captured.program
-        if not loops_are_on() or any(found.captured.requires):
+        program = result.captured.program
+        if not loops_are_on() or any(result.captured.requires):
             return None
         like = memory_of(program.outputs)
         leaves, ys = self._checked(
-            found.structure.unflatten(found.captured.filled(like))
+            result.structure.unflatten(result.captured.filled(like))
         )
         if len(tensors_among(leaves)) + len(tensors_among(ys)) != len(like):
             return None  # numbers of Python's are among them
@@ -361,8 +361,8 @@ class Loop:
         ]
         carry = self._nested([*map(copy, self._leaves)])
         x = self._xs_spec.unflatten(zeros)
-        found = unwritten(self._step, carry, x, True)
-        _, ys = self._checked(found)
+        result = unwritten(self._step, carry, x, True)
+        _, ys = self._checked(result)
         none = [y if y is None else paddle.zeros([0, *y.shape], y.dtype) for y in ys]
         return carry, self._nested_ys(none)
 
@@ -384,11 +384,11 @@ def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
 
     def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
         loop = Loop(step, carry, xs, count, reverse=backwards)
-        found = loop.as_operator()
-        if found is None:
+        result = loop.as_operator()
+        if result is None:
             for _ in loop.walk():
                 pass
-            found = loop.result()
-        return found
+            result = loop.result()
+        return result
 
     return loop

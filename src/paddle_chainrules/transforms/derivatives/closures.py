@@ -64,13 +64,16 @@ def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
 
 
 def _of_function(function: types.FunctionType) -> list[Any]:
-    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    results = [
+        *(function.__defaults__ or ()),
+        *(function.__kwdefaults__ or {}).values(),
+    ]
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            results.append(cell.cell_contents)
         except ValueError:  # not bound yet
             continue
     if not (function.__module__ or "").startswith(("paddle.", "paddle_chainrules.")):
         named = function.__globals__
-        found += [named[name] for name in function.__code__.co_names if name in named]
-    return found
+        results += [named[name] for name in function.__code__.co_names if name in named]
+    return results

@@ -48,10 +48,10 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
 
 def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
     need_tensors(sot.fallback(True))
-    (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
-    if found != like:
+    (_, like), (along, result) = flatten_tree(x), flatten_tree(v)
+    if result != like:
         raise ValueError(
-            f"v is nested as {nesting(found)}, x as {nesting(like)}; give one tensor, "
+            f"v is nested as {nesting(result)}, x as {nesting(like)}; give one tensor, "
             "or None for zero, for each of x"
         )
     with random_state_restored_on_error():

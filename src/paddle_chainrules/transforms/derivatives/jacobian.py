@@ -99,11 +99,11 @@ class Jacobian(KeptGraph):
                 f"a Jacobian of shape {self.shape} has no entries [{index!r}]; give "
                 "numbers and slices within the shape"
             ) from None
-        found = self._stacked(rows)
+        result = self._stacked(rows)
         if not by_input:
-            return found
-        every = (slice(None),) * (found.ndim - len(self._inputs))
-        return found[every + by_input]
+            return result
+        every = (slice(None),) * (result.ndim - len(self._inputs))
+        return result[every + by_input]
 
     def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
         """Split an index into those of the output's and of the input's dimensions."""
@@ -199,30 +199,30 @@ def rows_of(
     fn: Callable[..., Any], argnums: Argnums, has_aux: bool, caller: str
 ) -> Callable[..., Any]:
     """Do as :func:`jacrev`, with the caller's name in errors."""
-    asked = positions_of(argnums)
+    requested = positions_of(argnums)
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
         with random_state_restored_on_error():
-            call = select(fn, asked, args, kwargs)
+            call = select(fn, requested, args, kwargs)
             y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
             _real_outputs(caller, outputs)
             leaves, in_spec = flatten_tree(call.selected)
-            found = []
+            results = []
             for k, output in enumerate(outputs):
                 rows: list[list[Any]] = []
                 for seed in _units(output):
                     parts = [seed if i == k else None for i in range(len(outputs))]
                     grads = pullback.or_none(out_spec.unflatten(parts))
                     rows.append(flatten_tree(grads)[0])
-                found.append(
+                results.append(
                     [
                         _block(output, x, [row[i] for row in rows], 0)
                         for i, x in enumerate(leaves)
                     ]
                 )
-            return _result(call, found, in_spec, out_spec, aux)
+            return _result(call, results, in_spec, out_spec, aux)
 
     return jacrev_fn
 
@@ -252,17 +252,17 @@ def jacfwd(
         [[4.0, 1.0], [2.0, 5.0]]
     """
     checked_chunk(chunk_size)
-    asked = positions_of(argnums)
+    requested = positions_of(argnums)
 
     def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
         with random_state_restored_on_error():
-            call = select(fn, asked, args, kwargs)
+            call = select(fn, requested, args, kwargs)
             y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
             leaves, in_spec = flatten_tree(call.selected)
             _real_arguments(leaves)
-            found: list[list[Any]] = [[] for _ in outputs]
+            results: list[list[Any]] = [[] for _ in outputs]
             for k, leaf in enumerate(leaves):
                 columns: list[list[Any]] = []
                 for seed in _units(leaf):
@@ -270,35 +270,35 @@ def jacfwd(
                     columns.append(
                         flatten_tree(pushforward(*in_spec.unflatten(parts)))[0]
                     )
-                for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
+                for i, (row, output) in enumerate(zip(results, outputs, strict=True)):
                     row.append(_block(output, leaf, [c[i] for c in columns], -1))
-            return _result(call, found, in_spec, out_spec, aux)
+            return _result(call, results, in_spec, out_spec, aux)
 
-    return auto_jit(fn, jacfwd_fn, "jacfwd", asked, has_aux, order=2)
+    return auto_jit(fn, jacfwd_fn, "jacfwd", requested, has_aux, order=2)
 
 
 def _complex_one(leaves: Iterable[Any]) -> Tensor | None:
-    found = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
-    return next(found, None)
+    results = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
+    return next(results, None)
 
 
 def _real_outputs(caller: str, outputs: Iterable[Any]) -> None:
-    if (found := _complex_one(outputs)) is not None:
+    if (result := _complex_one(outputs)) is not None:
         what = "arguments" if caller == "hessian" else "outputs"
         rest = "" if caller == "hessian" else ", or jacfwd where the arguments are real"
         raise TypeError(
             f"{caller} has a row for each number, and needs real {what}, got "
-            f"{found.dtype} of shape {list(found.shape)}, of which a row would hold "
+            f"{result.dtype} of shape {list(result.shape)}, of which a row would hold "
             "the real part alone; use real tensors of real and imaginary parts, as "
             f"paddle.as_real and paddle.as_complex make them{rest}"
         )
 
 
 def _real_arguments(leaves: Iterable[Any]) -> None:
-    if (found := _complex_one(leaves)) is not None:
+    if (result := _complex_one(leaves)) is not None:
         raise TypeError(
             "jacfwd has a column for each number, and needs real arguments, got "
-            f"{found.dtype} of shape {list(found.shape)}, of which a column would be "
+            f"{result.dtype} of shape {list(result.shape)}, of which a column would be "
             "along the real part alone; use real tensors of real and imaginary parts, "
             "as paddle.as_real and paddle.as_complex make them, or jacrev where the "
             "outputs are real"
@@ -333,8 +333,12 @@ def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
 
 
 def _result(
-    call: Selection, found: list[list[Any]], in_spec: Any, out_spec: Any, aux: list[Any]
+    call: Selection,
+    results: list[list[Any]],
+    in_spec: Any,
+    out_spec: Any,
+    aux: list[Any],
 ) -> Any:
-    nested = [call.nested(in_spec.unflatten(row)) for row in found]
+    nested = [call.nested(in_spec.unflatten(row)) for row in results]
     result = out_spec.unflatten(nested)
     return (result, aux[0]) if aux else result

@@ -90,8 +90,8 @@ def jvp(
         [2.0, 2.0]
     """
     run = partial(_jvp, fn, has_aux)
-    found = by_program(f"jvp{has_aux}", fn, run, 2, (primals, tangents), {})
-    return cast(tuple[Any, ...], found)
+    result = by_program(f"jvp{has_aux}", fn, run, 2, (primals, tangents), {})
+    return cast(tuple[Any, ...], result)
 
 
 def _jvp(
@@ -153,10 +153,10 @@ def linearize(
 def _tangent_leaves(
     tangents: tuple[Tree, ...], leaves: Sequence[Any], spec: Any
 ) -> list[Any]:
-    given, found = flatten_tree(tangents)
-    if found != spec:
+    given, result = flatten_tree(tangents)
+    if result != spec:
         raise ValueError(
-            f"tangents are nested as {nesting(found)}, primals as {nesting(spec)}; "
+            f"tangents are nested as {nesting(result)}, primals as {nesting(spec)}; "
             "give one tensor, or None for zero, per primal"
         )
     for leaf, tangent in zip(leaves, given, strict=True):
@@ -227,21 +227,21 @@ class Pushforward(KeptGraph, Generic[Y_co]):
             for grad, tangent in zip(self._grads, given, strict=False)
             if grad is not None and tangent is not None and not grad.stop_gradient
         ]
-        found: Sequence[Any] = [None] * len(self._seeds)
+        results: Sequence[Any] = [None] * len(self._seeds)
         if pairs:
-            found = gradients(
+            results = gradients(
                 [grad for grad, _ in pairs],
                 self._seeds,
                 [tangent for _, tangent in pairs],
                 paddle.is_grad_enabled(),
             )
-        return [self._slope(output, found) for output in self._outputs]
+        return [self._slope(output, results) for output in self._outputs]
 
-    def _slope(self, output: Any, found: Sequence[Any]) -> Tensor | None:
+    def _slope(self, output: Any, result: Sequence[Any]) -> Tensor | None:
         if not is_differentiable(output):
             return None
         place = self._places.get(id(output))
-        slope = None if place is None else found[place]
+        slope = None if place is None else result[place]
         return paddle.zeros_like(output) if slope is None else slope
 
 

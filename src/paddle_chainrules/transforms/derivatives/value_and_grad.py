@@ -149,12 +149,12 @@ def _value_and_grad(
     zeros: bool = True,
 ) -> Callable[..., tuple[Any, Any]]:
     effects = Effects()
-    asked = positions_of(argnums)
+    requested = positions_of(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         need_tensors(sot.fallback(True))
         with random_state_restored_on_error():
-            call = select(fn, asked, args, kwargs)
+            call = select(fn, requested, args, kwargs)
             _check_arguments(call, name)
             if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
                 effects.reaches = True

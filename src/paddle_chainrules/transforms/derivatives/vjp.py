@@ -59,16 +59,18 @@ class Pullback(KeptGraph, Generic[Y_co]):
                 position where there is no primal.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
-        asked = None if wrt is None else self._leaves_of(wrt)
-        grads = self._gradients(cotangent, asked)
+        requested = None if wrt is None else self._leaves_of(wrt)
+        grads = self._gradients(cotangent, requested)
         for i, leaf in enumerate(self._recording.leaves):
-            is_missing = grads[i] is None and (asked is None or i in asked)
+            is_missing = grads[i] is None and (requested is None or i in requested)
             if is_missing and is_differentiable(leaf):
                 grads[i] = paddle.zeros_like(leaf)
-        found: Any = self._in_spec.unflatten(grads)
+        results: Any = self._in_spec.unflatten(grads)
         if wrt is not None:
-            found = tuple(part if i in wrt else None for i, part in enumerate(found))
-        return found
+            results = tuple(
+                part if i in wrt else None for i, part in enumerate(results)
+            )
+        return results
 
     def or_none(self, cotangent: Tree) -> Any:
         """Return gradients as a call does, with None if the output is independent."""
@@ -82,15 +84,15 @@ class Pullback(KeptGraph, Generic[Y_co]):
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Return positions of the leaves of some primals."""
         stops = [*accumulate(child.num_leaves for child in self._in_spec.children())]
-        asked: set[int] = set()
+        requested: set[int] = set()
         if not isinstance(wrt, Sequence) or not {*wrt} <= {*range(len(stops))}:
             raise ValueError(
                 "wrt must be a list of positions of the primals, of which there are "
                 f"{len(stops)}, the first being 0; got {wrt!r}"
             )
         for primal in wrt:
-            asked.update(range(stops[primal - 1] if primal else 0, stops[primal]))
-        return asked
+            requested.update(range(stops[primal - 1] if primal else 0, stops[primal]))
+        return requested
 
 
 @overload

@@ -51,11 +51,11 @@ def record(
     if listener() is not None:
         return recorded(fn, leaves, effects)
     with random_state_restored_on_error() as drawing:
-        found, refusal = _first_call(fn, leaves, effects, nested, drawing)
-    recording = found[1]
+        result, refusal = _first_call(fn, leaves, effects, nested, drawing)
+    recording = result[1]
     recording.refusal = refusal
     recording.again = _SecondCall(fn, leaves, effects, recording, drawing.state)
-    return found
+    return result
 
 
 Found = tuple[list[Any], Recording]
@@ -75,24 +75,24 @@ def _first_call(
     if nested:  # only perhaps, so that the tape will do where the rules end
         first, second = second, first
     try:
-        found = first(fn, leaves, effects)
+        result = first(fn, leaves, effects)
     except NotImplementedError as error:
         refusal = error
     else:
-        if not found[1].reaches:
-            return found, None
+        if not result[1].reaches:
+            return result, None
         with drawing_from(drawing.state):
             return recorded_eagerly(fn, leaves, effects), None
     if drawing.state is not None:
         restore_random_state(drawing.state)
     effects.refused = not nested
     try:
-        found = second(fn, leaves, effects)
+        result = second(fn, leaves, effects)
     except NotImplementedError as error:
         raise (refusal if nested else both_reasons(refusal, error)) from error
-    if found[1].reaches:
+    if result[1].reaches:
         raise refusal
-    return found, None if nested else refusal
+    return result, None if nested else refusal
 
 
 class _SecondCall:
@@ -125,16 +125,16 @@ class _SecondCall:
         check_unchanged(self._tensors, self._versions, "a primal")
         try:
             with drawing_from(None if inside else self._drawn_from):
-                _, found = record(*self._call, self._effects, nested=True)
+                _, result = record(*self._call, self._effects, nested=True)
         except NotImplementedError as error:
             raise both_reasons(refusal, error) from error
         with not_listening():
-            check_same(self._seen, found.outputs, refusal or _CHANGED)
+            check_same(self._seen, result.outputs, refusal or _CHANGED)
         if refusal is not None:
             self._effects.refused = True
         if not inside:
-            self._made = found
-        return found
+            self._made = result
+        return result
 
 
 _CHANGED = CaptureError(

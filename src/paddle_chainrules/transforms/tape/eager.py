@@ -85,9 +85,9 @@ class Calls:
         outside = zip(record.inputs[count:], tensors_among(leaves), strict=True)
         self._outside.update(outside)
         with record.listens():
-            found = [*fn(given)]
+            results = [*fn(given)]
         self._seen = record.versions()
-        return self._on_graph(found, leaves)
+        return self._on_graph(results, leaves)
 
     @property
     def operators(self) -> int:
@@ -130,8 +130,8 @@ class Calls:
         if records_graph(leaves, connected):
             return self.call(fn, leaves)
         with grad_mode(False), Eager([], self._record).listens():
-            found = [*fn([*leaves])]
-        return detached(found, leaves)
+            results = [*fn([*leaves])]
+        return detached(results, leaves)
 
     def _check_unchanged(self) -> None:
         """Refuse to go on where operators' arguments or results were written into."""
@@ -139,14 +139,14 @@ class Calls:
         before = sum(version for _, version in self._seen)
         check_unchanged(tensors, before, "a result, a parameter or the argument")
 
-    def _on_graph(self, found: list[Any], leaves: Sequence[Any]) -> list[Any]:
+    def _on_graph(self, outcomes: list[Any], leaves: Sequence[Any]) -> list[Any]:
         """Put results on the caller's graph where they depend on it, others off it."""
         record = self._record
         traced = {
-            id(x): x for x in found if isinstance(x, Tensor) and not x.stop_gradient
+            id(x): x for x in outcomes if isinstance(x, Tensor) and not x.stop_gradient
         }
         if not (traced and paddle.is_grad_enabled()):
-            return detached(found, leaves)
+            return detached(outcomes, leaves)
         own = self._outside
         free = [v for v in from_outside(record) if not record.is_own(v)]
         starts = [*filter(record.required, own), *free]
@@ -154,7 +154,7 @@ class Calls:
         ends = {key: record.value_of(x) for key, x in traced.items()}
         ends = {key: value for key, value in ends.items() if value in reached}
         if not ends:
-            return detached(found, leaves)
+            return detached(outcomes, leaves)
         inputs = [own[v] if v in own else record.constants[v] for v in starts]
         self.free = [record.constants[v] for v in free]
         results = [record.tensor(v) for v in ends.values()]
@@ -163,8 +163,8 @@ class Calls:
             self, values, results, [*map(record.tensor, starts)], inputs
         )
         graph = dict(zip(ends, on_graph(results, work), strict=True))
-        rest = iter(detached([x for x in found if id(x) not in graph], leaves))
-        return [graph[id(x)] if id(x) in graph else next(rest) for x in found]
+        rest = iter(detached([x for x in outcomes if id(x) not in graph], leaves))
+        return [graph[id(x)] if id(x) in graph else next(rest) for x in outcomes]
 
 
 class _RecordedResults:

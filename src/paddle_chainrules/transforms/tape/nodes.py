@@ -43,11 +43,11 @@ def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...
     inputs = of.inputs
     given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
     once: list[SingleUseHook] = []
-    found = _Node.apply((of, results, once), *given)
-    found = found if isinstance(found, tuple) else (found,)
+    result = _Node.apply((of, results, once), *given)
+    result = result if isinstance(result, tuple) else (result,)
     if not recordings():  # it may be on the caller's graph
-        watch(found, once[0])
-    return found
+        watch(result, once[0])
+    return result
 
 
 def _packed(tensors: Sequence[Tensor]) -> Tensor:
@@ -60,8 +60,8 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     if recordings():
         return paddle.concat([t.reshape([-1]) for t in tensors])
     flat = [t if t.ndim == 1 else RAW.reshape(t, [-1]) for t in tensors]
-    found: Tensor = RAW.concat(flat, 0)
-    return found
+    result: Tensor = RAW.concat(flat, 0)
+    return result
 
 
 class _Node(HookedLayer):

@@ -39,14 +39,14 @@ def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 def apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """Return the outputs; none is an input itself, or a tensor of another owner."""
     inputs = set(map(id, given))
-    found: list[Any] = []
+    results: list[Any] = []
     for leaf in outputs:
         if is_differentiable(leaf) and (
-            leaf.is_leaf or id(leaf) in inputs or _has_twin(leaf, found)
+            leaf.is_leaf or id(leaf) in inputs or _has_twin(leaf, results)
         ):
             leaf = paddle.assign(leaf)
-        found.append(leaf)
-    return found
+        results.append(leaf)
+    return results
 
 
 def _has_twin(leaf: Tensor, others: Iterable[Any]) -> bool:

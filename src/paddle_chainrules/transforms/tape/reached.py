@@ -18,9 +18,9 @@ class program_gradients_noted:
 
     def __enter__(self) -> dict[int, bool]:
         self._before = getattr(local, "reached", None)
-        found: dict[int, bool] = {}
-        local.reached = found
-        return found
+        results: dict[int, bool] = {}
+        local.reached = results
+        return results
 
     def __exit__(self, *_: object) -> None:
         local.reached = self._before
@@ -28,25 +28,27 @@ class program_gradients_noted:
 
 def note_reached(inputs: Iterable[Tensor], there: Iterable[bool]) -> None:
     """Note for which inputs of a program there is a gradient, for all that ask."""
-    found: dict[int, bool] | None = getattr(local, "reached", None)
-    if found is not None:
+    results: dict[int, bool] | None = getattr(local, "reached", None)
+    if results is not None:
         for x, flag in zip(inputs, there, strict=True):
-            found[id(x)] = found.get(id(x), False) or flag
+            results[id(x)] = results.get(id(x), False) or flag
 
 
 def without_zeros(
-    grads: Sequence[Tensor | None], given: Sequence[Tensor], found: dict[int, bool]
+    grads: Sequence[Tensor | None], given: Sequence[Tensor], results: dict[int, bool]
 ) -> Sequence[Tensor | None]:
     """Return gradients, with None in the place of zeros that stand for none.
 
     Args:
         given: by what they are, in the hands of the function.
-        found: what :class:`program_gradients_noted` has noted.
+        results: what :class:`program_gradients_noted` has noted.
     """
-    if False not in found.values():
+    if False not in results.values():
         return grads
     pairs = zip(grads, given, strict=True)
-    return [None if found.get(id(x)) is False and _is_zero(g) else g for g, x in pairs]
+    return [
+        None if results.get(id(x)) is False and _is_zero(g) else g for g, x in pairs
+    ]
 
 
 def _is_zero(grad: Tensor | None) -> bool:

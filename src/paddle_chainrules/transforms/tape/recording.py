@@ -64,13 +64,13 @@ def recorded(
     copies, and draws the same random numbers.
     """
     with random_state_restored_on_error() as drawing:
-        found = _called(fn, leaves, effects)
-        if found is None:
+        result = _called(fn, leaves, effects)
+        if result is None:
             if drawing.state is not None:
                 restore_random_state(drawing.state)
-            found = _called(fn, leaves, effects)
-    assert found is not None  # copies may be written into
-    return found
+            result = _called(fn, leaves, effects)
+    assert result is not None  # copies may be written into
+    return result
 
 
 def _called(
@@ -226,10 +226,10 @@ class Recording(KeptGraph):
 
     def _once_more(self, refusal: Exception | None) -> Recording:
         assert self.again is not None
-        found = self.again(refusal)
+        result = self.again(refusal)
         if self._kept is not None:
-            found.keep(*self._kept)
-        return found
+            result.keep(*self._kept)
+        return result
 
     def forget(self) -> None:
         """Release what only :meth:`free_variables` needs."""
@@ -280,21 +280,21 @@ class Recording(KeptGraph):
             return grads
         if self.again is not None and records_graph(seeds):
             return self._once_more(None).gradients(cotangents, asked)
-        found: Sequence[Any]
+        results: Sequence[Any]
         try:
-            found = self._divided(outputs, seeds, wanted)
+            results = self._divided(outputs, seeds, wanted)
         except NotImplementedError as refusal:
             if self.again is None or not self._explains(refusal):
                 raise
             self._instead = self._once_more(refusal)
             return self._instead.gradients(cotangents, asked)
-        for i, grad in zip(wanted, self._apart(found, seeds), strict=True):
+        for i, grad in zip(wanted, self._apart(results, seeds), strict=True):
             grads[i] = grad
         return grads
 
-    def _apart(self, found: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
+    def _apart(self, result: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
         """Return gradients that are no cotangents themselves."""
-        return unaliased(found, seeds)
+        return unaliased(result, seeds)
 
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
@@ -305,8 +305,8 @@ class Recording(KeptGraph):
             create_graph = is_kept and paddle.is_grad_enabled()
             return gradients(outputs, inputs, seeds, create_graph)
         with program_gradients_noted() as noted:
-            found = self._by_paddle(outputs, seeds, wanted)
-        return without_zeros(found, [self.given[i] for i in wanted], noted)
+            result = self._by_paddle(outputs, seeds, wanted)
+        return without_zeros(result, [self.given[i] for i in wanted], noted)
 
     def _by_paddle(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
@@ -320,10 +320,10 @@ class Recording(KeptGraph):
             except NotImplementedError as error:  # a product of an empty batch
                 if not isinstance(error.__cause__, ValueError):
                     raise
-        found = gradients(outputs, self.inputs, seeds, False)
+        results = gradients(outputs, self.inputs, seeds, False)
         if len(wanted) == len(every):
-            return found[: len(every)]
-        return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
+            return results[: len(every)]
+        return [grad for i, grad in zip(every, results, strict=False) if i in wanted]
 
     def elsewhere(self) -> Recording | None:
         """Return the recording that serves instead, if there is one.

@@ -14,7 +14,7 @@ SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
 """Allowed difference of two ways to compute a result, relative to its largest entry."""
 
 
-def check_same(seen: Sequence[Any], found: Sequence[Any], error: Exception) -> None:
+def check_same(seen: Sequence[Any], results: Sequence[Any], error: Exception) -> None:
     """Refuse results that have changed since, or that are drawn anew at every call.
 
     Raises:
@@ -22,7 +22,7 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], error: Exception) -> N
     """
     pairs = [
         (ComparedResult(a), ComparedResult(or_zeros(b, a)))
-        for a, b in zip(seen, found, strict=False)
+        for a, b in zip(seen, results, strict=False)
         if isinstance(a, Tensor)
     ]
     largest = max((a.largest for a, _ in pairs), default=0.0)
