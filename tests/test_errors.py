@@ -21,7 +21,7 @@ BY_OTHERS = {
     "setting": "why an optimizer has none that programs take",
     "done.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
-    "found.reason": "what a layer refuses, as nets/layers/refusals.py says it",
+    "result.reason": "what a layer refuses, as nets/layers/refusals.py says it",
     "failure.reason": "of a record: what was said where it failed",
     "ctx.why": "as refused where the operator was called",
     "why": "likewise",
@@ -71,7 +71,7 @@ def test_messages(path):
             assert ast.unparse(call.args[-1]) in BY_OTHERS, where
             continue
         kind = ast.unparse(call.func)
-        if kind in ("_corrupt", "Corrupt", "Unfit", "AssertionError"):
+        if kind in ("_corrupt", "Corrupt", "CacheUnusable", "AssertionError"):
             continue
         assert len(message) > 30, (where, message)
         assert any(word in message for word in REMEDIES), (where, message)

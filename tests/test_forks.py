@@ -216,7 +216,7 @@ INTERRUPTED = """
 import os, signal, threading, time
 import paddle
 from paddle_chainrules import jit
-from paddle_chainrules.programs.codegen import machine
+from paddle_chainrules.programs.codegen import jit_engine as machine
 
 jit(lambda x: x * 2)(paddle.ones([2]))
 

@@ -80,7 +80,7 @@ def test_without_a_limit_nothing_is_read(monkeypatch):
 
 COMPILED = '''
 import gc, json, os
-from paddle_chainrules.programs.codegen import machine
+from paddle_chainrules.programs.codegen import jit_engine as machine
 
 def resident():
     gc.collect()

@@ -167,9 +167,9 @@ if not TYPE_CHECKING:  # type checkers would take any name to be here
                 f"module {__name__!r} has no attribute {name!r}; {hint}"
             )
         with _importing:
-            found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = found
-        return found
+            result = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = result
+        return result
 
 
 def __dir__() -> list[str]:

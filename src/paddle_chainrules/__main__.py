@@ -76,12 +76,12 @@ def main(args: list[str] | None = None) -> int:
         text, runs = explain_layer(layer, inputs, given.program)
         print(text)
         return int(not runs)
-    found = bench_layer(layer, inputs, given.rounds)
-    print(table(found))
+    result = bench_layer(layer, inputs, given.rounds)
+    print(table(result))
     if given.json:
-        Path(given.json).write_text(json.dumps(found, indent=1) + "\n")
+        Path(given.json).write_text(json.dumps(result, indent=1) + "\n")
     if given.picture:
-        draw(found, given.picture)
+        draw(result, given.picture)
     return 0
 
 

@@ -141,12 +141,12 @@ def _prepare(threads: int | str | None, handle_signals: bool | None) -> None:
     if "PYTHON_JULIACALL_EXE" in env or "PYTHON_JULIACALL_PROJECT" in env:
         return
     try:
-        found = environment()
+        result = environment()
     except FileNotFoundError:
         return  # juliapkg finds or installs Julia, by juliapkg.json
-    if found.pythoncall == version("juliacall"):
-        env["PYTHON_JULIACALL_EXE"] = str(found.julia)
-        env["PYTHON_JULIACALL_PROJECT"] = str(found.project)
+    if result.pythoncall == version("juliacall"):
+        env["PYTHON_JULIACALL_EXE"] = str(result.julia)
+        env["PYTHON_JULIACALL_PROJECT"] = str(result.project)
 
 
 class Environment(NamedTuple):

@@ -171,14 +171,14 @@ def _header(
     parts: Mapping[str, StoredTensor], metadata: Mapping[str, str], checksum: str
 ) -> bytes:
     """Build the header, of the same length for every checksum."""
-    found: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
+    results: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
     for name, part in parts.items():
-        found[name] = {
+        results[name] = {
             "dtype": DTYPES[part.dtype][0],
             "shape": part.shape,
             "data_offsets": (part.start, part.start + part.size),
         }
-    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(results, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -188,12 +188,12 @@ def _written(file: BinaryIO, data: memoryview) -> bytes:
 
     Another thread may change them meanwhile, so each part is copied first.
     """
-    found = hashlib.sha256()
+    results = hashlib.sha256()
     for start in range(0, len(data), WRITTEN_AT_ONCE):
         part = bytes(data[start : start + WRITTEN_AT_ONCE])
         file.write(part)
-        found.update(part)
-    return found.digest()
+        results.update(part)
+    return results.digest()
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -207,17 +207,17 @@ def read_header(file: BinaryIO) -> Header:
     if not 2 <= length <= min(total - 8, LARGEST_HEADER):
         raise Corrupt("it has no header")
     try:
-        found = json.loads(file.read(length), object_pairs_hook=_once_each)
+        results = json.loads(file.read(length), object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"its header can't be read ({error})") from None
-    if type(found) is not dict:
+    if type(results) is not dict:
         raise Corrupt("its header has no names")
-    metadata = found.pop(METADATA, {})
+    metadata = results.pop(METADATA, {})
     if type(metadata) is not dict or not all(
         type(value) is str for value in metadata.values()
     ):
         raise Corrupt("its metadata is no text")
-    parts = {name: _part(name, given) for name, given in found.items()}
+    parts = {name: _part(name, given) for name, given in results.items()}
     end = 0
     for name, part in sorted(parts.items(), key=lambda item: item[1][2:]):
         if part.start != end:
@@ -234,10 +234,10 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
     Raises:
         Corrupt: the file has changed since it was written, or is read meanwhile.
     """
-    found, sums = {}, {}
+    result, sums = {}, {}
     for name, part in header.parts.items():
-        found[name] = empty(part.shape, part.dtype)
-        into = memory(found[name])
+        result[name] = empty(part.shape, part.dtype)
+        into = memory(result[name])
         file.seek(header.begin + part.start)
         done = 0
         while done < part.size:
@@ -254,7 +254,7 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
             "its checksum differs, so it has changed since it was written; take an "
             "earlier copy"
         )
-    return found
+    return result
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Tensor:
@@ -268,9 +268,9 @@ def memory(tensor: Tensor) -> memoryview:
     size = math.prod(tensor.shape) * _itemsize(dtype_name(tensor.dtype))
     if not size:
         return memoryview(b"")
-    found: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
-    found.owner = tensor
-    return memoryview(found).cast("B")
+    result: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
+    result.owner = tensor
+    return memoryview(result).cast("B")
 
 
 def _itemsize(dtype: str) -> int:
@@ -289,10 +289,10 @@ def _checksum(
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    results = dict(pairs)
+    if len(results) != len(pairs):
         raise Corrupt(f"some twice of {sorted(name for name, _ in pairs)}")
-    return found
+    return results
 
 
 def _part(name: str, given: Any) -> StoredTensor:

@@ -77,18 +77,18 @@ def load(path: PathLike, like: Any = None) -> Any:
         ValueError: it is none that ``save`` wrote, has changed since, holds something
             else than ``like``, or named tuples of others without ``like``.
     """
-    found = unpacked(*read_tree(_checked(path)))
-    return _known(found, "tree") if like is None else _as(like, found, "tree")
+    result = unpacked(*read_tree(_checked(path)))
+    return _known(result, "tree") if like is None else _as(like, result, "tree")
 
 
 def _checked(path: PathLike) -> Path:
-    found = Path(path)
-    if found.suffix != ".safetensors":
+    result = Path(path)
+    if result.suffix != ".safetensors":
         raise ValueError(
-            f"{found} ends in {found.suffix!r}; give a name that ends in .safetensors, "
-            "or use save_params for a .npz of parameters"
+            f"{result} ends in {result.suffix!r}; give a name that ends in "
+            ".safetensors, or use save_params for a .npz of parameters"
         )
-    return found
+    return result
 
 
 def _known(node: Any, name: str) -> Any:
@@ -109,35 +109,35 @@ def _known(node: Any, name: str) -> Any:
     return node
 
 
-def _as(like: Any, found: Any, name: str) -> Any:
+def _as(like: Any, results: Any, name: str) -> Any:
     """Return what was read, in the containers of another tree.
 
     Raises:
         ValueError: it has other containers.
     """
     if isinstance(like, dict):
-        if not isinstance(found, dict) or found.keys() != like.keys():
-            raise _unlike(name, f"a dict of {sorted(map(str, like))}", found)
-        items = {key: _as(like[key], found[key], f"{name}[{key!r}]") for key in like}
+        if not isinstance(results, dict) or results.keys() != like.keys():
+            raise _unlike(name, f"a dict of {sorted(map(str, like))}", results)
+        items = {key: _as(like[key], results[key], f"{name}[{key!r}]") for key in like}
         return OrderedDict(items) if isinstance(like, OrderedDict) else items
     if isinstance(like, list | tuple):
-        parts = found.parts if isinstance(found, Unknown) else found
+        parts = results.parts if isinstance(results, Unknown) else results
         is_row = isinstance(parts, list | tuple) and len(parts) == len(like)
-        if not is_row or _class_of(like) != _class_of(found):
-            raise _unlike(name, f"a {type(like).__name__} of {len(like)}", found)
+        if not is_row or _class_of(like) != _class_of(results):
+            raise _unlike(name, f"a {type(like).__name__} of {len(like)}", results)
         pairs = enumerate(zip(like, parts, strict=True))
         row = [_as(a, b, f"{name}[{i}]") for i, (a, b) in pairs]
         return type(like)(*row) if is_named(like) else type(like)(row)
     if isinstance(like, Tensor):
-        is_same = isinstance(found, Tensor) and found.shape == like.shape
-        if not is_same or found.dtype != like.dtype:
+        is_same = isinstance(results, Tensor) and results.shape == like.shape
+        if not is_same or results.dtype != like.dtype:
             wanted = tensor_kind(like)
-            raise _unlike(name, wanted, found)
-    elif (like is None) != (found is None) or isinstance(
-        found, Tensor | dict | list | tuple
+            raise _unlike(name, wanted, results)
+    elif (like is None) != (results is None) or isinstance(
+        results, Tensor | dict | list | tuple
     ):
-        raise _unlike(name, f"a {type(like).__name__}", found)
-    return found
+        raise _unlike(name, f"a {type(like).__name__}", results)
+    return results
 
 
 def _class_of(node: Any) -> str:
@@ -148,14 +148,14 @@ def _class_of(node: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _unlike(name: str, wanted: str, found: Any) -> ValueError:
-    kind = f"a {type(found).__name__}"
-    if isinstance(found, Tensor):
-        kind = tensor_kind(found)
-    if isinstance(found, dict):
-        kind = f"a dict of {sorted(map(str, found))}"
-    if isinstance(found, Unknown):
-        kind = f"a named tuple of the class {found.name}"
+def _unlike(name: str, wanted: str, results: Any) -> ValueError:
+    kind = f"a {type(results).__name__}"
+    if isinstance(results, Tensor):
+        kind = tensor_kind(results)
+    if isinstance(results, dict):
+        kind = f"a dict of {sorted(map(str, results))}"
+    if isinstance(results, Unknown):
+        kind = f"a named tuple of the class {results.name}"
     return ValueError(
         f"{name} in the file is {kind}, and like has {wanted}; give a tree like the "
         "one that was saved"
@@ -318,13 +318,13 @@ def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
         return parts if kind == "list" else tuple(parts)
     if kind == "named":
         name, parts = content
-        found = [unpacked(part, tensors) for part in parts]
+        results = [unpacked(part, tensors) for part in parts]
         try:
-            return _named(name)(*found)
+            return _named(name)(*results)
         except TypeError as error:  # of another version's fields
             raise ValueError(
-                f"a {name} of {len(found)} parts can't be made here ({error}); read it "
-                "with the version that wrote it"
+                f"a {name} of {len(results)} parts can't be made here ({error}); read "
+                "it with the version that wrote it"
             ) from error
     return content
 
@@ -338,9 +338,9 @@ def _named(name: str) -> Callable[..., Any]:
     module, _, kind = name.partition(":")
     if module.startswith(OWN) and all(map(str.isidentifier, module.split("."))):
         with suppress(ImportError):
-            found = getattr(import_module(module), kind, None)
-            if isinstance(found, type) and issubclass(found, tuple):
-                return found
+            result = getattr(import_module(module), kind, None)
+            if isinstance(result, type) and issubclass(result, tuple):
+                return result
     return lambda *parts: Unknown(name, parts)
 
 

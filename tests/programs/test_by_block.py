@@ -33,10 +33,10 @@ def by_blocks_of(rows, monkeypatch, shared=1024):
     """
     monkeypatch.setattr(tile_fusion, "LARGE", -(1 << 40))
     monkeypatch.setattr(tile_fusion, "LONG", 1)
-    monkeypatch.setattr(by_block, "LEAST", rows)
+    monkeypatch.setattr(by_block, "MIN_TILE_ROWS", rows)
     monkeypatch.setattr(by_block, "AT_ONCE", 1)
     monkeypatch.setattr(by_block, "MULTIPLE", 1)
-    monkeypatch.setattr(packing, "SHARED", shared)
+    monkeypatch.setattr(packing, "CACHE_ALIAS_STRIDE", shared)
     monkeypatch.setattr(by_block, "wanted_blas", lambda: "on")
 
 

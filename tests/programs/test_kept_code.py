@@ -19,7 +19,7 @@ STEP = """
 import sys
 import paddle
 from paddle_chainrules import FCNet, jit, value_and_grad
-from paddle_chainrules.programs.codegen import machine
+from paddle_chainrules.programs.codegen import jit_engine as machine
 
 made = []
 native = machine._object
@@ -287,11 +287,11 @@ def test_who_loads_at_the_same_time_takes_nothing_away(folder, forgetful, monkey
 DAMAGED = """
 import sys
 from pathlib import Path
-from paddle_chainrules.programs.codegen import kept_code
+from paddle_chainrules.programs.codegen import object_cache as kept_code
 
 for file in Path(sys.argv[1]).iterdir():
     if file.name != kept_code.KEY:
-        kept_code.keep(file.name, b"no code at all")
+        kept_code.store(file.name, b"no code at all")
 """
 
 

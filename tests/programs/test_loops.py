@@ -533,17 +533,21 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
 
     def way():
         found = ProgramCache(residual).way_of(leaves)
-        saved, _ = found.there.kept
+        saved, _ = found.forward_backward.residuals_and_backward
         return found, sum(v.bytes for v in saved)
 
     ours, kept = way()
     monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
     plain, kept_without = way()
     assert kept < 0.75 * kept_without
-    found = [compiled(way.there.whole.with_loops) for way in (ours, plain)]
+    found = [compiled(way.forward_backward.whole.with_loops) for way in (ours, plain)]
     cotangent = randn([9, 1], seed=1)
     outputs = [run(*leaves, cotangent) for run in found]
-    count = ours.there.count, len(ours.there.kept[0]), len(plain.there.kept[0])
+    count = (
+        ours.forward_backward.count,
+        len(ours.forward_backward.residuals_and_backward[0]),
+        len(plain.forward_backward.residuals_and_backward[0]),
+    )
     first = outputs[0][count[0] + count[1] :], outputs[1][count[0] + count[2] :]
     assert len(first[0]) == len(first[1]) > 3
     for a, b in zip(*first, strict=True):
@@ -623,10 +627,10 @@ def test_elsewhere_operators_run(monkeypatch):
         def is_cpu_place(self):
             return False
 
-    there = Elsewhere()
+    forward_backward = Elsewhere()
     with pytest.raises(ValueError, match="must be Tensor, but got Elsewhere"):
-        run(there)
-    assert there.asked == 1
+        run(forward_backward)
+    assert forward_backward.asked == 1
     assert_same_bits(run(x)[0], expected)
 
 

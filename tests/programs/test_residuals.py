@@ -28,28 +28,30 @@ def deep(x):
 @loops_on
 def test_small_results_are_one_tensor():
     way = way_of(deep, randn([5, 7]))
-    (block,) = (v for v in way.there.forward.outputs[1:] if len(v.shape) == 1)
-    saved, _ = way.there.kept
+    (block,) = (
+        v for v in way.forward_backward.forward.outputs[1:] if len(v.shape) == 1
+    )
+    saved, _ = way.forward_backward.residuals_and_backward
     assert block in saved
     assert len(saved) <= 3
-    apart, _ = way.there.apart.kept
+    apart, _ = way.forward_backward.apart.residuals_and_backward
     assert sum(v.bytes for v in apart) == sum(v.bytes for v in saved)
-    regions = way.there.forward.with_loops.regions
-    assert len(regions) == len(way.there.forward.with_loops.ops) == 1
+    regions = way.forward_backward.forward.with_loops.regions
+    assert len(regions) == len(way.forward_backward.forward.with_loops.ops) == 1
 
 
 def test_large_results_and_few_are_their_own():
     n = residuals.MAX_PACKED_BYTES // 4 + 1
-    large = way_of(deep, randn([n])).there
+    large = way_of(deep, randn([n])).forward_backward
     assert large.apart is large
-    few = way_of(lambda x: x.sin().tanh(), randn([5])).there
+    few = way_of(lambda x: x.sin().tanh(), randn([5])).forward_backward
     assert few.apart is few
 
 
 def test_where_loops_are_off(monkeypatch):
     monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
-    there = way_of(deep, randn([5, 7])).there
-    assert there.apart is there
+    forward_backward = way_of(deep, randn([5, 7])).forward_backward
+    assert forward_backward.apart is forward_backward
 
 
 def test_what_the_caller_has_stays_apart():

@@ -15,7 +15,7 @@ import paddle_chainrules as pc
 from paddle_chainrules.programs.codegen import threads
 
 shared = []
-threads.LEAST = threads.least.value = 1
+threads.MIN_PARALLEL_OPS = threads.least.value = 1
 write_call = threads.write_call
 def counted(text, function, *rest):
     shared.append(function)

@@ -44,7 +44,7 @@ def bench_layer(
     leaves, _ = flatten_tree(inputs)
     dtypes = {_name(x) for x in leaves if is_differentiable(x)} or {"float32"}
     report = check_vjp(layer, None, inputs, dtypes=sorted(dtypes))
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "error": max(row.error for row in report.rows if row.oracle == "native"),
         "missing": {},
         "us": {},
@@ -60,32 +60,32 @@ def bench_layer(
             except Exception as error:  # of Paddle's to_static: whatever it meets
                 if not name.startswith("paddle.jit"):
                     raise
-                found["missing"][name] = in_short(error)
+                results["missing"][name] = in_short(error)
             else:
                 sides[name] = call
         start = time.perf_counter()
         sides["native Paddle"]()
         count = max(1, min(1000, int(SECONDS / (time.perf_counter() - start))))
         timers = {name: timer(call) for name, call in sides.items()}
-        found["us"][task] = interleave(timers, rounds, count, task)
-    return found
+        results["us"][task] = interleave(timers, rounds, count, task)
+    return results
 
 
-def table(found: dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """Return the results of :func:`bench_layer` as a table."""
     head = ("", "side", "us, min", "us, mean", "ratio to native")
     rows = [head]
-    for task, sides in found["us"].items():
+    for task, sides in result["us"].items():
         native = sides["native Paddle"]["min"]
         for side, us in sides.items():
             ratio = f"{us['min'] / native:.2f}"
             rows.append((task, side, f"{us['min']:.1f}", f"{us['mean']:.1f}", ratio))
             task = ""
     lines = [aligned(rows)]
-    lines += [f"Without {side}: {why}" for side, why in found["missing"].items()]
+    lines += [f"Without {side}: {why}" for side, why in result["missing"].items()]
     lines.append(
         "Gradients beside native ones: at most "
-        f"{found['error']:.0e} of a tensor's largest entry apart."
+        f"{result['error']:.0e} of a tensor's largest entry apart."
     )
     return "\n".join(lines)
 
@@ -106,11 +106,11 @@ def figure_type() -> Any:
     return Figure
 
 
-def draw(found: dict[str, Any], path: str) -> None:
+def draw(result: dict[str, Any], path: str) -> None:
     """Draw the ratios as bars, one a side; see :func:`figure_type`."""
     figure = figure_type()(figsize=(8, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(found["us"]), sharey=True)
-    for axes, (task, sides) in zip(panels, found["us"].items(), strict=True):
+    panels = figure.subplots(1, len(result["us"]), sharey=True)
+    for axes, (task, sides) in zip(panels, result["us"].items(), strict=True):
         native = sides["native Paddle"]["min"]
         ratios = [us["min"] / native for us in sides.values()]
         ours = ["C0" if side.startswith("stateless") else "C7" for side in sides]

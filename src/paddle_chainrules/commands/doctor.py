@@ -86,14 +86,14 @@ def _python() -> Iterator[Finding]:
 
 
 def _paddle() -> Iterator[Finding]:
-    found = paddle.version.full_version
-    numbers = tuple(int(n) for n in found.split(".")[:3] if n.isdigit())
+    result = paddle.version.full_version
+    numbers = tuple(int(n) for n in result.split(".")[:3] if n.isdigit())
     if numbers >= (3, 3, 1):
-        yield Finding(OK, "paddlepaddle", found)
+        yield Finding(OK, "paddlepaddle", result)
     else:
         remedy = "pip install 'paddlepaddle>=3.3.1'"
         yield Finding(
-            FAULT, "paddlepaddle", f"{found}, needed is 3.3.1 or newer", remedy
+            FAULT, "paddlepaddle", f"{result}, needed is 3.3.1 or newer", remedy
         )
     table = hasattr(paddle.Tensor, "__dlpack_c_exchange_api__")
     yield (
@@ -157,15 +157,15 @@ def products_of_machine_code() -> Finding:
     """Say which libraries multiply matrices in machine code, and why."""
     subject = "Products in machine code"
     try:
-        found = library()
+        result = library()
     except (ValueError, MemoryError) as why:
         return Finding(FAULT, subject, str(why))
-    if found is None:
+    if result is None:
         remedy = f"unset {BLAS}, unless you suspect the others; Paddle's wheel has MKL"
         return Finding(NOTE, subject, "none, they are Paddle's operators", remedy)
     told = [
-        f"{dtype} by {name} ({found.reasons[dtype]})"
-        for dtype, name in found.names.items()
+        f"{dtype} by {name} ({result.reasons[dtype]})"
+        for dtype, name in result.names.items()
     ]
     return Finding(OK, subject, ", ".join(told))
 
@@ -196,23 +196,23 @@ def _threads() -> Iterator[Finding]:
 def _julia() -> Iterator[Finding]:
     """Check that each language starts the other, in processes of their own."""
     try:
-        found = julia.environment()
+        result = julia.environment()
     except FileNotFoundError as why:
         lines = [line.strip() for line in str(why).splitlines() if line.strip()]
         yield Finding(NOTE, "Julia", "not used", " ".join(lines))
         return
-    told = _run_checks([str(found.julia), "--version"], {}).stdout.strip()
-    yield Finding(OK, "Julia", f"{told}, {shutil.which('julia')}, {found.project}")
-    command = found.command("-e", "using PaddleChainRules; PaddleChainRules.doctor()")
-    yield from _said(_run_checks(command, found.variables()), "Julia starts Python")
+    told = _run_checks([str(result.julia), "--version"], {}).stdout.strip()
+    yield Finding(OK, "Julia", f"{told}, {shutil.which('julia')}, {result.project}")
+    command = result.command("-e", "using PaddleChainRules; PaddleChainRules.doctor()")
+    yield from _said(_run_checks(command, result.variables()), "Julia starts Python")
     try:
         juliacall = version("juliacall")
     except PackageNotFoundError:
         remedy = f"pip install {julia.requirement()}"
         yield Finding(NOTE, "Python starts Julia", "juliacall is missing", remedy)
         return
-    if juliacall != found.pythoncall:
-        fact = f"juliacall {juliacall}, but Julia has PythonCall {found.pythoncall}"
+    if juliacall != result.pythoncall:
+        fact = f"juliacall {juliacall}, but Julia has PythonCall {result.pythoncall}"
         remedy = f"pip install {julia.requirement()}"
         yield Finding(FAULT, "Python starts Julia", fact, remedy)
         return

@@ -37,32 +37,32 @@ def layer_and_inputs(
     if not attribute:
         raise UsageError(f"{NAMED}, got {name!r}; such as paddle.nn:Tanh")
     try:
-        found: Any = _module(module)
+        result: Any = _module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            result = getattr(result, part)
     except (AttributeError, ModuleNotFoundError) as error:
         raise UsageError(
             f"{NAMED}, but for {name!r}: {error}; run it where Python finds the module"
         ) from error
     paddle.seed(0)
-    if not isinstance(found, paddle.nn.Layer):
+    if not isinstance(result, paddle.nn.Layer):
         try:
-            found = found()
+            result = result()
         except TypeError as error:
             raise UsageError(
                 f"a factory takes no arguments, but {name!r} says: {error}; write a "
                 "function that gives the layer as you want it"
             ) from error
     given: tuple[Any, ...] = ()
-    if isinstance(found, tuple) and found:
-        found, *rest = found
+    if isinstance(result, tuple) and result:
+        result, *rest = result
         given = (
             tuple(rest[0]) if len(rest) == 1 and type(rest[0]) is tuple else (*rest,)
         )
-    if not isinstance(found, paddle.nn.Layer):
+    if not isinstance(result, paddle.nn.Layer):
         raise UsageError(
             f"a factory gives a paddle.nn.Layer, or one and its inputs, but {name!r} "
-            f"gave {type(found).__name__}; let it return the layer"
+            f"gave {type(result).__name__}; let it return the layer"
         )
     if bool(given) == bool(inputs):
         what = "both" if given else "neither"
@@ -70,7 +70,7 @@ def layer_and_inputs(
             f"inputs come from the factory or from the command line, here {what}; "
             "name their shapes, such as --input 64x3, or return (layer, (x, ...))"
         )
-    return found, given or tuple(tensor_like(text) for text in inputs)
+    return result, given or tuple(tensor_like(text) for text in inputs)
 
 
 def check_call(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> None:

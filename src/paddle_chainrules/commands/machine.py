@@ -20,8 +20,8 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0))
     parts = [f"{processor_name()}, {cores} core{'s' * (cores > 1)}"]
     if loops_are_on():
-        found = library()
-        pairs = found.names.items() if found is not None else ()
+        result = library()
+        pairs = result.names.items() if result is not None else ()
         by = ", ".join(f"{dtype} by {name}" for dtype, name in pairs)
         parts[0] += f", {level()}"
         parts += [f"products in machine code: {by or 'none'}"]
