@@ -1,6 +1,7 @@
 """Nets that run as programs without being asked, and those that do not."""
 
 import functools
+from pathlib import Path
 
 import optree
 import paddle
@@ -69,6 +70,38 @@ OTHERS = {
         functools.partial(lambda x, y: x * y, 2.0)
     ),
 }
+
+
+ORDINALS = {4: "fourth", 5: "fifth", 6: "sixth"}
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SENTENCES = {
+    "programs.md": "from the {layer} similar call on (`FCNet`: the {net})",
+    "performance.md": "from the {layer} call of a kind on",
+}
+
+
+@programs_on
+@not_asked
+def test_the_docs_name_the_call_that_makes_a_program(monkeypatch):
+    from paddle_chainrules.transforms.as_programs import program_cache
+
+    capture, captures = program_cache.capture, []
+
+    def noted(*args, **kwargs):
+        captures.append(call)
+        return capture(*args, **kwargs)
+
+    monkeypatch.setattr(program_cache, "capture", noted)
+    fc, layer = FCNet((3, 2)), stateless(nn.Linear(3, 2))
+    first = {}
+    for name, (net, params) in {"net": (fc, fc.init(0)), "layer": layer[:2]}.items():
+        captures.clear()
+        for call in range(1, 10):  # noqa: B007
+            net.forward(params, randn([4, 3]))
+        first[name] = ORDINALS[captures[0]]
+    assert first["net"] == ORDINALS[CALLS + 1]
+    for page, sentence in SENTENCES.items():
+        assert sentence.format(**first) in (DOCS / page).read_text()
 
 
 @pytest.mark.parametrize("name", OWN)
