@@ -20,7 +20,7 @@ from ..entry import (
     overwrites,
     reverse_of,
 )
-from ..shared import conj, ops, turned
+from ..shared import conj, ops, phase_gradient
 from .activation_formulas import mish, or_nan, selu, softsign
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -64,32 +64,32 @@ for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplu
 overwrites("silu_grad", "silu_grad_", 2)
 
 
-def _by_output(name: str) -> None:
+def _gradient_by_output(name: str) -> None:
     """Define the gradient ``x̄ = name_grad(out, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")
-        rest = call.args[1:]
-        return [grad(call.out, call.cotangent, *rest), *(None for _ in rest)]
+        attrs = call.args[1:]
+        return [grad(call.out, call.cotangent, *attrs), *(None for _ in attrs)]
 
     TABLE[name].reverse = reverse
 
 
-def _by_input(name: str) -> None:
+def _gradient_by_input(name: str) -> None:
     """Define the gradient ``x̄ = name_grad(x, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")
-        x, *rest = call.args
-        return [grad(x, call.cotangent, *rest), *(None for _ in rest)]
+        x, *attrs = call.args
+        return [grad(x, call.cotangent, *attrs), *(None for _ in attrs)]
 
     TABLE[name].reverse = reverse
 
 
 for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
-    _by_output(name)
+    _gradient_by_output(name)
 for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
-    _by_input(name)
+    _gradient_by_input(name)
 
 
 @reverse_of("silu", "swish")
@@ -98,8 +98,8 @@ def _silu_reverse(call: Call) -> list[Any]:
     if x.is_complex():
         return [ops.silu_grad(x, out, g)]
     # silu_grad is no number where exp(-x) is infinite, and swish_grad slow.
-    share = ops.sigmoid(x)
-    return [g * (share + out * (1.0 - share))]
+    gate = ops.sigmoid(x)
+    return [g * (gate + out * (1.0 - gate))]
 
 
 @reverse_of("elu")
@@ -128,7 +128,7 @@ def _trunc_reverse(call: Call) -> list[Any]:
 def _sign_reverse(call: Call) -> list[Any]:
     if call.out.is_complex():
         speed = ops.imag(ops.conj(call.out) * call.cotangent)
-        return [turned(call.out, speed, ops.abs(call.args[0]))]
+        return [phase_gradient(call.out, speed, ops.abs(call.args[0]))]
     return [call.cotangent * 0.0, *(None for _ in call.args[1:])]
 
 
@@ -304,13 +304,13 @@ def _relu6_formula(x: Tensor) -> Tensor:
 def _clip_reverse(call: Call) -> list[Any]:
     x, low, high = call.args
     g, zero = call.cotangent, paddle.zeros_like(call.cotangent)
-    of_x = ops.clip_grad if call.wanted == {0} else _clip_grad_formula
-    grads = [of_x(x, g, low, high)]
+    x_gradient = ops.clip_grad if call.wanted == {0} else _clip_grad_formula
+    grads = [x_gradient(x, g, low, high)]
     for k, bound, is_beyond in ((1, low, ops.less_than), (2, high, ops.greater_than)):
         grad = None
         if k in call.wanted:
-            part = ops.where(is_beyond(x, _bound(bound, x)), g, zero)
-            grad = ops.reshape(ops.sum(part, [], None, False), bound.shape)
+            masked = ops.where(is_beyond(x, _bound(bound, x)), g, zero)
+            grad = ops.reshape(ops.sum(masked, [], None, False), bound.shape)
         grads.append(grad)
     return grads
 
@@ -350,10 +350,10 @@ def _clip_batch(call: BatchCall) -> list[Any]:
     if call.batched == {0}:
         return [ops.clip(x, *bounds)]
     ones = [1] * call.ndim(0)
-    least, most = (
+    lower, upper = (
         ops.reshape(bound, [call.size, *ones])
         if k in call.batched
         else _bound(bound, x)
         for k, bound in enumerate(bounds, 1)
     )
-    return [ops.minimum(ops.maximum(x, least), most)]
+    return [ops.minimum(ops.maximum(x, lower), upper)]

@@ -33,12 +33,12 @@ def _maxout_formula(x: Tensor, groups: int, axis: int) -> Tensor:
     axis %= x.ndim
     shape = [*x.shape]
     shape[axis : axis + 1] = [shape[axis] // groups, groups]
-    parts = ops.reshape(x, shape)
-    first = ops.argmax(parts, axis + 1, True, paddle.int64)
-    places = paddle.arange(groups, dtype="int64")
-    chosen = first == places.reshape([groups, *[1] * (x.ndim - axis - 1)])
-    kept = ops.where(chosen, parts, paddle.zeros_like(parts))
-    return ops.sum(kept, [axis + 1], None, False)
+    grouped = ops.reshape(x, shape)
+    first = ops.argmax(grouped, axis + 1, True, paddle.int64)
+    indices = paddle.arange(groups, dtype="int64")
+    chosen = first == indices.reshape([groups, *[1] * (x.ndim - axis - 1)])
+    maxima = ops.where(chosen, grouped, paddle.zeros_like(grouped))
+    return ops.sum(maxima, [axis + 1], None, False)
 
 
 @formula_of("swiglu")

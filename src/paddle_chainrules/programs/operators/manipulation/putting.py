@@ -1,4 +1,4 @@
-"""Values put at places of a tensor, and taken from there."""
+"""Values scattered into a tensor, and gathered from it."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ define("scatter", "x index updates overwrite", differentiable=(0, 2), axes=ANYWH
 holds_for_complex("index_put")
 
 
-def last_written(
+def last_write_mask(
     shape: list[int],
-    put: Callable[[Tensor], Tensor],
-    take: Callable[[Tensor], Tensor],
+    scatter: Callable[[Tensor], Tensor],
+    gather: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Tell which values are not overwritten by later ones at the same place.
+    """Tell which values are not overwritten by later ones at the same index.
 
     Args:
         shape: shape of the values.
-        put: puts indices of values at their places among zeros.
-        take: takes what is there.
+        scatter: writes indices of values at their targets among zeros.
+        gather: reads the targets.
     """
-    numbers = ops.reshape(paddle.arange(math.prod(shape)), shape)
-    return take(put(numbers)) == numbers
+    indices = ops.reshape(paddle.arange(math.prod(shape)), shape)
+    return gather(scatter(indices)) == indices
 
 
-def masked(g: Tensor, there: Tensor) -> Tensor:
+def masked(g: Tensor, mask: Tensor) -> Tensor:
     """Return the entries where the mask holds, and zeros elsewhere."""
-    return ops.where(there, g, paddle.zeros_like(g))
+    return ops.where(mask, g, paddle.zeros_like(g))
 
 
 @reverse_of("take_along_axis")
@@ -77,100 +77,113 @@ def _take_along_axis_reverse(call: Call) -> list[Any]:
     return [result, None, None]
 
 
-class _PutCall:
+class _ScatterCall:
     """A call of ``put_along_axis``, for the gradients of each reduction.
 
     Attributes:
-        values: the values that are put, in the index's shape.
+        values: the values to scatter, in the index's shape.
     """
 
     def __init__(self, call: Call) -> None:
-        self.x, self.index, values, axis, _, self.with_self = call.args
+        self.x, self.index, values, axis, _, self.include_self = call.args
         self.axis = axis % self.x.ndim
         self.out, self.g = call.out, call.cotangent
         shape = self.index.shape
         if values.shape != shape:
             axes = [*range(len(shape))]
-            ends = [*shape]
-            values = ops.slice(values, axes, [0] * len(axes), ends, [1] * len(axes), [])
+            stops = [*shape]
+            values = ops.slice(
+                values, axes, [0] * len(axes), stops, [1] * len(axes), []
+            )
         self.values = values
 
-    def put(self, x: Tensor, values: Tensor, how: str, with_self: bool = True) -> Any:
-        return ops.put_along_axis(x, self.index, values, self.axis, how, with_self)
+    def scatter(
+        self, x: Tensor, values: Tensor, reduce: str, include_self: bool = True
+    ) -> Any:
+        return ops.put_along_axis(
+            x, self.index, values, self.axis, reduce, include_self
+        )
 
-    def taken(self, x: Tensor) -> Any:
+    def gather_values(self, x: Tensor) -> Any:
         return ops.take_along_axis(x, self.index, self.axis)
 
-    def cleared(self, x: Tensor) -> Any:
-        """Return x with zeros at all places."""
-        return self.put(x, paddle.zeros(self.index.shape, x.dtype), "assign")
+    def zero_at_index(self, x: Tensor) -> Any:
+        """Return x with zeros at all indices."""
+        return self.scatter(x, paddle.zeros(self.index.shape, x.dtype), "assign")
 
-    def own(self, g: Tensor) -> Any:
-        """Return the gradient of the tensor, which may count among the values."""
-        return g if self.with_self else self.cleared(g)
+    def gradient_by_x(self, g: Tensor) -> Any:
+        """Return the gradient of the tensor, which may take part in the reduction."""
+        return g if self.include_self else self.zero_at_index(g)
 
 
-def _assigned(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _assign_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     by_values = None
     if 2 in wanted:
-        zeros = paddle.zeros(p.x.shape, "int64")
-        last = last_written(
-            p.index.shape, lambda numbers: p.put(zeros, numbers, "assign"), p.taken
+        zeros = paddle.zeros(call.x.shape, "int64")
+        is_last = last_write_mask(
+            call.index.shape,
+            lambda indices: call.scatter(zeros, indices, "assign"),
+            call.gather_values,
         )
-        by_values = masked(p.taken(p.g), last)
-    return p.cleared(p.g) if 0 in wanted else None, by_values
+        by_values = masked(call.gather_values(call.g), is_last)
+    return call.zero_at_index(call.g) if 0 in wanted else None, by_values
 
 
-def _added(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
-    return p.own(p.g), p.taken(p.g) if 2 in wanted else None
+def _add_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
+    return call.gradient_by_x(call.g), call.gather_values(
+        call.g
+    ) if 2 in wanted else None
 
 
-def _averaged(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
-    ones = paddle.ones_like(p.x), paddle.ones(p.index.shape, p.x.dtype)
-    p.g = p.g / p.put(*ones, "add", p.with_self)
-    return _added(p, wanted)
+def _mean_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
+    ones = (
+        paddle.ones_like(call.x),
+        paddle.ones(call.index.shape, call.x.dtype),
+    )
+    call.g = call.g / call.scatter(*ones, "add", call.include_self)
+    return _add_gradients(call, wanted)
 
 
-def _multiplied(p: _PutCall, wanted: frozenset[int]) -> tuple[Any, Any]:
+def _multiply_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
     by_x = by_values = None
     if 0 in wanted:
-        factor = p.put(paddle.ones_like(p.x), p.values, "mul")
-        by_x = p.own(p.g * factor)
+        factor = call.scatter(paddle.ones_like(call.x), call.values, "mul")
+        by_x = call.gradient_by_x(call.g * factor)
     if 2 in wanted:  # no number where a value is zero, as Paddle has it
-        by_values = p.taken(p.g * p.out) / p.values
+        by_values = call.gather_values(call.g * call.out) / call.values
     return by_x, by_values
 
 
-def _extreme(
-    p: _PutCall, wanted: frozenset[int]
+def _extreme_gradients(
+    call: _ScatterCall, wanted: frozenset[int]
 ) -> tuple[Any, Any]:  # shared by equals
-    dtype = p.x.dtype
-    mine = p.own(ops.cast(p.x == p.out, dtype))
-    theirs = ops.cast(p.values == p.taken(p.out), dtype)
-    g = p.g / p.put(mine, theirs, "add")
-    return g * mine, p.taken(g) * theirs if 2 in wanted else None
+    dtype = call.x.dtype
+    x_ties = call.gradient_by_x(ops.cast(call.x == call.out, dtype))
+    value_ties = ops.cast(call.values == call.gather_values(call.out), dtype)
+    g = call.g / call.scatter(x_ties, value_ties, "add")
+    return g * x_ties, call.gather_values(g) * value_ties if 2 in wanted else None
 
 
-_BY_REDUCE = {
-    "assign": _assigned,
-    "add": _added,
-    "mean": _averaged,
-    "mul": _multiplied,
-    "multiply": _multiplied,
-    "amin": _extreme,
-    "amax": _extreme,
+_GRADIENTS_BY_REDUCE = {
+    "assign": _assign_gradients,
+    "add": _add_gradients,
+    "mean": _mean_gradients,
+    "mul": _multiply_gradients,
+    "multiply": _multiply_gradients,
+    "amin": _extreme_gradients,
+    "amax": _extreme_gradients,
 }
 
 
 @reverse_of("put_along_axis")
 def _put_along_axis_reverse(call: Call) -> list[Any]:
     values, reduce = call.args[2], call.args[4]
-    put = _PutCall(call)
-    by_x, by_values = _BY_REDUCE[reduce](put, call.wanted)
+    scatter_call = _ScatterCall(call)
+    by_x, by_values = _GRADIENTS_BY_REDUCE[reduce](scatter_call, call.wanted)
     if by_values is not None and by_values.shape != values.shape:
         pairs = zip(values.shape, by_values.shape, strict=True)
-        around = [n for size, used in pairs for n in (0, size - used)]
-        by_values = ops.pad(by_values, around, 0.0)
+        paddings = [n for size, used in pairs for n in (0, size - used)]
+        by_values = ops.pad(by_values, paddings, 0.0)
     return [by_x, None, by_values, None, None, None]
 
 
@@ -183,31 +196,33 @@ def _index_put_reverse(call: Call) -> list[Any]:
         zero = paddle.zeros_like(value)
         by_x = g if accumulate else ops.index_put(g, indices, zero, False)
     if 2 in call.wanted:
-        by_value = summed_to(_values_put(x, indices, g, accumulate), value)
+        by_value = summed_to(_gradient_by_values(x, indices, g, accumulate), value)
     return [by_x, None, by_value, None]
 
 
-def _values_put(x: Tensor, indices: Any, g: Tensor, accumulate: bool) -> Tensor:
+def _gradient_by_values(x: Tensor, indices: Any, g: Tensor, accumulate: bool) -> Tensor:
     if any(index.dtype == paddle.bool for index in indices):
         raise NoRule("the values that are put by a mask; use paddle.where")
-    place = tuple(indices)
-    part = g._getitem_dygraph(place)
+    key = tuple(indices)
+    value_grad = g._getitem_dygraph(key)
     if accumulate:
-        return part
-    zeros = paddle.zeros(x.shape[: len(place)], "int64")
-    shape = part.shape[: part.ndim - x.ndim + len(place)]
-    last = last_written(
+        return value_grad
+    zeros = paddle.zeros(x.shape[: len(key)], "int64")
+    shape = value_grad.shape[: value_grad.ndim - x.ndim + len(key)]
+    is_last = last_write_mask(
         shape,
-        lambda numbers: ops.index_put(zeros, indices, numbers, False),
-        lambda result: result._getitem_dygraph(place),
+        lambda indices_of_values: ops.index_put(
+            zeros, indices, indices_of_values, False
+        ),
+        lambda result: result._getitem_dygraph(key),
     )
-    return masked(part, _of_rows(last, part))
+    return masked(value_grad, _expand_row_mask(is_last, value_grad))
 
 
-def _of_rows(there: Tensor, part: Tensor) -> Tensor:
-    """Return a row's truth for all its elements."""
-    rest = [1] * (part.ndim - there.ndim)
-    return ops.expand(ops.reshape(there, [*there.shape, *rest]), part.shape)
+def _expand_row_mask(mask: Tensor, like: Tensor) -> Tensor:
+    """Repeat a mask of rows for all elements of each row."""
+    ones = [1] * (like.ndim - mask.ndim)
+    return ops.expand(ops.reshape(mask, [*mask.shape, *ones]), like.shape)
 
 
 @reverse_of("scatter")
@@ -222,10 +237,12 @@ def _scatter_reverse(call: Call) -> list[Any]:
         if overwrite and index.ndim:
             row = ops.reshape(index, [-1])
             zeros = paddle.zeros(x.shape[:1], "int64")
-            last = last_written(
+            is_last = last_write_mask(
                 row.shape,
-                lambda numbers: ops.scatter(zeros, row, numbers, True),
+                lambda indices_of_updates: ops.scatter(
+                    zeros, row, indices_of_updates, True
+                ),
                 lambda result: ops.gather(result, row, 0),
             )
-            by_updates = masked(by_updates, _of_rows(last, by_updates))
+            by_updates = masked(by_updates, _expand_row_mask(is_last, by_updates))
     return [by_x, None, by_updates, None]
