@@ -36,7 +36,9 @@ class Axes:
         """
         raise NotImplementedError
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         """Return whether an operation does the same for any number of samples."""
         return False
 
@@ -63,7 +65,9 @@ UNKNOWN = Axes()
 class ShapePolymorphic(Axes):
     """The kind of operators that act the same for any size of any axis."""
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         return True
 
 
@@ -212,7 +216,9 @@ class AxesArgument(Axes):
         result = operator.every(args)
         return [ops.reshape(result[0], [call.size, *call.shapes[0]])]
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         return not self._depends_on_size or _has_fixed_size(op, self.argument, varies)
 
     def keeps_rows(
@@ -256,7 +262,9 @@ class OtherAxes(Axes):
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         return all(_has_fixed_size(op, name, varies) for name in self._arguments)
 
 
@@ -276,7 +284,9 @@ class Matrices(Axes):
             raise NoRule("matrices of several numbers of axes; give them all")
         return operator.every(args)
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         pairs = zip((*op.inputs, *op.outputs), varying_axes, strict=True)
         return all(max(axes, default=-1) < len(v.shape) - 2 for v, axes in pairs)
 
@@ -291,7 +301,9 @@ class IndependentAlongAxis(Axes):
     def __init__(self, axis: int) -> None:
         self._axis = axis
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         return all({*axes} <= {self._axis} for axes in varying_axes)
 
 

@@ -45,7 +45,9 @@ class Sliced(AxesArgument):
     def batched_axes(self, axis: Any, ndim: int) -> Any:
         return [batched_axis(n, ndim) for n in axis]
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         """Return False for a slice of the samples, since their number may vary."""
         named = op.named
         ranges = zip(named["axes"], named["starts"], named["ends"], strict=True)
@@ -69,7 +71,9 @@ class Indexed(ShapePolymorphic):
     def __init__(self, batches: bool = True) -> None:
         self.batches = batches
 
-    def serves(self, op: Any, varying_axes: VaryingAxes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         """Return False where it may select only some samples."""
         shape = op.args[0].shape
         entries = zip(shape, index_entries(op.named["index"], len(shape)), strict=False)
