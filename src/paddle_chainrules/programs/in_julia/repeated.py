@@ -8,7 +8,7 @@ from ..tracing.operations import Operation, Value
 from .operators.call import ELEMENTWISE
 
 
-def goes_into(taker: Operation, value: Value) -> bool:
+def can_inline(taker: Operation, value: Value) -> bool:
     """Tell whether a value's expression can be inlined into that of an operation."""
     inner = taker.operator.name in ELEMENTWISE
     return inner and taker.outputs[0].shape == value.shape
@@ -35,7 +35,7 @@ class InlinedResults:
         takers = self._takers.get(out, ())
         if out in self._outputs or not takers:
             return False
-        if not all(goes_into(taker, out) for taker in takers):
+        if not all(can_inline(taker, out) for taker in takers):
             return False
         self._num_operations[out] = steps
         return True
