@@ -11,7 +11,7 @@ from ....paddle_side.rules.derivatives.losses import logarithms
 from ..axes import AxesArgument
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
-from ..manipulation.putting import masked
+from ..manipulation.scattering import masked
 from ..shared import one_hot, ops
 from .labels import checked_classes
 

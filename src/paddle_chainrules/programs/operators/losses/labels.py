@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ..manipulation.putting import masked
+from ..manipulation.scattering import masked
 from ..shared import ops, shaped_as
 
 

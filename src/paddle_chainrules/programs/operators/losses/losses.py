@@ -18,7 +18,7 @@ from ..axes import ANYWHERE, ELEMENTS, FIRST
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
-from ..manipulation.putting import masked
+from ..manipulation.scattering import masked
 from ..reductions.reductions import share
 from ..shared import ops
 from .labels import checked_classes

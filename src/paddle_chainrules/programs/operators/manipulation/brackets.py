@@ -22,7 +22,7 @@ from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import define, holds_for_complex, jet_of, reverse_of
 from ..series import linear_series
 from ..shared import ops, summed_to
-from .places import flat_gather_gradient, flat_indices
+from .flat_indices import flat_gather_gradient, flat_indices
 
 
 class Sliced(AxesArgument):

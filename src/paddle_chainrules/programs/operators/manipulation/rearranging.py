@@ -14,7 +14,7 @@ from ..entry import define, formula_of, reverse_of
 from ..kernels import linear_in_first
 from ..known_shapes import define_of_known_shape
 from ..shared import ops, shaped_as, summed_to
-from .places import flat_gather_gradient, flat_indices
+from .flat_indices import flat_gather_gradient, flat_indices
 
 for name, axes in (
     *(("pixel_shuffle", Images()), ("pixel_unshuffle", Images())),

@@ -20,7 +20,7 @@ from ..entry import (
 )
 from ..shared import ops, summed_to
 from .brackets import Indexed, parse_basic_index
-from .putting import last_write_mask, masked
+from .scattering import last_write_mask, masked
 
 _raw_setitem: Any = vars(paddle.Tensor)["_setitem_dygraph"]
 
