@@ -135,7 +135,7 @@ def fold_constants(program: Program, count: int) -> Program:
         is_varying = any(count in v.shape for v in op.outputs) or op.operator.random
         if op.inputs and not is_varying and all(v in constants for v in op.inputs):
             args = [with_values(arg, constants.__getitem__) for arg in op.args]
-            results = zip(op.outputs, op.operator.every(args), strict=False)
+            results = zip(op.outputs, op.operator.bind(args), strict=False)
             constants.update(results)
         else:
             ops.append(op)

@@ -95,7 +95,7 @@ class Elementwise(ShapePolymorphic):
         args = [*call.args]
         for i in tensors:
             args[i] = self._fit(call, i, ndim)
-        return operator.every(args)
+        return operator.bind(args)
 
     def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
         """Return argument i with a sample axis and ``ndim`` dimensions per sample."""
@@ -137,7 +137,7 @@ class ElementwiseWithShared(Elementwise):
             arg if i in self._shared_args else batched_arg(call, i)
             for i, arg in enumerate(call.args)
         ]
-        return operator.every(args)
+        return operator.bind(args)
 
 
 FLATTEN_FLAGS = frozenset({"flatten", "reduce_all", "asvector"})
@@ -189,7 +189,7 @@ class AxesArgument(Axes):
             for i, (arg, name) in enumerate(zip(args, names, strict=True))
         ]
         args[position] = self.batched_axes(args[position], ndim)
-        return operator.every(args)
+        return operator.bind(args)
 
     def batched_axes(self, axis: Any, ndim: int) -> Any:
         """Return the axes of one sample as axes of a batch; all axes for none."""
@@ -213,7 +213,7 @@ class AxesArgument(Axes):
         args[position] = (
             [1] if _is_list(args[position]) and not self._none_flattens else 1
         )
-        result = operator.every(args)
+        result = operator.bind(args)
         return [ops.reshape(result[0], [call.size, *call.shapes[0]])]
 
     def is_size_independent(
@@ -282,7 +282,7 @@ class Matrices(Axes):
         args = [batched_arg(call, i) for i in range(len(call.args))]
         if len({arg.ndim for arg in args if isinstance(arg, Tensor)}) > 1:
             raise NoRule("matrices of several numbers of axes; give them all")
-        return operator.every(args)
+        return operator.bind(args)
 
     def is_size_independent(
         self, op: Any, varying_axes: VaryingAxes, varies: Varies
@@ -329,7 +329,7 @@ class Images(IndependentAlongAxis):
                 arg = batched_arg(call, i)
                 arg = ops.reshape(arg, [-1, *arg.shape[2:]])
             args.append(arg)
-        pairs = zip(operator.every(args), call.shapes, strict=True)
+        pairs = zip(operator.bind(args), call.shapes, strict=True)
         return [
             None if i in call.unused else ops.reshape(y, [call.size, *shape])
             for i, (y, shape) in enumerate(pairs)

@@ -145,8 +145,8 @@ class Operator:
     def __reduce__(self) -> tuple[Any, ...]:
         return operator_of, (self.name,)
 
-    def every(self, args: Sequence[Any]) -> list[Any]:
-        """Return all tensors that it gives, more than are shown; tell the listener.
+    def bind(self, args: Sequence[Any]) -> list[Any]:
+        """Run or record it, and return all output tensors, more than are shown.
 
         While Paddle's tape is recorded, the rules of the tape apply.
         """

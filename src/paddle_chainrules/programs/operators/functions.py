@@ -24,7 +24,7 @@ define("matrix_exp", "x", run=paddle.linalg.matrix_exp, axes=Matrices(batches=Fa
 def _matrix_exp(operator: Any, context: RuleContext, x: Any, name: Any = None) -> Any:
     if listener() is None or not isinstance(x, paddle.Tensor):
         return operator(x)
-    return TABLE["matrix_exp"].every([x])[0]
+    return TABLE["matrix_exp"].bind([x])[0]
 
 
 FUNCTIONS[paddle.linalg.matrix_exp] = _matrix_exp

@@ -353,7 +353,7 @@ def _py_layer_reverse(call: Call) -> list[Any]:
     with not_listening():
         exists = gradient.begin(inputs)
     positions = [i for i, flag in zip(wanted, exists, strict=True) if flag]
-    outputs = PY_LAYER.every([gradient, *inputs]) if positions else []
+    outputs = PY_LAYER.bind([gradient, *inputs]) if positions else []
     for i, grad in zip(positions, outputs, strict=True):
         grads[i + 1] = grad
     return grads

@@ -135,7 +135,7 @@ def _dropout_formula(
     if is_test or seed_tensor is not None or not isinstance(p, float | int):
         raise NoRule("a seed or a probability in a tensor; give numbers")
     ones = paddle.ones(x.shape, x.dtype)
-    factors, mask = TABLE["dropout_of_ones"].every([ones, p, mode, seed, fix])
+    factors, mask = TABLE["dropout_of_ones"].bind([ones, p, mode, seed, fix])
     zeros = ops.expand(paddle.zeros([], x.dtype), x.shape)  # of what is infinite, too
     return ops.where(factors > 0.0, x * factors, zeros), mask
 

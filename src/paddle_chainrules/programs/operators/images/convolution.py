@@ -57,7 +57,7 @@ class Grouped(Images):
                     else _fold_samples_into_channels(arg)
                 )
         args[operator.arguments.index("groups")] *= call.size
-        results = operator.every(args)
+        results = operator.bind(args)
         images = _unfold_samples(results[0], call.size)
         if len(results) == 1:
             return [images]

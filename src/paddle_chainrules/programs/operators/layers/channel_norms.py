@@ -270,7 +270,7 @@ def _group_norm_reverse(call: Call) -> list[Any]:
     variance = ops.mean(ops.square(grouped - mean), axes, False)
     mean = shaped_as(mean, variance)
     grad_args = (x, scale, bias, call.out, mean, variance, call.cotangent)
-    grads = GROUP_NORM_GRAD.every([*grad_args, epsilon, groups, data_format])
+    grads = GROUP_NORM_GRAD.bind([*grad_args, epsilon, groups, data_format])
     return [*grads, None, None, None]
 
 

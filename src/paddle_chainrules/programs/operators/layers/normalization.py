@@ -175,7 +175,7 @@ def _layer_norm_batch(call: BatchCall) -> list[Any]:
         x = ops.expand(x, [call.size, *x.shape])
     is_per_sample = not call.batched.isdisjoint((1, 2))
     shared_affine = (None, None) if is_per_sample else (scale, bias)
-    y, *moments = TABLE["layer_norm"].every([x, *shared_affine, epsilon, axis + 1])
+    y, *moments = TABLE["layer_norm"].bind([x, *shared_affine, epsilon, axis + 1])
     if is_per_sample:
         lead, inner = [1] * axis, x.shape[axis + 1 :]
         for i, parameter in ((1, scale), (2, bias)):

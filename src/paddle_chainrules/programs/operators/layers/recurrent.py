@@ -127,7 +127,7 @@ def _rnn_reverse(call: Call) -> Any:
     ):
         raise NoRule("layers without biases; use biases that are zero and frozen")
     g, _, *state_grads = call.cotangents
-    by_x, *grads = TABLE["rnn_grad"].every(
+    by_x, *grads = TABLE["rnn_grad"].bind(
         [*arguments, *call.outputs[:2], g, state_grads]
     )
     num_states = len(arguments.pre_state)

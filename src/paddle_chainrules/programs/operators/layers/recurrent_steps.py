@@ -125,7 +125,7 @@ def _draw_dropout_mask(x: Tensor, arguments: Arguments) -> Tensor:
         arguments.seed,
         bool(arguments.seed),
     )
-    _, mask = TABLE["dropout_of_ones"].every([ones, *attrs])
+    _, mask = TABLE["dropout_of_ones"].bind([ones, *attrs])
     return ops.cast(mask, x.dtype)
 
 

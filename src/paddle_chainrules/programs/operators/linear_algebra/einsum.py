@@ -126,4 +126,4 @@ def _einsum_batch(call: BatchCall) -> list[Any]:
         raise NoRule("an equation without all of its letters; write them")
     sample_letter = next(c for c in string.ascii_letters if c not in equation)
     terms = ",".join(sample_letter + term for term in left.split(","))
-    return TABLE["einsum"].every([operands, f"{terms}->{sample_letter}{right}"])
+    return TABLE["einsum"].bind([operands, f"{terms}->{sample_letter}{right}"])

@@ -20,7 +20,7 @@ def csr(
     """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
     if listener() is None:
         return on_graph(name, first, second, crows, cols, d)
-    result: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
+    result: Tensor = TABLE[name].bind([first, second, crows, cols, d])[0]
     return result
 
 
@@ -41,7 +41,7 @@ def _reverse_rule(name: str) -> Any:
         grads: list[Any] = [None] * 5
         for k, (kernel, (i, j)) in enumerate(PRODUCTS[name].back):
             if k in call.wanted:
-                grads[k] = TABLE[kernel].every([operands[i], operands[j], *pattern])[0]
+                grads[k] = TABLE[kernel].bind([operands[i], operands[j], *pattern])[0]
         return grads
 
     return rule
@@ -53,7 +53,7 @@ def _series_rule(name: str) -> Any:
         pattern = crows[0], cols[0], d
 
         def times(x: Tensor, y: Tensor) -> Tensor:
-            result: Tensor = TABLE[name].every([x, y, *pattern])[0]
+            result: Tensor = TABLE[name].bind([x, y, *pattern])[0]
             return result
 
         return [[call.out, *product_series(first, second, times)[1:]]]
@@ -80,7 +80,7 @@ def _batch_rule(name: str) -> Any:
         side_by_side = ops.reshape(
             ops.transpose(dense, [1, 0, 2]), [rows, size * width]
         )
-        result = TABLE[name].every([values, side_by_side, *pattern])[0]
+        result = TABLE[name].bind([values, side_by_side, *pattern])[0]
         per_sample = ops.reshape(result, [result.shape[0], size, width])
         return [ops.transpose(per_sample, [1, 0, 2])]
 

@@ -61,7 +61,7 @@ def _setitem_reverse(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_value = None
     if 0 in call.wanted:
-        by_x = _SET_ITEM.every([g, index, 0.0])[0]
+        by_x = _SET_ITEM.bind([g, index, 0.0])[0]
     if 2 in call.wanted:
         by_value = summed_to(_value_cotangents(g, index), value)
     return [by_x, None, by_value]
@@ -100,7 +100,7 @@ def _value_cotangents(g: Tensor, index: Any) -> Tensor:
     zeros = paddle.zeros(g.shape, "int64")
     is_last = last_write_mask(
         result.shape,
-        lambda indices: _SET_ITEM.every([zeros, index, indices])[0],
+        lambda indices: _SET_ITEM.bind([zeros, index, indices])[0],
         lambda source: _get_item(source, index),
     )
     return masked(result, is_last)
@@ -108,7 +108,7 @@ def _value_cotangents(g: Tensor, index: Any) -> Tensor:
 
 def _get_item(x: Tensor, index: Any) -> Tensor:
     """Return ``x[index]``, also of an x with gaps, where Paddle alone is wrong."""
-    result: Tensor = TABLE["Tensor._getitem_dygraph"].every([x, index])[0]
+    result: Tensor = TABLE["Tensor._getitem_dygraph"].bind([x, index])[0]
     return result
 
 
@@ -120,7 +120,7 @@ overwrites("fill_diagonal", "fill_diagonal_", 0)
 def _fill_diagonal_reverse(call: Call) -> list[Any]:
     _, _, *attrs = call.args
     return [
-        TABLE["fill_diagonal"].every([call.cotangent, 0.0, *attrs])[0],
+        TABLE["fill_diagonal"].bind([call.cotangent, 0.0, *attrs])[0],
         *(None for _ in range(3)),
     ]
 

@@ -87,7 +87,7 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Divide by the product of these sizes, which may vary with a batch."""
-    (result,) = SHARE.every([x, [*sizes]])
+    (result,) = SHARE.bind([x, [*sizes]])
     return result
 
 
