@@ -61,7 +61,7 @@ class Operator:
         left_bytes: how many of those bytes later operators can use.
         writes: by position the arguments that Paddle's own operator overwrites, and the
             output that it writes there; programs do not.
-        still: tells by the arguments whether it writes nothing.
+        writes_nothing: tells by the arguments whether it writes nothing.
         in_place: by position the arguments that the result may overwrite: what to call
             then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
@@ -100,7 +100,7 @@ class Operator:
         promotes: Sequence[int] = (),
         cheap: bool = False,
         writes: dict[int, int] | None = None,
-        still: Callable[..., bool] | None = None,
+        writes_nothing: Callable[..., bool] | None = None,
         infix: str | None = None,
         defaults: dict[str, Any] | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class Operator:
         self.axes, self.linear = axes, tuple(linear)
         self.promotes, self.cheap = tuple(promotes), cheap
         self.complex = self.keeps_kernel = False
-        self.writes, self.still = writes or {}, still
+        self.writes, self.writes_nothing = writes or {}, writes_nothing
         self.infix = infix
         self.defaults = defaults or {}
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
@@ -159,7 +159,9 @@ class Operator:
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
         """Return the arguments that Paddle's operator overwrites, and the outputs."""
-        if not self.writes or (self.still is not None and self.still(*args)):
+        if not self.writes or (
+            self.writes_nothing is not None and self.writes_nothing(*args)
+        ):
             return {}
         return self.writes
 

@@ -36,7 +36,7 @@ define(
     "batch_norm",
     run=_batch_norm,
     writes={1: 1, 2: 2},
-    still=lambda *args: bool(args[5] or args[9]),  # in evaluation
+    writes_nothing=lambda *args: bool(args[5] or args[9]),  # in evaluation
     differentiable=(0, 3, 4),
     fixed=(1, 2, 3, 4, 5),
     axes=FIRST,
