@@ -194,24 +194,24 @@ def _sigmoid_grad_reverse(call: Call) -> list[Any]:  # g out (1 - out)
 def _sin_grad_reverse(call: Call) -> list[Any]:  # g cos(x)
     x, g = call.args
     c = call.cotangent
-    by_x = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("cos_grad")
 def _cos_grad_reverse(call: Call) -> list[Any]:  # -g sin(x)
     x, g = call.args
     c = call.cotangent
-    by_x = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("square_grad")
 def _square_grad_reverse(call: Call) -> list[Any]:  # 2 x g
     x, g = call.args
     c = call.cotangent
-    by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("abs")
@@ -224,8 +224,8 @@ def _abs_reverse(call: Call) -> list[Any]:
 def _abs_grad_reverse(call: Call) -> list[Any]:  # g sign(x), and 0 where x is
     x, _ = call.args
     c = call.cotangent
-    by_x = paddle.zeros_like(c) if 0 in call.wanted else None
-    return [by_x, ops.abs_grad(x, c) if 1 in call.wanted else None]
+    x_grad = paddle.zeros_like(c) if 0 in call.wanted else None
+    return [x_grad, ops.abs_grad(x, c) if 1 in call.wanted else None]
 
 
 # In operators that have rules, for the same.

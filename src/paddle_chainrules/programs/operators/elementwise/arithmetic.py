@@ -105,29 +105,29 @@ def _gradient_factor(x: Any, g: Tensor) -> Any:
 
 @reverse_of("Tensor.__truediv__", "divide")
 def _divide_reverse(call: Call) -> list[Any]:
-    by_x = call.cotangent / _gradient_factor(call.args[1], call.cotangent)
-    return broadcast_gradients(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
+    x_grad = call.cotangent / _gradient_factor(call.args[1], call.cotangent)
+    return broadcast_gradients(call, lambda: x_grad, lambda: -(x_grad * conj(call.out)))
 
 
 @reverse_of("Tensor.__rtruediv__")
 def _divide_into_reverse(call: Call) -> list[Any]:  # y / x
-    by_y = call.cotangent / _gradient_factor(call.args[0], call.cotangent)
-    return broadcast_gradients(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
+    y_grad = call.cotangent / _gradient_factor(call.args[0], call.cotangent)
+    return broadcast_gradients(call, lambda: -(y_grad * conj(call.out)), lambda: y_grad)
 
 
 @reverse_of("scale")
 def _scale_reverse(call: Call) -> list[Any]:
     x, factor, bias, bias_after_scale = call.args
     g = call.cotangent
-    by_x = by_factor = None
+    x_grad = factor_grad = None
     if 0 in call.wanted:
-        by_x = ops.scale(g, conj(factor), 0.0, True)
+        x_grad = ops.scale(g, conj(factor), 0.0, True)
     if 1 in call.wanted:
-        by_factor = ops.sum(
+        factor_grad = ops.sum(
             g * conj(x if bias_after_scale else x + bias), [], None, False
         )
-        by_factor = ops.reshape(by_factor, factor.shape)
-    return [by_x, by_factor, None, None]
+        factor_grad = ops.reshape(factor_grad, factor.shape)
+    return [x_grad, factor_grad, None, None]
 
 
 @reverse_of("pow")
@@ -135,14 +135,14 @@ def _pow_reverse(call: Call) -> list[Any]:
     x, exponent = call.args
     g = call.cotangent
     if not isinstance(exponent, Tensor):
-        by_x = g * conj(x) * 2.0 if exponent == 2 else ops.pow_grad(x, g, exponent)
-        return [by_x, None]
-    by_x = ops.pow_grad(x, g, exponent) if 0 in call.wanted else None
+        x_grad = g * conj(x) * 2.0 if exponent == 2 else ops.pow_grad(x, g, exponent)
+        return [x_grad, None]
+    x_grad = ops.pow_grad(x, g, exponent) if 0 in call.wanted else None
     if 1 not in call.wanted:
-        return [by_x, None]
+        return [x_grad, None]
     rounded = ops.cast(ops.cast(exponent, paddle.float32), x.dtype)  # as numbers are
     of_tensors = Call([x, rounded], call.outputs, call.cotangents, frozenset({1}))
-    return [by_x, _elementwise_pow_reverse(of_tensors)[1]]
+    return [x_grad, _elementwise_pow_reverse(of_tensors)[1]]
 
 
 @formula_of("pow_grad")
@@ -187,23 +187,23 @@ def _power_of_formula(x: Tensor, y: Any) -> Tensor:
 def _elementwise_pow_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
         below = _lower_exponent(y)
-        by_x = g * conj(y) * conj(ops.elementwise_pow(x, below))
-        if not by_x.is_complex():  # nothing, of no number too
-            is_flat = ops.expand(is_zero(y), by_x.shape)
-            by_x = ops.where(is_flat, paddle.zeros_like(by_x), by_x)
-        by_x = summed_to(by_x, x)
+        x_grad = g * conj(y) * conj(ops.elementwise_pow(x, below))
+        if not x_grad.is_complex():  # nothing, of no number too
+            is_flat = ops.expand(is_zero(y), x_grad.shape)
+            x_grad = ops.where(is_flat, paddle.zeros_like(x_grad), x_grad)
+        x_grad = summed_to(x_grad, x)
     if 1 in call.wanted and call.out.is_complex():
-        by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
+        y_grad = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
     elif 1 in call.wanted:
         is_flat = ops.expand(ops.logical_and(is_zero(x), y >= 0), g.shape)
         base = ops.expand(x, g.shape)
         logs = ops.log(ops.where(is_flat, paddle.ones_like(base), base))
-        by_y = g * call.out * logs
-        by_y = summed_to(ops.where(is_flat, paddle.zeros_like(by_y), by_y), y)
-    return [by_x, by_y]
+        y_grad = g * call.out * logs
+        y_grad = summed_to(ops.where(is_flat, paddle.zeros_like(y_grad), y_grad), y)
+    return [x_grad, y_grad]
 
 
 def _lower_exponent(y: Tensor) -> Tensor:
@@ -228,12 +228,12 @@ def _add_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
 @reverse_of("add_grad")
 def _add_grad_reverse(call: Call) -> list[Any]:
     x = call.args[0]
-    by_x, by_y = call.cotangents
-    total = by_x
-    if by_y is not None:
-        if by_y.shape != x.shape:
-            by_y = ops.expand(by_y, x.shape)
-        total = by_y if total is None else total + by_y
+    x_grad, y_grad = call.cotangents
+    total = x_grad
+    if y_grad is not None:
+        if y_grad.shape != x.shape:
+            y_grad = ops.expand(y_grad, x.shape)
+        total = y_grad if total is None else total + y_grad
     return [None, None, total, None]
 
 
@@ -241,8 +241,8 @@ def _add_grad_reverse(call: Call) -> list[Any]:
 def _divide_grad_formula(
     x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1
 ) -> Any:
-    by_x = out_grad / conj(y)
-    return summed_to(by_x, x), summed_to(-(by_x * conj(out)), y)
+    x_grad = out_grad / conj(y)
+    return summed_to(x_grad, x), summed_to(-(x_grad * conj(out)), y)
 
 
 @reverse_of("maximum")

@@ -52,5 +52,5 @@ def _swiglu_formula(x: Tensor, y: Any) -> Tensor:
 def _fused_softmax_mask_reverse(call: Call) -> list[Any]:
     mask = call.args[1]
     grad = ops.softmax_grad(call.out, call.cotangent, -1)
-    by_mask = summed_to(grad, mask) if 1 in call.wanted else None
-    return [grad, by_mask]
+    mask_grad = summed_to(grad, mask) if 1 in call.wanted else None
+    return [grad, mask_grad]

@@ -128,11 +128,11 @@ def _define_convolution(name: str, attr_names: str) -> None:
         u, v = call.cotangents
         grads: list[Any] = [None, None, None]
         if not call.wanted.isdisjoint((0, 1)):
-            by_x, by_filter = getattr(ops, kernel)(
+            x_grad, filter_grad = getattr(ops, kernel)(
                 x if u is None else u, filter if v is None else v, g, *attrs
             )
-            grads[0] = None if v is None else by_x
-            grads[1] = None if u is None else by_filter
+            grads[0] = None if v is None else x_grad
+            grads[1] = None if u is None else filter_grad
         if 2 in call.wanted:
             operands = [(u, filter)] if u is not None else []
             operands += [(x, v)] if v is not None else []

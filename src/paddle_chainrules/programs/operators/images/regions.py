@@ -49,6 +49,6 @@ def _roi_pool_grad_reverse(call: Call) -> list[Any]:
     flat = ops.reshape(plane * size, [count, channels, 1, 1]) + argmax
     is_filled = argmax >= 0  # regions may be empty
     flat = ops.reshape(ops.where(is_filled, flat, paddle.zeros_like(flat)), [-1])
-    by_g = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
-    by_g = ops.reshape(by_g, g.shape) * ops.cast(is_filled, g.dtype)
-    return [None, None, None, None, by_g, *(None for _ in attrs)]
+    g_grad = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
+    g_grad = ops.reshape(g_grad, g.shape) * ops.cast(is_filled, g.dtype)
+    return [None, None, None, None, g_grad, *(None for _ in attrs)]

@@ -159,10 +159,10 @@ def _pad3d_reverse(call: Call) -> list[Any]:
     x, paddings, mode, value, layout = call.args
     g = call.cotangent
     inner = ops.pad3d_grad(x, g, paddings, mode, 0.0, layout)
-    by_value = None
+    value_grad = None
     if 3 in call.wanted and mode == "constant":
-        by_value = ops.reshape(_sum_all(g) - _sum_all(inner), value.shape)
-    return [inner, None, None, by_value, None]
+        value_grad = ops.reshape(_sum_all(g) - _sum_all(inner), value.shape)
+    return [inner, None, None, value_grad, None]
 
 
 def _sum_all(x: Tensor) -> Tensor:

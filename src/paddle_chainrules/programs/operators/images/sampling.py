@@ -92,20 +92,22 @@ def sample_gradients(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return gradients by the image, and by the positions on each axis as columns."""
     rows = _channel_rows(x)
-    by_rows = paddle.zeros_like(rows)
+    rows_grad = paddle.zeros_like(rows)
     slopes: list[list[Tensor]] = [[] for _ in range(axes)]
     signs = itertools.product((-1.0, 1.0), repeat=axes)
     for (index, inside, weights), sign in zip(
         corners.indices_and_weights(), signs, strict=False
     ):
-        by_rows = ops.index_add(by_rows, index, g * (inside * math.prod(weights)), 0)
+        rows_grad = ops.index_add(
+            rows_grad, index, g * (inside * math.prod(weights)), 0
+        )
         dot = ops.sum(ops.gather(rows, index, 0) * g, [1], None, True) * inside
         for i in range(axes):
             other_weights = math.prod(weights[:i] + weights[i + 1 :])
             slopes[i].append(dot * other_weights * sign[i])
     perm = [0, x.ndim - 1, *range(1, x.ndim - 1)]
-    by_x = ops.reshape(by_rows, [x.shape[0], *x.shape[2:], x.shape[1]])
-    return ops.transpose(by_x, perm), [*map(_sum, slopes)]
+    x_grad = ops.reshape(rows_grad, [x.shape[0], *x.shape[2:], x.shape[1]])
+    return ops.transpose(x_grad, perm), [*map(_sum, slopes)]
 
 
 def _channel_rows(x: Tensor) -> Tensor:
@@ -174,14 +176,14 @@ def _grid_sample_grad_formula(
     ]
     nearest = mode == "nearest"
     corners = PixelCorners(x.shape, [position for position, _ in pixels], nearest)
-    by_x, slopes = sample_gradients(x, corners, _channel_rows(out_grad), axes)
+    x_grad, slopes = sample_gradients(x, corners, _channel_rows(out_grad), axes)
     if nearest:
-        return by_x, paddle.zeros_like(grid)
+        return x_grad, paddle.zeros_like(grid)
     grid_grads = [
         ops.reshape(slope, position.shape) * scale
         for slope, (position, scale) in zip(slopes, pixels, strict=True)
     ]
-    return by_x, ops.reshape(ops.stack(grid_grads[::-1], 2), grid.shape)
+    return x_grad, ops.reshape(ops.stack(grid_grads[::-1], 2), grid.shape)
 
 
 # By offsets, for a convolution.
@@ -226,25 +228,25 @@ def _deformable_conv_grad_formula(
     columns = ops.reshape(columns, [n, groups, c // groups * taps, count])
     rows = ops.reshape(filter, [1, groups, -1, c // groups * taps])
     g = ops.reshape(out_grad, [n, groups, -1, count])
-    by_rows = ops.sum(ops.matmul(g, columns, False, True), [0], None, False)
-    by_columns = ops.matmul(rows, g, True, False)
-    by_columns = ops.reshape(
-        by_columns, [n, offset_groups, c // offset_groups, taps * count]
+    rows_grad = ops.sum(ops.matmul(g, columns, False, True), [0], None, False)
+    columns_grad = ops.matmul(rows, g, True, False)
+    columns_grad = ops.reshape(
+        columns_grad, [n, offset_groups, c // offset_groups, taps * count]
     )
-    by_columns = ops.reshape(
-        ops.transpose(by_columns, [0, 1, 3, 2]), [-1, c // offset_groups]
+    columns_grad = ops.reshape(
+        ops.transpose(columns_grad, [0, 1, 3, 2]), [-1, c // offset_groups]
     )
-    by_samples = by_columns if weight is None else by_columns * weight
-    by_images, slopes = sample_gradients(images, corners, by_samples, 2)
+    samples_grad = columns_grad if weight is None else columns_grad * weight
+    images_grad, slopes = sample_gradients(images, corners, samples_grad, 2)
     slopes = [ops.reshape(slope, [n * offset_groups, taps, *out]) for slope in slopes]
-    by_mask = None
+    mask_grad = None
     if mask is not None:
-        by_mask = ops.reshape(
-            ops.sum(by_columns * samples, [1], None, False), mask.shape
+        mask_grad = ops.reshape(
+            ops.sum(columns_grad * samples, [1], None, False), mask.shape
         )
     return (
-        ops.reshape(by_images, x.shape),
+        ops.reshape(images_grad, x.shape),
         ops.reshape(ops.stack(slopes, 2), offset.shape),
-        ops.reshape(by_rows, filter.shape),
-        by_mask,
+        ops.reshape(rows_grad, filter.shape),
+        mask_grad,
     )

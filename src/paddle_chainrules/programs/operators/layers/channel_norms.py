@@ -98,9 +98,9 @@ def _affine_gradients(
     g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any
 ) -> list[Any]:
     """Return the gradients by scale and bias."""
-    by_scale = None if scale is None else ops.sum(g * y, layout.others, None, False)
-    by_bias = None if bias is None else ops.sum(g, layout.others, None, False)
-    return [by_scale, by_bias]
+    scale_grad = None if scale is None else ops.sum(g * y, layout.others, None, False)
+    bias_grad = None if bias is None else ops.sum(g, layout.others, None, False)
+    return [scale_grad, bias_grad]
 
 
 # Of a batch, or by what is stored.
@@ -116,11 +116,11 @@ def _batch_norm_reverse(call: Call) -> list[Any]:
     if use_global or (is_test and not train):  # nothing else is read
         updated = saved_mean, saved_variance = running
     mean, variance = updated
-    by_x, by_scale, by_bias = ops.batch_norm_grad(
+    x_grad, scale_grad, bias_grad = ops.batch_norm_grad(
         *(x, scale, bias, mean, variance, saved_mean, saved_variance, None),
         *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),
     )
-    return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
+    return [x_grad, None, None, scale_grad, bias_grad, *(None for _ in range(6))]
 
 
 def _standardize_by_running(
@@ -176,7 +176,7 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
     scaled = layout.scaled(g, scale)
     if use_global or (is_test and not train):
         normalized = _standardize_by_running(x, mean, variance, layout, epsilon)
-        by_x = scaled * normalized.scale
+        x_grad = scaled * normalized.scale
     elif x.size == layout.channels:
         zeros = [
             None if parameter is None else paddle.zeros_like(parameter)
@@ -185,8 +185,8 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
         return (ops.assign(g), *zeros)
     else:
         normalized = standardize(x, layout.others, single(epsilon))
-        by_x = standardize_gradient(scaled, normalized, layout.others)
-    return (by_x, *_affine_gradients(g, layout, normalized.y, scale, bias))
+        x_grad = standardize_gradient(scaled, normalized, layout.others)
+    return (x_grad, *_affine_gradients(g, layout, normalized.y, scale, bias))
 
 
 @batch_of("batch_norm")
@@ -253,8 +253,8 @@ def _instance_norm_grad_formula(
 ) -> Any:
     layout, axes = Layout(x), [*range(2, x.ndim)]
     normalized = standardize(x, axes, single(epsilon))
-    by_x = standardize_gradient(layout.scaled(grad_y, scale), normalized, axes)
-    return (by_x, *_affine_gradients(grad_y, layout, normalized.y, scale, bias))
+    x_grad = standardize_gradient(layout.scaled(grad_y, scale), normalized, axes)
+    return (x_grad, *_affine_gradients(grad_y, layout, normalized.y, scale, bias))
 
 
 # Of groups of channels.
@@ -304,8 +304,8 @@ def _group_norm_grad_formula(
     grouped, axes = layout.grouped(x, groups)
     normalized = standardize(grouped, axes, epsilon)
     scaled, _ = layout.grouped(layout.scaled(y_grad, scale), groups)
-    by_x = shaped_as(standardize_gradient(scaled, normalized, axes), x)
+    x_grad = shaped_as(standardize_gradient(scaled, normalized, axes), x)
     return (
-        by_x,
+        x_grad,
         *_affine_gradients(y_grad, layout, shaped_as(normalized.y, x), scale, bias),
     )

@@ -101,9 +101,9 @@ def _layer_norm_grad_formula(
         row_axes = [*range(begin_norm_axis)]
         return ops.reshape(ops.sum(values, row_axes, None, False), [-1])
 
-    by_scale = None if scale is None else sum_rows(g * normalized.y)
-    by_bias = None if bias is None else sum_rows(g)
-    return standardize_gradient(scaled, normalized, axes), by_scale, by_bias
+    scale_grad = None if scale is None else sum_rows(g * normalized.y)
+    bias_grad = None if bias is None else sum_rows(g)
+    return standardize_gradient(scaled, normalized, axes), scale_grad, bias_grad
 
 
 @formula_of("spectral_norm", keeps_kernel=True)

@@ -127,12 +127,12 @@ def _rnn_reverse(call: Call) -> Any:
     ):
         raise NoRule("layers without biases; use biases that are zero and frozen")
     g, _, *state_grads = call.cotangents
-    by_x, *grads = TABLE["rnn_grad"].bind(
+    x_grad, *grads = TABLE["rnn_grad"].bind(
         [*arguments, *call.outputs[:2], g, state_grads]
     )
     num_states = len(arguments.pre_state)
     return [
-        by_x,
+        x_grad,
         grads[:num_states],
         grads[num_states:],
         *(None for _ in arguments[3:]),
@@ -176,10 +176,10 @@ def _rnn_grad_formula(*args: Any) -> Any:
                 if direction and cotangent is not None
                 else cotangent
             )
-            by_x, states[k], weight_grads = layer.gradients(
+            x_grad, states[k], weight_grads = layer.gradients(
                 cotangent, last_state_grads[k]
             )
-            inputs.append(ops.flip(by_x, [0]) if direction else by_x)
+            inputs.append(ops.flip(x_grad, [0]) if direction else x_grad)
             for weight_index, grad in zip(
                 weight_indices(k, count), weight_grads, strict=True
             ):
@@ -286,19 +286,21 @@ class _RecurrentLayer:
             ops.reshape(state, state.shape[1:]) for state in last_state_grads
         ]
         step_grads = [None] * self.steps if g is None else ops.unbind(g, 0)
-        by_x, by_h, first_state_grads = self.gate_gradients(
+        gates_x_grad, gates_h_grad, first_state_grads = self.gate_gradients(
             step_grads, last_state_grads
         )
         x = self.arguments.x
         weights = [
-            ops.matmul(by_x, _as_rows(x), True, False),
-            ops.matmul(by_h, _as_rows(self.h), True, False),
-            ops.sum(by_x, [0], None, False),
-            ops.sum(by_h, [0], None, False),
+            ops.matmul(gates_x_grad, _as_rows(x), True, False),
+            ops.matmul(gates_h_grad, _as_rows(self.h), True, False),
+            ops.sum(gates_x_grad, [0], None, False),
+            ops.sum(gates_h_grad, [0], None, False),
         ]
-        by_input = ops.matmul(by_x, self.arguments.weight_list[0], False, False)
+        input_grad = ops.matmul(
+            gates_x_grad, self.arguments.weight_list[0], False, False
+        )
         states = [ops.unsqueeze(state, [0]) for state in first_state_grads]
-        return ops.reshape(by_input, x.shape), states, weights
+        return ops.reshape(input_grad, x.shape), states, weights
 
     def gate_gradients(
         self, g: Sequence[Any], last_state_grads: Sequence[Tensor]
@@ -342,10 +344,10 @@ class _GRU(_RecurrentLayer):
         )
         r, z = ops.sigmoid(r_x + r_h), ops.sigmoid(z_x + z_h)
         n = ops.tanh(n_x + r * n_h)
-        by_n = (1.0 - z) * (1.0 - n * n)
-        by_z = (self.h - n) * z * (1.0 - z)
-        by_r = by_n * n_h * r * (1.0 - r)
-        slopes = ops.unbind(ops.concat([by_r, by_z, by_n * r], 2), 0)
+        n_slope = (1.0 - z) * (1.0 - n * n)
+        z_slope = (self.h - n) * z * (1.0 - z)
+        r_slope = n_slope * n_h * r * (1.0 - r)
+        slopes = ops.unbind(ops.concat([r_slope, z_slope, n_slope * r], 2), 0)
         update_gates = ops.unbind(z, 0)
         dh = dh if g[-1] is None else dh + g[-1]
         step_state_grads, gate_grads = [], []
@@ -356,10 +358,15 @@ class _GRU(_RecurrentLayer):
             direct = direct if not t or g[t - 1] is None else direct + g[t - 1]
             dh = self._state_gradient(gate_grads[-1], direct)
         all_state_grads = ops.stack(step_state_grads[::-1], 0)
-        by_x = ops.concat(
-            [all_state_grads * by_r, all_state_grads * by_z, all_state_grads * by_n], 2
+        gates_x_grad = ops.concat(
+            [
+                all_state_grads * r_slope,
+                all_state_grads * z_slope,
+                all_state_grads * n_slope,
+            ],
+            2,
         )
-        return _as_rows(by_x), _as_rows(ops.stack(gate_grads[::-1], 0)), [dh]
+        return _as_rows(gates_x_grad), _as_rows(ops.stack(gate_grads[::-1], 0)), [dh]
 
 
 class _LSTM(_RecurrentLayer):

@@ -151,27 +151,31 @@ def _run_layer(
     return ops.stack(outputs[::-1] if is_reverse else outputs, 0), state
 
 
-def _lstm_step(by_x: Tensor, by_h: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
-    i, f, n, o = ops.split_with_num(by_x + by_h, 4, 1)
+def _lstm_step(
+    gates_x: Tensor, gates_h: Tensor, state: Sequence[Tensor]
+) -> list[Tensor]:
+    i, f, n, o = ops.split_with_num(gates_x + gates_h, 4, 1)
     c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(n)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
-def _gru_step(by_x: Tensor, by_h: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+def _gru_step(
+    gates_x: Tensor, gates_h: Tensor, state: Sequence[Tensor]
+) -> list[Tensor]:
     (r_x, z_x, n_x), (r_h, z_h, n_h) = (
-        ops.split_with_num(g, 3, 1) for g in (by_x, by_h)
+        ops.split_with_num(g, 3, 1) for g in (gates_x, gates_h)
     )
     z = ops.sigmoid(z_x + z_h)
     n = ops.tanh(n_x + ops.sigmoid(r_x + r_h) * n_h)
     return [(state[0] - n) * z + n]
 
 
-def _tanh_step(by_x: Tensor, by_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
-    return [ops.tanh(by_x + by_h)]
+def _tanh_step(gates_x: Tensor, gates_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
+    return [ops.tanh(gates_x + gates_h)]
 
 
-def _relu_step(by_x: Tensor, by_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
-    return [ops.relu(by_x + by_h)]
+def _relu_step(gates_x: Tensor, gates_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
+    return [ops.relu(gates_x + gates_h)]
 
 
 STEP_BY_MODE = {

@@ -67,12 +67,14 @@ def _scaled_product(left: Tensor, values: Any, inner: Any, right: Tensor) -> Ten
 @reverse_of("eigh")
 def _eigh_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
-    by_values, by_vectors = call.cotangents
+    values_grad, vectors_grad = call.cotangents
     inner = None
-    if by_vectors is not None:
-        rotations = _off_diagonal(_skew(chained_product(adjoint(vectors), by_vectors)))
+    if vectors_grad is not None:
+        rotations = _off_diagonal(
+            _skew(chained_product(adjoint(vectors), vectors_grad))
+        )
         inner = rotations / (_gaps(values) * 2.0)
-    return [_scaled_product(vectors, by_values, inner, adjoint(vectors)), None]
+    return [_scaled_product(vectors, values_grad, inner, adjoint(vectors)), None]
 
 
 @formula_of("eigvalsh", keeps_kernel=True)
@@ -83,10 +85,10 @@ def _eigvalsh_formula(x: Tensor, uplo: str, is_test: bool) -> Any:
 @reverse_of("eig")
 def _eig_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
-    by_values, by_vectors = call.cotangents
+    values_grad, vectors_grad = call.cotangents
     adjoint_vectors, inner = adjoint(vectors), None
-    if by_vectors is not None:
-        rotations = chained_product(adjoint_vectors, by_vectors)
+    if vectors_grad is not None:
+        rotations = chained_product(adjoint_vectors, vectors_grad)
         lengths = diagonal(rotations)
         lengths = (lengths + conj(lengths)) * 0.5
         rotations = _off_diagonal(
@@ -95,7 +97,9 @@ def _eig_reverse(call: Call) -> list[Any]:
         )
         inner = rotations / conj(_gaps(values))
     return [
-        _scaled_product(ops.inverse(adjoint_vectors), by_values, inner, adjoint_vectors)
+        _scaled_product(
+            ops.inverse(adjoint_vectors), values_grad, inner, adjoint_vectors
+        )
     ]
 
 
@@ -103,14 +107,14 @@ def _eig_reverse(call: Call) -> list[Any]:
 def _eigvals_reverse(call: Call) -> list[Any]:
     values, vectors = ops.eig(transposed(call.args[0]))  # whose order it mostly has
     matching = _match_values(call.out.detach(), values.detach())
-    by_values = ops.squeeze(
+    values_grad = ops.squeeze(
         chained_product(column_factors(call.cotangent), matching), [-2]
     )
     adjoint_vectors = adjoint(vectors)
     return [
         transposed(
             _scaled_product(
-                ops.inverse(adjoint_vectors), by_values, None, adjoint_vectors
+                ops.inverse(adjoint_vectors), values_grad, None, adjoint_vectors
             )
         )
     ]
@@ -133,36 +137,36 @@ def _match_values(result: Tensor, candidates: Tensor) -> Tensor:
 def _svd_reverse(call: Call) -> list[Any]:
     x, full_matrices = call.args
     u, s, vh = call.outputs
-    by_u, by_s, by_vh = call.cotangents
+    u_grad, s_grad, vh_grad = call.cotangents
     m, n = x.shape[-2:]
     k = min(m, n)
     if full_matrices and m != n:
-        if (by_u if m > n else by_vh) is not None:
+        if (u_grad if m > n else vh_grad) is not None:
             raise NoRule(
                 "vectors that the matrix does not determine; use full_matrices=False"
             )
         u, vh = slice_axis(u, -1, 0, k), slice_axis(vh, -2, 0, k)
     inner, outer_terms, gaps = None, [], _gaps(s * s)
-    if by_u is not None:
-        rotations = chained_product(adjoint(u), by_u)
+    if u_grad is not None:
+        rotations = chained_product(adjoint(u), u_grad)
         inner = _off_diagonal(_skew(rotations)) / gaps * column_factors(s)
         if x.is_complex():
             inner = inner + diagonal_matrices(diagonal(_skew(rotations)) / (s * 2.0))
         if m > k:
             outer_terms.append(
                 chained_product(
-                    (by_u - chained_product(u, rotations)) / column_factors(s), vh
+                    (u_grad - chained_product(u, rotations)) / column_factors(s), vh
                 )
             )
-    if by_vh is not None:
-        rotations = chained_product(vh, adjoint(by_vh))
+    if vh_grad is not None:
+        rotations = chained_product(vh, adjoint(vh_grad))
         rows = ops.unsqueeze(s, [-1])
-        by_right = _off_diagonal(_skew(rotations)) / gaps * rows
-        inner = by_right if inner is None else inner + by_right
+        through_vh = _off_diagonal(_skew(rotations)) / gaps * rows
+        inner = through_vh if inner is None else inner + through_vh
         if n > k:
-            across = by_vh - chained_product(adjoint(rotations), vh)
+            across = vh_grad - chained_product(adjoint(rotations), vh)
             outer_terms.append(chained_product(u, across / rows))
-    total = _scaled_product(u, by_s, inner, vh)
+    total = _scaled_product(u, s_grad, inner, vh)
     for term in outer_terms:
         total = total + term
     return [total, None]

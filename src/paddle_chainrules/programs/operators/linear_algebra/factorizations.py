@@ -67,18 +67,22 @@ def _lu_reverse(call: Call) -> list[Any]:
     core = slice_axis(slice_axis(packed, -2, 0, k), -1, 0, k)
     lower, upper = ops.tril(core, -1) + identity_like(core, k), ops.triu(core, 0)
     core_grad = slice_axis(slice_axis(g, -2, 0, k), -1, 0, k)
-    by_lower, by_upper = ops.tril(core_grad, -1), ops.triu(core_grad, 0)
+    lower_grad, upper_grad = ops.tril(core_grad, -1), ops.triu(core_grad, 0)
     rest_grad = None
     if m > k:
         below = slice_axis(packed, -2, k, m)
         rest_grad = upper_solve(slice_axis(g, -2, k, m), upper)
-        by_upper = by_upper - ops.triu(chained_product(adjoint(below), rest_grad), 0)
+        upper_grad = upper_grad - ops.triu(
+            chained_product(adjoint(below), rest_grad), 0
+        )
     elif n > k:
         beside = slice_axis(packed, -1, k, n)
         rest_grad = lower_solve(lower, slice_axis(g, -1, k, n), True)
-        by_lower = by_lower - ops.tril(chained_product(rest_grad, adjoint(beside)), -1)
-    inner = ops.tril(chained_product(adjoint(lower), by_lower), -1)
-    inner = inner + ops.triu(chained_product(by_upper, adjoint(upper)), 0)
+        lower_grad = lower_grad - ops.tril(
+            chained_product(rest_grad, adjoint(beside)), -1
+        )
+    inner = ops.tril(chained_product(adjoint(lower), lower_grad), -1)
+    inner = inner + ops.triu(chained_product(upper_grad, adjoint(upper)), 0)
     result = upper_solve(lower_solve(lower, inner, True), upper)
     if rest_grad is not None:
         result = ops.concat([result, rest_grad], result.ndim - (2 if m > k else 1))
@@ -106,62 +110,62 @@ def _lu_unpack_formula(
 def _qr_reverse(call: Call) -> list[Any]:
     x, mode = call.args
     q, r = call.outputs
-    by_q: Any
-    by_r: Any
-    by_q, by_r = call.cotangents
+    q_grad: Any
+    r_grad: Any
+    q_grad, r_grad = call.cotangents
     m, n = x.shape[-2:]
     if mode == "r":
         q, r = ops.qr(x, "reduced")
     elif mode == "complete" and m > n:
-        if by_q is not None:
+        if q_grad is not None:
             raise NoRule(
                 "Q with columns that the matrix does not determine; use mode='reduced'"
             )
         q, r = slice_axis(q, -1, 0, n), slice_axis(r, -2, 0, n)
-        by_r = slice_axis(by_r, -2, 0, n)
+        r_grad = slice_axis(r_grad, -2, 0, n)
     if n <= m:
-        return [_tall_qr_gradient(q, r, by_q, by_r), None]
-    beside = None if by_r is None else slice_axis(by_r, -1, m, n)
-    by_r = None if by_r is None else slice_axis(by_r, -1, 0, m)
+        return [_tall_qr_gradient(q, r, q_grad, r_grad), None]
+    beside = None if r_grad is None else slice_axis(r_grad, -1, m, n)
+    r_grad = None if r_grad is None else slice_axis(r_grad, -1, 0, m)
     if beside is None:
         beside = paddle.zeros_like(slice_axis(x, -1, m, n))
     else:
         through_beside = chained_product(slice_axis(x, -1, m, n), adjoint(beside))
-        by_q = through_beside if by_q is None else by_q + through_beside
-    result = _tall_qr_gradient(q, slice_axis(r, -1, 0, m), by_q, by_r)
+        q_grad = through_beside if q_grad is None else q_grad + through_beside
+    result = _tall_qr_gradient(q, slice_axis(r, -1, 0, m), q_grad, r_grad)
     return [ops.concat([result, chained_product(q, beside)], x.ndim - 1), None]
 
 
-def _tall_qr_gradient(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
+def _tall_qr_gradient(q: Tensor, r: Tensor, q_grad: Any, r_grad: Any) -> Tensor:
     """Return the gradient where there are at least as many rows as columns."""
     inner: Any = None
-    if by_r is not None:
-        inner = chained_product(r, adjoint(ops.triu(by_r, 0)))
-    if by_q is not None:
-        projection = chained_product(adjoint(by_q), q)
+    if r_grad is not None:
+        inner = chained_product(r, adjoint(ops.triu(r_grad, 0)))
+    if q_grad is not None:
+        projection = chained_product(adjoint(q_grad), q)
         inner = -projection if inner is None else inner - projection
     lower, middle = ops.tril(inner, -1), diagonal(inner)
     middle = (middle + conj(middle)) * 0.5
     result = chained_product(q, lower + adjoint(lower) + diagonal_matrices(middle))
-    return upper_solve(result if by_q is None else result + by_q, r)
+    return upper_solve(result if q_grad is None else result + q_grad, r)
 
 
 @reverse_of("lstsq")
 def _lstsq_reverse(call: Call) -> list[Any]:
     x, y, *_ = call.args
     solution, _, rank, _ = call.outputs
-    g, by_squares, _, by_values = call.cotangents
+    g, squares_grad, _, values_grad = call.cotangents
     g = paddle.zeros_like(solution) if g is None else g
     if rank._is_initialized():  # without all of its rank there is no derivative
         g = g + _nan_where(rank < min(x.shape[-2:]), g)
     is_wide = x.shape[-2] < x.shape[-1]
-    by_x, by_y = (_minimum_norm_gradients if is_wide else _least_squares_gradients)(
-        x, y, solution, g, by_squares
+    x_grad, y_grad = (_minimum_norm_gradients if is_wide else _least_squares_gradients)(
+        x, y, solution, g, squares_grad
     )
-    if by_values is not None:
+    if values_grad is not None:
         u, _, vh = ops.svd(x, False)
-        by_x = by_x + chained_product(u * column_factors(by_values), vh)
-    return [by_x, by_y, None, None]
+        x_grad = x_grad + chained_product(u * column_factors(values_grad), vh)
+    return [x_grad, y_grad, None, None]
 
 
 def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
@@ -170,18 +174,18 @@ def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
 
 
 def _least_squares_gradients(
-    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, by_squares: Any
+    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, squares_grad: Any
 ) -> tuple[Tensor, Tensor]:
     """Return gradients by both, with at least as many equations as unknowns."""
     q, r = ops.qr(x, "reduced")
-    once = ops.triangular_solve(r, g, True, True, False)
-    twice = ops.triangular_solve(r, once, True, False, False)
-    by_y, residual = chained_product(q, once), y - chained_product(x, solution)
-    if by_squares is not None:
-        by_y = by_y + residual * column_factors(by_squares) * 2.0
-    return chained_product(residual, adjoint(twice)) - chained_product(
-        by_y, adjoint(solution)
-    ), by_y
+    r_solution = ops.triangular_solve(r, g, True, True, False)
+    normal_solution = ops.triangular_solve(r, r_solution, True, False, False)
+    y_grad, residual = chained_product(q, r_solution), y - chained_product(x, solution)
+    if squares_grad is not None:
+        y_grad = y_grad + residual * column_factors(squares_grad) * 2.0
+    return chained_product(residual, adjoint(normal_solution)) - chained_product(
+        y_grad, adjoint(solution)
+    ), y_grad
 
 
 def _minimum_norm_gradients(
@@ -189,11 +193,11 @@ def _minimum_norm_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return gradients by both, with fewer equations: of the minimum-norm solution."""
     q, r = ops.qr(adjoint(x), "reduced")
-    by_y = ops.triangular_solve(r, chained_product(adjoint(q), g), True, False, False)
+    y_grad = ops.triangular_solve(r, chained_product(adjoint(q), g), True, False, False)
     weights = ops.triangular_solve(
         r, chained_product(adjoint(q), solution), True, False, False
     )
     orthogonal = g - chained_product(q, chained_product(adjoint(q), g))
     return chained_product(weights, adjoint(orthogonal)) - chained_product(
-        by_y, adjoint(solution)
-    ), by_y
+        y_grad, adjoint(solution)
+    ), y_grad

@@ -92,24 +92,24 @@ def _matmul_gradients(
     if is_vector_y:
         y, transpose_y = ops.unsqueeze(y, [1]), False
         g = ops.unsqueeze(g, [-1])
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
         if transpose_x:
-            by_x = ops.matmul(conj(y), g, transpose_y, True)
+            x_grad = ops.matmul(conj(y), g, transpose_y, True)
         else:
-            by_x = ops.matmul(g, conj(y), False, not transpose_y)
-        by_x = summed_to(by_x, x)
-        by_x = ops.reshape(by_x, call.args[0].shape) if is_vector_x else by_x
+            x_grad = ops.matmul(g, conj(y), False, not transpose_y)
+        x_grad = summed_to(x_grad, x)
+        x_grad = ops.reshape(x_grad, call.args[0].shape) if is_vector_x else x_grad
     if 1 in call.wanted:
         if y.ndim == 2 and x.ndim > 2 and not transpose_x:
             x, g = rows(x), rows(g)
         if transpose_y:
-            by_y = ops.matmul(g, conj(x), True, transpose_x)
+            y_grad = ops.matmul(g, conj(x), True, transpose_x)
         else:
-            by_y = ops.matmul(conj(x), g, not transpose_x, False)
-        by_y = summed_to(by_y, y)
-        by_y = ops.reshape(by_y, call.args[1].shape) if is_vector_y else by_y
-    return [by_x, by_y]
+            y_grad = ops.matmul(conj(x), g, not transpose_x, False)
+        y_grad = summed_to(y_grad, y)
+        y_grad = ops.reshape(y_grad, call.args[1].shape) if is_vector_y else y_grad
+    return [x_grad, y_grad]
 
 
 _MAX_TERMS_AFTER_BIAS = 1024
@@ -146,22 +146,24 @@ def _linear_gradients(
     call: Call, x: Tensor, weight: Tensor, bias: Any, transpose_weight: bool
 ) -> list[Any]:
     g = call.cotangent
-    by_x = by_weight = by_bias = None
+    x_grad = weight_grad = bias_grad = None
     if weight.ndim != 2:  # of several matrices, or a vector
-        by_x, by_weight = _matmul_gradients(call, x, weight, False, transpose_weight)
+        x_grad, weight_grad = _matmul_gradients(
+            call, x, weight, False, transpose_weight
+        )
     elif 0 in call.wanted:
-        by_x = ops.matmul(g, conj(weight), False, not transpose_weight)
+        x_grad = ops.matmul(g, conj(weight), False, not transpose_weight)
     if 1 in call.wanted and weight.ndim == 2:
         if x.ndim == 1:
             x, g = ops.unsqueeze(x, [0]), ops.unsqueeze(g, [0])
         x, g = rows(conj(x)), rows(g)
         if transpose_weight:
-            by_weight = ops.matmul(g, x, True, False)
+            weight_grad = ops.matmul(g, x, True, False)
         else:
-            by_weight = ops.matmul(x, g, True, False)
+            weight_grad = ops.matmul(x, g, True, False)
     if 2 in call.wanted:
-        by_bias = summed_to(g, bias)
-    return [by_x, by_weight, by_bias]
+        bias_grad = summed_to(g, bias)
+    return [x_grad, weight_grad, bias_grad]
 
 
 @formula_of("matmul_grad")
@@ -177,8 +179,8 @@ def _addmm_grad_formula(
     input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
 ) -> list[Any]:
     g = out_grad * single(alpha)
-    by_x, by_y = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
-    return [summed_to(out_grad, input) * single(beta), by_x, by_y]
+    x_grad, y_grad = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
+    return [summed_to(out_grad, input) * single(beta), x_grad, y_grad]
 
 
 formula_of("addmm")(addmm)

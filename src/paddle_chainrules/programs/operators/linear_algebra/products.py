@@ -53,9 +53,9 @@ def _cross_reverse(call: Call) -> list[Any]:
     x, y, axis = call.args
     g = conj(call.cotangent)
     axis = x.shape.index(3) if axis == 9 else axis  # Paddle's word for the first
-    by_x = conj(ops.cross(y, g, axis)) if 0 in call.wanted else None
-    by_y = conj(ops.cross(g, x, axis)) if 1 in call.wanted else None
-    return [by_x, by_y, None]
+    x_grad = conj(ops.cross(y, g, axis)) if 0 in call.wanted else None
+    y_grad = conj(ops.cross(g, x, axis)) if 1 in call.wanted else None
+    return [x_grad, y_grad, None]
 
 
 @formula_of("bilinear")

@@ -49,27 +49,27 @@ def _solve_reverse(call: Call) -> list[Any]:
     if out.ndim < x.ndim:  # right-hand sides are vectors
         g, out = ops.unsqueeze(g, [-1]), ops.unsqueeze(out, [-1])
         y = ops.unsqueeze(y, [-1])
-    by_y = ops.solve(adjoint(x), g)
-    by_x = None
+    y_grad = ops.solve(adjoint(x), g)
+    x_grad = None
     if 0 in call.wanted:
-        by_x = summed_to(-chained_product(by_y, adjoint(out)), x)
-    return [by_x, ops.reshape(summed_to(by_y, y), call.args[1].shape)]
+        x_grad = summed_to(-chained_product(y_grad, adjoint(out)), x)
+    return [x_grad, ops.reshape(summed_to(y_grad, y), call.args[1].shape)]
 
 
 @reverse_of("triangular_solve")
 def _triangular_solve_reverse(call: Call) -> list[Any]:
     x, _, upper, transpose, unitriangular = call.args
     out = call.out
-    by_y = ops.triangular_solve(
+    y_grad = ops.triangular_solve(
         conj(x), call.cotangent, upper, not transpose, unitriangular
     )
 
-    def by_x() -> Tensor:
-        result = -chained_product(by_y, adjoint(out))
+    def x_grad() -> Tensor:
+        result = -chained_product(y_grad, adjoint(out))
         result = transposed(result) if transpose else result
         return triangle(result, upper, unitriangular)
 
-    return [*broadcast_gradients(call, by_x, lambda: by_y, None, None, None)]
+    return [*broadcast_gradients(call, x_grad, lambda: y_grad, None, None, None)]
 
 
 def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
@@ -80,10 +80,10 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 @reverse_of("cholesky_solve")
 def _cholesky_solve_reverse(call: Call) -> list[Any]:
     _, factor, upper = call.args
-    by_x = ops.cholesky_solve(call.cotangent, factor, upper)
+    x_grad = ops.cholesky_solve(call.cotangent, factor, upper)
 
-    def by_factor() -> Tensor:
-        half = chained_product(by_x, adjoint(call.out))
+    def factor_grad() -> Tensor:
+        half = chained_product(x_grad, adjoint(call.out))
         symmetric = half + adjoint(half)
         triangular = triangle(factor, upper)
         result = (
@@ -93,7 +93,7 @@ def _cholesky_solve_reverse(call: Call) -> list[Any]:
         )
         return triangle(-result, upper)
 
-    return broadcast_gradients(call, lambda: by_x, by_factor, None)
+    return broadcast_gradients(call, lambda: x_grad, factor_grad, None)
 
 
 @formula_of("lu_solve", keeps_kernel=True)
@@ -176,12 +176,12 @@ def _singular_slopes(x: Tensor) -> Tensor:
 @reverse_of("slogdet")
 def _slogdet_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
-    by_sign, by_log = (ops.squeeze(slice_axis(g, 0, k, k + 1), [0]) for k in (0, 1))
+    sign_grad, log_grad = (ops.squeeze(slice_axis(g, 0, k, k + 1), [0]) for k in (0, 1))
     if x.is_complex():  # the phase turns, and the logarithm is a real one
         sign = ops.squeeze(slice_axis(call.out, 0, 0, 1), [0])
-        rotation = by_sign * conj(sign)
-        by_log = (by_log + conj(by_log) + rotation - conj(rotation)) * 0.5
-    return [_as_matrix(by_log) * adjoint(ops.inverse(x))]
+        rotation = sign_grad * conj(sign)
+        log_grad = (log_grad + conj(log_grad) + rotation - conj(rotation)) * 0.5
+    return [_as_matrix(log_grad) * adjoint(ops.inverse(x))]
 
 
 @formula_of("matrix_power", keeps_kernel=True)

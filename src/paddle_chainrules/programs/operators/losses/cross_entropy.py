@@ -31,23 +31,23 @@ def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
     x, label, soft, use_softmax, *attrs = call.args
     axis = attrs[-1]
     softmax, _ = call.outputs
-    by_softmax, g = call.cotangents
-    by_x = by_label = None
+    softmax_grad, g = call.cotangents
+    x_grad = label_grad = None
     if g is not None and 0 in call.wanted:
         if soft:
-            by_x = g * _soft_label_slope(x, softmax, label, use_softmax, axis)
+            x_grad = g * _soft_label_slope(x, softmax, label, use_softmax, axis)
         else:
-            by_x = ops.cross_entropy_with_softmax_grad(
+            x_grad = ops.cross_entropy_with_softmax_grad(
                 label, softmax, g, soft, use_softmax, *attrs
             )
     if g is not None and 1 in call.wanted:
-        by_label = -(g * logarithms(x, use_softmax, axis))
-    if by_softmax is not None and 0 in call.wanted:
-        through_softmax = by_softmax
+        label_grad = -(g * logarithms(x, use_softmax, axis))
+    if softmax_grad is not None and 0 in call.wanted:
+        through_softmax = softmax_grad
         if use_softmax:
-            through_softmax = ops.softmax_grad(softmax, by_softmax, axis)
-        by_x = through_softmax if by_x is None else by_x + through_softmax
-    return [by_x, by_label, *(None for _ in call.args[2:])]
+            through_softmax = ops.softmax_grad(softmax, softmax_grad, axis)
+        x_grad = through_softmax if x_grad is None else x_grad + through_softmax
+    return [x_grad, label_grad, *(None for _ in call.args[2:])]
 
 
 def _soft_label_slope(

@@ -69,12 +69,12 @@ _define_alignment_loss("warprnnt", "blank", "fastemit_lambda")
 def _bce_loss_reverse(call: Call) -> list[Any]:
     x, label = call.args
     g = call.cotangent
-    by_x = by_label = None
+    x_grad = label_grad = None
     if 0 in call.wanted:
-        by_x = ops.bce_loss_grad(x, label, g)
+        x_grad = ops.bce_loss_grad(x, label, g)
     if 1 in call.wanted:
-        by_label = g * (_log_of_probability(1.0 - x) - _log_of_probability(x))
-    return [by_x, by_label]
+        label_grad = g * (_log_of_probability(1.0 - x) - _log_of_probability(x))
+    return [x_grad, label_grad]
 
 
 @formula_of("bce_loss")

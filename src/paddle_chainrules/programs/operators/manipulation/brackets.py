@@ -339,9 +339,9 @@ def _set_value_with_tensor_reverse(call: Call) -> list[Any]:
     if new_axes:
         raise NoRule("new axes where values are set; reshape the values")
     g, attrs = call.cotangent, call.args[2:]
-    by_x = by_values = None
+    x_grad = values_grad = None
     if 0 in call.wanted:
-        by_x = ops.set_value_with_tensor(g, paddle.zeros_like(values), *attrs)
+        x_grad = ops.set_value_with_tensor(g, paddle.zeros_like(values), *attrs)
     if 1 in call.wanted:
         value_grad = ops.strided_slice(g, axes, starts, ends, steps)
         kept_shape = [n for i, n in enumerate(value_grad.shape) if i not in dropped]
@@ -350,5 +350,5 @@ def _set_value_with_tensor_reverse(call: Call) -> list[Any]:
             if value_grad.shape == kept_shape
             else ops.reshape(value_grad, kept_shape)
         )
-        by_values = summed_to(value_grad, values)
-    return [by_x, by_values, *(None for _ in attrs)]
+        values_grad = summed_to(value_grad, values)
+    return [x_grad, values_grad, *(None for _ in attrs)]

@@ -142,8 +142,8 @@ def _masked_select_grad_reverse(call: Call) -> list[Any]:
 def _index_add_reverse(call: Call) -> list[Any]:
     _, index, _, axis = call.args
     g = call.cotangent
-    by_value = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
-    return [g, None, by_value, None]
+    value_grad = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
+    return [g, None, value_grad, None]
 
 
 @reverse_of("gather_nd")
@@ -158,8 +158,8 @@ def _gather_nd_reverse(call: Call) -> list[Any]:
 @reverse_of("scatter_nd_add")
 def _scatter_nd_add_reverse(call: Call) -> list[Any]:
     index = call.args[1]
-    by_updates = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
-    return [call.cotangent, None, by_updates]
+    updates_grad = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
+    return [call.cotangent, None, updates_grad]
 
 
 @reverse_of("index_sample")

@@ -117,7 +117,7 @@ class _ScatterCall:
 
 
 def _assign_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
-    by_values = None
+    values_grad = None
     if 2 in wanted:
         zeros = paddle.zeros(call.x.shape, "int64")
         is_last = last_write_mask(
@@ -125,8 +125,8 @@ def _assign_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, 
             lambda indices: call.scatter(zeros, indices, "assign"),
             call.gather_values,
         )
-        by_values = masked(call.gather_values(call.g), is_last)
-    return call.zero_at_index(call.g) if 0 in wanted else None, by_values
+        values_grad = masked(call.gather_values(call.g), is_last)
+    return call.zero_at_index(call.g) if 0 in wanted else None, values_grad
 
 
 def _add_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
@@ -145,13 +145,13 @@ def _mean_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, An
 
 
 def _multiply_gradients(call: _ScatterCall, wanted: frozenset[int]) -> tuple[Any, Any]:
-    by_x = by_values = None
+    x_grad = values_grad = None
     if 0 in wanted:
         factor = call.scatter(paddle.ones_like(call.x), call.values, "mul")
-        by_x = call.gradient_by_x(call.g * factor)
+        x_grad = call.gradient_by_x(call.g * factor)
     if 2 in wanted:  # no number where a value is zero, as Paddle has it
-        by_values = call.gather_values(call.g * call.out) / call.values
-    return by_x, by_values
+        values_grad = call.gather_values(call.g * call.out) / call.values
+    return x_grad, values_grad
 
 
 def _extreme_gradients(
@@ -179,25 +179,25 @@ _GRADIENTS_BY_REDUCE = {
 def _put_along_axis_reverse(call: Call) -> list[Any]:
     values, reduce = call.args[2], call.args[4]
     scatter_call = _ScatterCall(call)
-    by_x, by_values = _GRADIENTS_BY_REDUCE[reduce](scatter_call, call.wanted)
-    if by_values is not None and by_values.shape != values.shape:
-        pairs = zip(values.shape, by_values.shape, strict=True)
+    x_grad, values_grad = _GRADIENTS_BY_REDUCE[reduce](scatter_call, call.wanted)
+    if values_grad is not None and values_grad.shape != values.shape:
+        pairs = zip(values.shape, values_grad.shape, strict=True)
         paddings = [n for size, used in pairs for n in (0, size - used)]
-        by_values = ops.pad(by_values, paddings, 0.0)
-    return [by_x, None, by_values, None, None, None]
+        values_grad = ops.pad(values_grad, paddings, 0.0)
+    return [x_grad, None, values_grad, None, None, None]
 
 
 @reverse_of("index_put")
 def _index_put_reverse(call: Call) -> list[Any]:
     x, indices, value, accumulate = call.args
     g = call.cotangent
-    by_x = by_value = None
+    x_grad = value_grad = None
     if 0 in call.wanted:
         zero = paddle.zeros_like(value)
-        by_x = g if accumulate else ops.index_put(g, indices, zero, False)
+        x_grad = g if accumulate else ops.index_put(g, indices, zero, False)
     if 2 in call.wanted:
-        by_value = summed_to(_gradient_by_values(x, indices, g, accumulate), value)
-    return [by_x, None, by_value, None]
+        value_grad = summed_to(_gradient_by_values(x, indices, g, accumulate), value)
+    return [x_grad, None, value_grad, None]
 
 
 def _gradient_by_values(x: Tensor, indices: Any, g: Tensor, accumulate: bool) -> Tensor:
@@ -229,11 +229,11 @@ def _expand_row_mask(mask: Tensor, like: Tensor) -> Tensor:
 def _scatter_reverse(call: Call) -> list[Any]:
     x, index, updates, overwrite = call.args
     g = call.cotangent
-    by_x = by_updates = None
+    x_grad = updates_grad = None
     if 0 in call.wanted:
-        by_x = ops.scatter(g, index, paddle.zeros_like(updates), True)
+        x_grad = ops.scatter(g, index, paddle.zeros_like(updates), True)
     if 2 in call.wanted:
-        by_updates = ops.gather(g, index, 0)
+        updates_grad = ops.gather(g, index, 0)
         if overwrite and index.ndim:
             row = ops.reshape(index, [-1])
             zeros = paddle.zeros(x.shape[:1], "int64")
@@ -244,5 +244,5 @@ def _scatter_reverse(call: Call) -> list[Any]:
                 ),
                 lambda result: ops.gather(result, row, 0),
             )
-            by_updates = masked(by_updates, _expand_row_mask(is_last, by_updates))
-    return [by_x, None, by_updates, None]
+            updates_grad = masked(updates_grad, _expand_row_mask(is_last, updates_grad))
+    return [x_grad, None, updates_grad, None]

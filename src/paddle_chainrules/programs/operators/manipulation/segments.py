@@ -127,13 +127,13 @@ def _send_ue_recv_reverse(call: Call) -> list[Any]:
     message_grad = _message_gradient(
         message, target, call.out, call.cotangent, reduction
     )
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
-        by_x = summed_to(message_grad if op == "ADD" else message_grad * y, sent)
-        by_x = ops.gather_grad(x, source, by_x, 0)
+        x_grad = summed_to(message_grad if op == "ADD" else message_grad * y, sent)
+        x_grad = ops.gather_grad(x, source, x_grad, 0)
     if 1 in call.wanted:
-        by_y = summed_to(message_grad if op == "ADD" else message_grad * sent, y)
-    return [by_x, by_y, *[None] * 5]
+        y_grad = summed_to(message_grad if op == "ADD" else message_grad * sent, y)
+    return [x_grad, y_grad, *[None] * 5]
 
 
 @formula_of("send_uv")

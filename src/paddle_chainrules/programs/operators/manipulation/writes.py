@@ -59,12 +59,12 @@ def _index_tensors(index: Any) -> list[Tensor]:
 def _setitem_reverse(call: Call) -> list[Any]:
     _, index, value = call.args
     g = call.cotangent
-    by_x = by_value = None
+    x_grad = value_grad = None
     if 0 in call.wanted:
-        by_x = _SET_ITEM.bind([g, index, 0.0])[0]
+        x_grad = _SET_ITEM.bind([g, index, 0.0])[0]
     if 2 in call.wanted:
-        by_value = summed_to(_value_cotangents(g, index), value)
-    return [by_x, None, by_value]
+        value_grad = summed_to(_value_cotangents(g, index), value)
+    return [x_grad, None, value_grad]
 
 
 @formula_of("Tensor._setitem_dygraph")
