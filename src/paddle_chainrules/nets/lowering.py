@@ -12,7 +12,7 @@ from ..programs.capture_error import CaptureError
 from ..programs.compiling.rematerialize import recompute_cheap_residuals
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import JuliaFunction, TupleParameter, julia_function
-from ..programs.in_julia.repeated import goes_into
+from ..programs.in_julia.repeated import can_inline
 from ..programs.operators.calls import NoRule
 from ..programs.sizes.any_size import is_same_tensor
 from ..programs.tracing.existing import undecomposed_operators
@@ -180,7 +180,7 @@ def _with_gradients(
     """Return the functions of the forward and backward pass."""
     outputs, ways = (
         way.forward_backward.count,
-        recompute_cheap_residuals(way.forward_backward.apart, goes_into),
+        recompute_cheap_residuals(way.forward_backward.apart, can_inline),
     )
 
     def in_three(names: list[str]) -> Any:

@@ -110,7 +110,7 @@ def in_branches(
             "sample; draw them before it, and give them as an operand"
         )
     operator = DRAWING_COND if any(counts) else COND
-    return operator.every([made, predicate, *tensors, *far])[: made.count]
+    return operator.bind([made, predicate, *tensors, *far])[: made.count]
 
 
 def _traced(
@@ -235,7 +235,7 @@ def _of_many(branches: Branches, call: BatchCall) -> list[Tensor]:
     if 1 in call.batched:
         chosen = predicate.reshape([size])
         made = Branches(branches.programs, batched=flags, operands=branches.operands)
-        return COND.every([made, chosen, *tensors])
+        return COND.bind([made, chosen, *tensors])
 
     def wide(program: Program) -> Branch:
         return lambda leaves: of_samples(program, leaves, flags, size)
@@ -265,5 +265,5 @@ def _of_samples_of_samples(
     ]
     flags = tuple(a or b for a, b in zip(outer, branches.batched, strict=True))
     made = Branches(branches.programs, batched=flags, operands=branches.operands)
-    results = COND.every([made, spread(chosen, is_many, True), *tensors])
+    results = COND.bind([made, spread(chosen, is_many, True), *tensors])
     return [y.reshape([size, inner, *y.shape[1:]]) for y in results]

@@ -285,5 +285,5 @@ def in_steps(
     program = program_of(program.ops, inputs, constants, ends, "step")
     kinds = len(carry), len(xs), count, backwards
     steps = Scan(program, *kinds, more if saved is None else saved)
-    results = STEPS.every([steps, *carry, *xs, *held])
+    results = STEPS.bind([steps, *carry, *xs, *held])
     return results[: len(results) - more]

@@ -146,7 +146,7 @@ def in_turns(condition: Condition, turn: Turn, carry: Sequence[Tensor]) -> list[
     samples = samples_of(carry)
     asks, requested = _traced(lambda leaves: [condition(leaves)], samples, False)
     moves, held = _traced(turn, samples, True)
-    return WHILE.every([WhileLoop(asks, moves, len(carry)), *carry, *requested, *held])
+    return WHILE.bind([WhileLoop(asks, moves, len(carry)), *carry, *requested, *held])
 
 
 def _traced(

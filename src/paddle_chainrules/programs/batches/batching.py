@@ -118,7 +118,7 @@ def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
     for op in program.ops:
         args = [with_values(arg, known.__getitem__) for arg in op.args]
         operator = DETACH if op.operator is STOP else op.operator
-        known.update(zip(op.outputs, operator.every(args), strict=True))
+        known.update(zip(op.outputs, operator.bind(args), strict=True))
     return [known[v] for v in program.outputs]
 
 
@@ -160,14 +160,14 @@ def batched(
                 "batch; say randomness='different' or 'same'"
             )
         if op.operator is STOP:
-            known[op.outputs[0]] = DETACH.every([known[op.args[0]]])[0]
+            known[op.outputs[0]] = DETACH.bind([known[op.args[0]]])[0]
             many.update(op.outputs if op.args[0] in many else ())
             continue
         different = op.operator.random and randomness == "different"
         if many.isdisjoint(op.inputs) and not different:
             if drawn is None or not drawn.keys() >= {*op.outputs}:
                 args = [with_values(arg, known.__getitem__) for arg in op.args]
-                results = op.operator.every(args)
+                results = op.operator.bind(args)
                 if drawn is not None and op.operator.random:
                     drawn.update(zip(op.outputs, results, strict=True))
             else:
@@ -288,7 +288,7 @@ def _one_by_one(
         def of(v: Value, k: int = k) -> Tensor:
             return _sample(known, v, k) if v in many else known[v]
 
-        rows.append(op.operator.every([with_values(arg, of) for arg in op.args]))
+        rows.append(op.operator.bind([with_values(arg, of) for arg in op.args]))
     return [
         column[0] if v.dtype == "none" else paddle.stack([*column])
         for v, column in zip(op.outputs, zip(*rows, strict=True), strict=True)

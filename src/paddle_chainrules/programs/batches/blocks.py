@@ -160,7 +160,7 @@ def _blocks_reverse(call: Call) -> list[Any]:
     blocks, tensors = call.args
     back, has = blocks.back(tensors, call.cotangents)
     seeds = [c for c in call.cotangents if c is not None]
-    results = iter(BLOCKS.every([back, [*tensors, *seeds]]))
+    results = iter(BLOCKS.bind([back, [*tensors, *seeds]]))
     each = iter([next(results) if flag else None for flag in has])
     return [None, [next(each) if _requires(x) else None for x in tensors]]
 
@@ -219,7 +219,7 @@ def in_blocks(
             plain, inputs, rows, n, size
         ):
             return None
-    return BLOCKS.every([blocks, tensors])
+    return BLOCKS.bind([blocks, tensors])
 
 
 def one_after_another(
@@ -238,7 +238,7 @@ def one_after_another(
     n = next(compress(inputs, over)).shape[0]
     sizes = {min(size, n), n % size or min(size, n)}
     made = {s: _block_of(fn, inputs, over, s) for s in sizes}
-    return BLOCKS.every([*_joined(made, inputs, over, sums)])
+    return BLOCKS.bind([*_joined(made, inputs, over, sums)])
 
 
 def _joined(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-WHOLE = r"(?<![\w.])(\d+)(?![\w.])"
-"""A whole number that stands by itself."""
+INTEGER = r"(?<![\w.])(\d+)(?![\w.])"
+"""A pattern of an integer that is a token of its own."""
 
 
 def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
@@ -19,18 +19,18 @@ def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
     Returns:
         None where the texts differ otherwise.
     """
-    parts = [re.split(WHOLE, text) for text in texts]
-    first = parts[0]
-    if any(len(part) != len(first) for part in parts):
+    rows = [re.split(INTEGER, text) for text in texts]
+    first = rows[0]
+    if any(len(item) != len(first) for item in rows):
         return None
     results = []
-    for i, here in enumerate(zip(*parts, strict=True)):
-        if i % 2 == 0 or len({*here}) == 1:
-            if len({*here}) > 1:
+    for i, column in enumerate(zip(*rows, strict=True)):
+        if i % 2 == 0 or len({*column}) == 1:
+            if len({*column}) > 1:
                 return None
-            results.append(here[0])
+            results.append(column[0])
             continue
-        text = _linear([int(part) for part in here], counts)
+        text = _linear_text([int(item) for item in column], counts)
         if text is None:
             return None
         results.append(text)
@@ -46,13 +46,13 @@ def without_unused(text: str) -> str:
     return "".join(line for line in lines if not line.startswith("    n = "))
 
 
-def _linear(numbers: Sequence[int], counts: Sequence[int]) -> str | None:
+def _linear_text(numbers: Sequence[int], counts: Sequence[int]) -> str | None:
     """Return ``a * n + b`` as text, if that fits the numbers."""
-    by, rest = divmod(numbers[1] - numbers[0], counts[1] - counts[0])
-    start = numbers[0] - by * counts[0]
-    if rest or numbers[2] != by * counts[2] + start:
+    slope, remainder = divmod(numbers[1] - numbers[0], counts[1] - counts[0])
+    intercept = numbers[0] - slope * counts[0]
+    if remainder or numbers[2] != slope * counts[2] + intercept:
         return None
-    times = "n" if by == 1 else f"{by}n"
-    if not start:
-        return times if by == 1 else f"({times})"
-    return f"({times} {'+' if start > 0 else '-'} {abs(start)})"
+    times = "n" if slope == 1 else f"{slope}n"
+    if not intercept:
+        return times if slope == 1 else f"({times})"
+    return f"({times} {'+' if intercept > 0 else '-'} {abs(intercept)})"

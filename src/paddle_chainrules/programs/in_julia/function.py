@@ -16,11 +16,11 @@ from ..compiling.decompositions import by_formulas
 from ..compiling.passes import program_of
 from ..compiling.program import Program
 from ..tracing.operations import Operation, with_values
-from .operators.call import FLOATS, TYPES, row, typed_number
+from .operators.call import FLOATS, TYPES, tuple_text, typed_number
 from .source import JuliaSource, has_expression
 
-OF_TYPE = r"\bT\b"
-"""The places in a line that name the type of numbers."""
+TYPE_NAME = r"\bT\b"
+"""A pattern of the type parameter in a line."""
 
 
 class TupleParameter(NamedTuple):
@@ -59,90 +59,99 @@ def julia_function(
     Raises:
         NoRule: an operator has no Julia expression.
     """
-    program = folded(program, count)
-    kind = kind_of(program)
-    program = _with_formulas(program, kind)
-    names, head, samples = {}, [], ""
+    program = fold_constants(program, count)
+    kind = float_dtype(program)
+    program = _decompose_missing(program, kind)
+    names_of_values, header, samples = {}, [], ""
     values = iter(program.inputs)
     used = {v for op in program.ops for v in op.inputs} | {*program.outputs}
     types: dict[str, str] = {}
     for group in groups:
         for k, label in enumerate(group.labels):
             value = next(values)
-            names[value] = f"{group.name[0]}{k + 1}"
+            names_of_values[value] = f"{group.name[0]}{k + 1}"
             if value.dtype == kind and group.name != "saved":
                 types.setdefault(group.name, f"eltype({group.name}[{k + 1}])")
-            where = [i for i, size in enumerate(value.shape) if size == count]
-            if where and not samples:
-                place = len(value.shape) - where[0]
-                samples = f"    n = size({group.name}[{k + 1}], {place})"
+            sample_axes = [i for i, size in enumerate(value.shape) if size == count]
+            if sample_axes and not samples:
+                dimension = len(value.shape) - sample_axes[0]
+                samples = f"    n = size({group.name}[{k + 1}], {dimension})"
             if value in used:
-                note = f" # {label}" if label else ""
-                head.append(f"    {names[value]} = {group.name}[{k + 1}]{note}")
+                comment = f" # {label}" if label else ""
+                header.append(
+                    f"    {names_of_values[value]} = {group.name}[{k + 1}]{comment}"
+                )
     constants: list[Tensor] = []
-    numbers = itertools.count(1)
+    constant_numbers = itertools.count(1)
     for value, tensor in program.constants.items():
-        names[value] = f"k{next(numbers)}"
-        text = _filled(tensor, kind)
+        names_of_values[value] = f"k{next(constant_numbers)}"
+        text = _fill_text(tensor, kind)
         if text is None:
-            row_of_all = _one_row(tensor, count)
-            constants.append(tensor if row_of_all is None else row_of_all)
+            shared_row = _shared_row(tensor, count)
+            constants.append(tensor if shared_row is None else shared_row)
             text = f"constants[{len(constants)}]"
-            if row_of_all is not None:
-                times = ", ".join([*["1"] * (tensor.ndim - 1), str(count)])
-                text = f"repeat({text}, {times})"
-        head.append(f"    {names[value]} = {text}")
-    body = JuliaSource(program, names, kind)
-    lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
-    lines = [samples, *head, *lines] if samples else [*head, *lines]
-    if any(re.search(OF_TYPE, line.partition(" # ")[0]) for line in lines):
-        each = [*types.values()] or [TYPES[kind]]
-        of_all = f"promote_type({', '.join(each)})" if len(each) > 1 else each[0]
-        lines.insert(0, f"    T = {of_all}")
+            if shared_row is not None:
+                repeats = ", ".join([*["1"] * (tensor.ndim - 1), str(count)])
+                text = f"repeat({text}, {repeats})"
+        header.append(f"    {names_of_values[value]} = {text}")
+    body = JuliaSource(program, names_of_values, kind)
+    lines = [
+        f"    {line}" + (f" # {location}" if location else "")
+        for line, location in body.lines
+    ]
+    lines = [samples, *header, *lines] if samples else [*header, *lines]
+    if any(re.search(TYPE_NAME, line.partition(" # ")[0]) for line in lines):
+        element_types = [*types.values()] or [TYPES[kind]]
+        number_type = (
+            f"promote_type({', '.join(element_types)})"
+            if len(element_types) > 1
+            else element_types[0]
+        )
+        lines.insert(0, f"    T = {number_type}")
     arguments = ", ".join([*(group.name for group in groups), "constants"])
-    end = nested(nest(body.outputs))
+    result = nested_text(nest(body.outputs))
     text = "\n".join(
-        [f"function {name}({arguments})", *lines, f"    return {end}", "end", ""]
+        [f"function {name}({arguments})", *lines, f"    return {result}", "end", ""]
     )
     return JuliaFunction(text, tuple(constants))
 
 
-def _with_formulas(program: Program, kind: str) -> Program:
+def _decompose_missing(program: Program, kind: str) -> Program:
     """Replace operators that have no Julia expression by formulas."""
 
     def lacks(op: Operation) -> bool:
         return not has_expression(op, kind)
 
-    given = (*program.inputs, *program.constants)
-    ops, more = by_formulas(program.ops, given, program.outputs, lacks)
-    known = {**program.constants, **more}
-    return program_of(ops, program.inputs, known, program.outputs, program.name)
+    known_values = (*program.inputs, *program.constants)
+    ops, new_constants = by_formulas(program.ops, known_values, program.outputs, lacks)
+    constants = {**program.constants, **new_constants}
+    return program_of(ops, program.inputs, constants, program.outputs, program.name)
 
 
-def folded(program: Program, count: int) -> Program:
-    """Remove operations on constants alone, except those that depend on the count."""
+def fold_constants(program: Program, count: int) -> Program:
+    """Compute operations on constants alone, except those that depend on the count."""
     constants, ops = {**program.constants}, []
     for op in program.ops:
-        moves = any(count in v.shape for v in op.outputs) or op.operator.random
-        if op.inputs and not moves and all(v in constants for v in op.inputs):
+        is_varying = any(count in v.shape for v in op.outputs) or op.operator.random
+        if op.inputs and not is_varying and all(v in constants for v in op.inputs):
             args = [with_values(arg, constants.__getitem__) for arg in op.args]
-            made = zip(op.outputs, op.operator.every(args), strict=False)
-            constants.update(made)
+            results = zip(op.outputs, op.operator.bind(args), strict=False)
+            constants.update(results)
         else:
             ops.append(op)
     return program_of(ops, program.inputs, constants, program.outputs, program.name)
 
 
-def nested(tree: Any) -> str:
+def nested_text(tree: Any) -> str:
     """Write names in tuples, lists and dicts in Julia's notation."""
     if isinstance(tree, dict):
         keys = tree if isinstance(tree, OrderedDict) else sorted(tree)
-        inner = (f"{symbol(key)} = {nested(tree[key])}" for key in keys)
+        inner = (f"{symbol(key)} = {nested_text(tree[key])}" for key in keys)
         return f"(; {', '.join(inner)})"
     if hasattr(tree, "_fields"):
-        return nested(OrderedDict(tree._asdict()))
+        return nested_text(OrderedDict(tree._asdict()))
     if isinstance(tree, list | tuple):
-        return row([*map(nested, tree)])
+        return tuple_text([*map(nested_text, tree)])
     if tree is None or isinstance(tree, bool):
         return {None: "nothing", True: "true", False: "false"}[tree]
     return str(tree)
@@ -153,14 +162,14 @@ def symbol(name: str) -> str:
     return name if name.isidentifier() else f'var"{name}"'
 
 
-def kind_of(program: Program) -> str:
+def float_dtype(program: Program) -> str:
     """Return the floating point dtype that it computes in."""
-    results = Counter(v.dtype for op in program.ops for v in op.outputs)
-    results.update(v.dtype for v in (*program.inputs, *program.outputs))
-    return max(FLOATS, key=lambda dtype: results[dtype])
+    counts = Counter(v.dtype for op in program.ops for v in op.outputs)
+    counts.update(v.dtype for v in (*program.inputs, *program.outputs))
+    return max(FLOATS, key=lambda dtype: counts[dtype])
 
 
-def _one_row(tensor: Tensor, count: int) -> Tensor | None:
+def _shared_row(tensor: Tensor, count: int) -> Tensor | None:
     """Return the row of a constant that all samples share; None where they differ."""
     if not tensor.ndim or tensor.shape[0] != count or count < 2:
         return None
@@ -168,7 +177,7 @@ def _one_row(tensor: Tensor, count: int) -> Tensor | None:
     return tensor[:1] if np.array_equal(numbers[1:], numbers[:-1]) else None
 
 
-def _filled(tensor: Tensor, kind: str) -> str | None:
+def _fill_text(tensor: Tensor, kind: str) -> str | None:
     """Return an expression for a constant whose entries are all equal."""
     dtype = dtype_name(tensor.dtype)
     if dtype not in TYPES or not tensor.size:
@@ -180,4 +189,4 @@ def _filled(tensor: Tensor, kind: str) -> str | None:
     number = typed_number(first.item(), dtype, kind)
     if not tensor.ndim:
         return f"fill({number})"
-    return f"fill({number}, {row([*reversed(tensor.shape)])})"
+    return f"fill({number}, {tuple_text([*reversed(tensor.shape)])})"

@@ -31,14 +31,12 @@ from .operators.call import (
     JuliaCall,
     TupleExpression,
 )
-from .repeated import Repeated
+from .repeated import InlinedResults
 
-OF_REAL_NUMBERS = {
-    name for name in TABLE if name.endswith("_grad") and name != "slice_grad"
-}
+REAL_ONLY = {name for name in TABLE if name.endswith("_grad") and name != "slice_grad"}
 """Operators whose expressions leave out conjugates."""
 
-LONGEST = 160
+MAX_INLINED_LENGTH = 160
 """The most characters of an expression that others are inserted into."""
 
 
@@ -54,66 +52,70 @@ class JuliaSource:
     def __init__(self, program: Program, names: Mapping[Value, str], kind: str) -> None:
         self._program, self._kind = program, kind
         self._names = dict(names)
-        self._numbers = itertools.count(1)
-        self._waiting: dict[Value, ElementwiseExpression] = {}
+        self._name_numbers = itertools.count(1)
+        self._pending: dict[Value, ElementwiseExpression] = {}
         self._uses = Counter(v for op in program.ops for v in op.inputs)
         self._uses.update(program.outputs)
-        self._repeated = Repeated(program)
+        self._inlined = InlinedResults(program)
         self.lines: list[tuple[str, str]] = []
-        self._spread = _broadcast_values(program)
+        self._broadcast = _broadcast_values(program)
         for op in program.ops:
             self._write(op)
-        self.outputs = [self._name(v) for v in program.outputs]
+        self.outputs = [self._name_or_text(v) for v in program.outputs]
 
     def _write(self, op: Operation) -> None:
-        if op.outputs[0] in self._spread:
-            self._names[op.outputs[0]] = self._name(op.inputs[0])
+        if op.outputs[0] in self._broadcast:
+            self._names[op.outputs[0]] = self._name_or_text(op.inputs[0])
             return
-        within = op.outputs[0].shape if op.operator.name in ELEMENTWISE else None
+        shape = op.outputs[0].shape if op.operator.name in ELEMENTWISE else None
         used = [bool(self._uses[v]) for v in op.outputs]
-        text = _expression(op, lambda v: self._name(v, within), used, self._kind)
-        taken = [v for v in op.outputs if self._uses[v]]
+        text = _expression(op, lambda v: self._name_or_text(v, shape), used, self._kind)
+        used_outputs = [v for v in op.outputs if self._uses[v]]
         if isinstance(text, TupleExpression):
-            left = [self._named(v) if v in taken else "_" for v in op.outputs]
-            while left and left[-1] == "_":
-                left.pop()
-            self._line(", ".join(left) + ("," if len(left) == 1 else ""), text, op)
+            targets = [
+                self._new_name(v) if v in used_outputs else "_" for v in op.outputs
+            ]
+            while targets and targets[-1] == "_":
+                targets.pop()
+            self._append_line(
+                ", ".join(targets) + ("," if len(targets) == 1 else ""), text, op
+            )
             return
         out = op.outputs[0]
-        if taken not in ([], [out]):
+        if used_outputs not in ([], [out]):
             raise NoRule(
-                f"a second result of the operator {op.operator.name}{_at(op)} in "
+                f"a second result of the operator {op.operator.name}{_location(op)} in "
                 "Julia; use the first alone"
             )
         if isinstance(text, ElementwiseExpression):
             is_once = self._uses[out] == 1 and out not in self._program.outputs
-            if op in self._repeated or is_once:
-                self._waiting[out] = text
+            if op in self._inlined or is_once:
+                self._pending[out] = text
                 return
             text = str(text) if out.shape else f"fill({text})"
-        self._line(self._named(out), text, op)
+        self._append_line(self._new_name(out), text, op)
 
-    def _line(self, left: str, right: str, op: Operation) -> None:
-        self.lines.append((f"{left} = {right}", op.where))
+    def _append_line(self, target: str, expression: str, op: Operation) -> None:
+        self.lines.append((f"{target} = {expression}", op.where))
 
-    def _named(self, value: Value) -> str:
+    def _new_name(self, value: Value) -> str:
         """Return a new name."""
-        name = self._names[value] = f"t{next(self._numbers)}"
+        name = self._names[value] = f"t{next(self._name_numbers)}"
         return name
 
-    def _name(self, value: Value, within: tuple[int, ...] | None = None) -> str:
+    def _name_or_text(self, value: Value, shape: tuple[int, ...] | None = None) -> str:
         """Return a name, or an expression to insert into another of that shape."""
-        waiting = self._waiting.get(value)
+        waiting = self._pending.get(value)
         if waiting is None:
             return self._names[value]
-        if within == value.shape and len(waiting) < LONGEST:
+        if shape == value.shape and len(waiting) < MAX_INLINED_LENGTH:
             return (
                 BracketedExpression(f"({waiting})")
                 if isinstance(waiting, Infix)
                 else waiting
             )
-        del self._waiting[value]
-        name = self._named(value)
+        del self._pending[value]
+        name = self._new_name(value)
         text = str(waiting) if value.shape else f"fill({waiting})"
         self.lines.append((f"{name} = {text}", ""))
         return name
@@ -134,13 +136,13 @@ def has_expression(op: Operation, kind: str) -> bool:
 
 
 def _expression(
-    op: Operation, name: Callable[[Value], str], used: Sequence[bool], kind: str
+    op: Operation, name: Callable[[Value], str], is_used: Sequence[bool], kind: str
 ) -> str:
     """Return the expression of an operation.
 
     Args:
         name: gives the name of a value.
-        used: tells for each result whether something takes it.
+        is_used: tells for each result whether something takes it.
         kind: as of :class:`JuliaSource`.
 
     Raises:
@@ -149,27 +151,27 @@ def _expression(
     rule = op.operator.julia
     if rule is None:
         raise NoRule(
-            f"the operator {op.operator.name}{_at(op)} in Julia; write it in others "
-            "that have one"
+            f"the operator {op.operator.name}{_location(op)} in Julia; write it in "
+            "others that have one"
         )
-    if op.is_complex and op.operator.name in OF_REAL_NUMBERS:
+    if op.is_complex and op.operator.name in REAL_ONLY:
         raise NoRule(
-            f"complex numbers of the operator {op.operator.name}{_at(op)} in Julia; "
-            "compute with real and imaginary parts"
+            f"complex numbers of the operator {op.operator.name}{_location(op)} in "
+            "Julia; compute with real and imaginary parts"
         )
     call = JuliaCall(
         [_argument(arg, name) for arg in op.args],
-        [_every(arg, lambda v: v.shape) for arg in op.args],
-        [_every(arg, lambda v: v.dtype) for arg in op.args],
+        [_map_values(arg, lambda v: v.shape) for arg in op.args],
+        [_map_values(arg, lambda v: v.dtype) for arg in op.args],
         [v.shape for v in op.outputs],
-        used,
+        is_used,
         op.outputs[0].dtype,
         kind,
     )
     try:
         return rule(call)
     except NoRule as error:
-        error.args = (f"{error} ({op.operator.name}{_at(op)})",)
+        error.args = (f"{error} ({op.operator.name}{_location(op)})",)
         raise
 
 
@@ -185,7 +187,7 @@ def _broadcast_values(program: Program) -> set[Value]:
     for op in program.ops:
         for v in op.inputs:
             takers.setdefault(v, []).append(op)
-    results: set[Value] = set()
+    broadcast: set[Value] = set()
     for op in program.ops:
         out = op.outputs[0]
         if op.operator.name not in ("expand", "expand_as") or out in program.outputs:
@@ -193,23 +195,23 @@ def _broadcast_values(program: Program) -> set[Value]:
         if len(op.inputs[0].shape) == len(out.shape) and all(
             taker.operator.name in ELEMENTWISE
             and any(
-                v.shape == out.shape and v not in results
+                v.shape == out.shape and v not in broadcast
                 for v in taker.inputs
                 if v is not out
             )
             for taker in takers.get(out, ())
         ):
-            results.add(out)
-    return results
+            broadcast.add(out)
+    return broadcast
 
 
-def _at(op: Operation) -> str:
+def _location(op: Operation) -> str:
     return f" at {op.where}" if op.where else ""
 
 
-def _every(arg: Any, of: Callable[[Value], Any]) -> Any:
+def _map_values(arg: Any, function: Callable[[Value], Any]) -> Any:
     if isinstance(arg, Value):
-        return of(arg)
+        return function(arg)
     if type(arg) in (list, tuple) and values_in([arg]):
-        return [_every(part, of) for part in arg]
+        return [_map_values(item, function) for item in arg]
     return None

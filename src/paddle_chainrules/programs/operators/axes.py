@@ -18,7 +18,7 @@ from .shared import aligned, ops
 Varies = Callable[[int], bool]
 """A function that tells whether a size varies with the number of samples."""
 
-Sizes = Sequence[Sequence[int]]
+VaryingAxes = Sequence[Sequence[int]]
 """For each input and output, the axes whose sizes vary with the number of samples."""
 
 
@@ -36,19 +36,25 @@ class Axes:
         """
         raise NotImplementedError
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         """Return whether an operation does the same for any number of samples."""
         return False
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
-        """Return whether each row of a result is made of the same row alone.
+        """Return whether each row of a result depends on the same input row alone.
 
         Args:
             args: of the operation, by name.
-            given: the values among them that have rows.
-            count: how many leading axes number the rows.
+            row_inputs: the values among them that have rows.
+            num_row_axes: how many leading axes number the rows.
         """
         return False
 
@@ -59,7 +65,9 @@ UNKNOWN = Axes()
 class ShapePolymorphic(Axes):
     """The kind of operators that act the same for any size of any axis."""
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
         return True
 
 
@@ -67,9 +75,13 @@ class Reshaping(ShapePolymorphic):
     """The kind that keeps all elements in their order, in another shape."""
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
-        return len(given) == 1
+        return len(row_inputs) == 1
 
 
 class Elementwise(ShapePolymorphic):
@@ -83,21 +95,25 @@ class Elementwise(ShapePolymorphic):
         args = [*call.args]
         for i in tensors:
             args[i] = self._fit(call, i, ndim)
-        return operator.every(args)
+        return operator.bind(args)
 
     def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
-        """Return a tensor with samples."""
-        return full(call, i, ndim)
+        """Return argument i with a sample axis and ``ndim`` dimensions per sample."""
+        return batched_arg(call, i, ndim)
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
-        ranks = {len(v.shape) for v in (*given, *outputs)}
+        ranks = {len(v.shape) for v in (*row_inputs, *outputs)}
         return len(ranks) == 1  # else they are broadcast along other axes
 
 
 class Broadcast(Elementwise):
-    """The same kind, by a kernel that broadcasts."""
+    """The elementwise kind whose kernel broadcasts by itself."""
 
     def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
         x: Tensor = call.args[i]
@@ -108,27 +124,29 @@ class ElementwiseWithShared(Elementwise):
     """The kind that acts on each element and some values that all samples share.
 
     Args:
-        places: positions of the shared arguments.
+        positions: of the shared arguments.
     """
 
-    def __init__(self, *places: int) -> None:
-        self._places = frozenset(places)
+    def __init__(self, *positions: int) -> None:
+        self._shared_args = frozenset(positions)
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
-        if not self._places.isdisjoint(call.batched):
+        if not self._shared_args.isdisjoint(call.batched):
             raise NoRule("a number of each sample; give a tensor of all elements")
         args = [
-            arg if i in self._places else full(call, i)
+            arg if i in self._shared_args else batched_arg(call, i)
             for i, arg in enumerate(call.args)
         ]
-        return operator.every(args)
+        return operator.bind(args)
 
 
-WHOLE = frozenset({"flatten", "reduce_all", "asvector"})
+FLATTEN_FLAGS = frozenset({"flatten", "reduce_all", "asvector"})
 """Arguments that make all axes count as one."""
 
-SIZES = frozenset({"shifts", "k", "num", "sections", "starts", "ends", "strides"})
-"""Arguments that give sizes and places, and are not data where they are tensors."""
+SIZE_ARGUMENTS = frozenset(
+    {"shifts", "k", "num", "sections", "starts", "ends", "strides"}
+)
+"""Arguments that give sizes or offsets, and are not data where they are tensors."""
 
 
 class AxesArgument(Axes):
@@ -136,9 +154,10 @@ class AxesArgument(Axes):
 
     Args:
         argument: the name of that argument.
-        one: whether it is one axis, or None for all elements in a row.
-        parts: whether it splits or joins tensors, which has no meaning for scalars.
-        mixes: whether a size along these axes matters, as for a Fourier transform.
+        none_flattens: whether it is one axis, or None for the flattened tensor.
+        splits_or_joins: whether it splits or joins tensors, which scalars cannot be.
+        depends_on_size: whether a size along these axes matters, as for a Fourier
+            transform.
     """
 
     batches = True
@@ -147,86 +166,94 @@ class AxesArgument(Axes):
         self,
         argument: str,
         *,
-        one: bool = False,
-        parts: bool = False,
-        mixes: bool = False,
+        none_flattens: bool = False,
+        splits_or_joins: bool = False,
+        depends_on_size: bool = False,
     ) -> None:
-        self.argument, self._one = argument, one
-        self._parts, self._mixes = parts, mixes
+        self.argument, self._none_flattens = argument, none_flattens
+        self._splits_or_joins, self._depends_on_size = splits_or_joins, depends_on_size
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
-        words = operator.arguments
-        place, args = words.index(self.argument), [*call.args]
-        if isinstance(args[place], Tensor):
+        names = operator.arguments
+        position, args = names.index(self.argument), [*call.args]
+        if isinstance(args[position], Tensor):
             raise NoRule("a tensor as the axis; give an integer")
         first = args[0][0] if isinstance(args[0], list) else args[0]
         ndim = first.ndim - 1 if 0 in call.batched else first.ndim
-        whole = [k for k, word in enumerate(words) if word in WHOLE]
-        in_a_row = self._one and args[place] is None
-        if in_a_row or ndim == 0 or any(args[k] for k in whole):
-            return self._as_vectors(operator, call, place, whole)
+        flags = [k for k, name in enumerate(names) if name in FLATTEN_FLAGS]
+        is_flattened = self._none_flattens and args[position] is None
+        if is_flattened or ndim == 0 or any(args[k] for k in flags):
+            return self._batch_flattened(operator, call, position, flags)
         args = [
-            arg if word in SIZES else full(call, i)
-            for i, (arg, word) in enumerate(zip(args, words, strict=True))
+            arg if name in SIZE_ARGUMENTS else batched_arg(call, i)
+            for i, (arg, name) in enumerate(zip(args, names, strict=True))
         ]
-        args[place] = self.moved(args[place], ndim)
-        return operator.every(args)
+        args[position] = self.batched_axes(args[position], ndim)
+        return operator.bind(args)
 
-    def moved(self, axis: Any, ndim: int) -> Any:
-        """Return axes of one sample among those of many, all for none."""
+    def batched_axes(self, axis: Any, ndim: int) -> Any:
+        """Return the axes of one sample as axes of a batch; all axes for none."""
         if _is_list(axis):
-            return [moved(n, ndim) for n in (axis or range(ndim))]
-        return moved(axis, ndim)
+            return [batched_axis(n, ndim) for n in (axis or range(ndim))]
+        return batched_axis(axis, ndim)
 
-    def _as_vectors(
-        self, operator: Any, call: BatchCall, place: int, whole: list[int]
+    def _batch_flattened(
+        self, operator: Any, call: BatchCall, position: int, flags: list[int]
     ) -> list[Any]:
-        """Return results for all elements of a sample in a row."""
+        """Return batched results with each sample flattened to a vector."""
         tensors = [arg for arg in call.args if isinstance(arg, Tensor)]
-        if self._parts or len(tensors) > 1 or len(call.shapes) > 1:
+        if self._splits_or_joins or len(tensors) > 1 or len(call.shapes) > 1:
             raise NoRule("numbers alone, which have no axes; give vectors")
-        args = [full(call, i) for i in range(len(call.args))]
+        args = [batched_arg(call, i) for i in range(len(call.args))]
         for k, arg in enumerate(args):
             if isinstance(arg, Tensor):
                 args[k] = ops.reshape(arg, [call.size, -1])
-            elif k in whole:
+            elif k in flags:
                 args[k] = False
-        args[place] = [1] if _is_list(args[place]) and not self._one else 1
-        result = operator.every(args)
+        args[position] = (
+            [1] if _is_list(args[position]) and not self._none_flattens else 1
+        )
+        result = operator.bind(args)
         return [ops.reshape(result[0], [call.size, *call.shapes[0]])]
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        return not self._mixes or _same_along(op, self.argument, varies)
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        return not self._depends_on_size or _has_fixed_size(op, self.argument, varies)
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
         axes = args[self.argument]
         axes = [axes] if isinstance(axes, int) else axes
         first = next(iter(args.values()))
         rank = len((first[0] if isinstance(first, list | tuple) else first).shape)
-        if not isinstance(axes, list | tuple) or not axes or _is_whole(args):
+        if not isinstance(axes, list | tuple) or not axes or _flattens_all(args):
             return False
-        return all(isinstance(a, int) and a % rank >= count for a in axes)
+        return all(isinstance(a, int) and a % rank >= num_row_axes for a in axes)
 
 
 def _is_list(axis: Any) -> bool:
     return isinstance(axis, list | tuple) or axis is None
 
 
-def _is_whole(args: Mapping[str, Any]) -> bool:
-    return any(value is True for name, value in args.items() if name in WHOLE)
+def _flattens_all(args: Mapping[str, Any]) -> bool:
+    return any(value is True for name, value in args.items() if name in FLATTEN_FLAGS)
 
 
-def _same_along(op: Any, argument: str, varies: Varies) -> bool:
-    """Return whether the axes that an argument says have no samples."""
+def _has_fixed_size(op: Any, argument: str, varies: Varies) -> bool:
+    """Return whether the axes in an argument have sizes that do not vary."""
     shape, axes = op.args[0].shape, op.named[argument]
-    each = axes if isinstance(axes, list | tuple) else [axes]
-    return not any(varies(shape[axis]) for axis in each)
+    axis_list = axes if isinstance(axes, list | tuple) else [axes]
+    return not any(varies(shape[axis]) for axis in axis_list)
 
 
 class OtherAxes(Axes):
-    """The kind that acts the same along all axes but those that some arguments give.
+    """The kind that acts the same along all axes except those in some arguments.
 
     Args:
         arguments: the names of these arguments.
@@ -235,8 +262,10 @@ class OtherAxes(Axes):
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        return all(_same_along(op, name, varies) for name in self._arguments)
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        return all(_has_fixed_size(op, name, varies) for name in self._arguments)
 
 
 class Matrices(Axes):
@@ -250,18 +279,20 @@ class Matrices(Axes):
         self.batches = batches
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
-        args = [full(call, i) for i in range(len(call.args))]
+        args = [batched_arg(call, i) for i in range(len(call.args))]
         if len({arg.ndim for arg in args if isinstance(arg, Tensor)}) > 1:
             raise NoRule("matrices of several numbers of axes; give them all")
-        return operator.every(args)
+        return operator.bind(args)
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        pairs = zip((*op.inputs, *op.outputs), sizes, strict=True)
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        pairs = zip((*op.inputs, *op.outputs), varying_axes, strict=True)
         return all(max(axes, default=-1) < len(v.shape) - 2 for v, axes in pairs)
 
 
-class PlaceOnAxis(Axes):
-    """The kind that acts on each place along one axis, of images or sequences.
+class IndependentAlongAxis(Axes):
+    """The kind that acts on each index of one axis alone: of images or sequences.
 
     Args:
         axis: the number of the axis.
@@ -270,11 +301,13 @@ class PlaceOnAxis(Axes):
     def __init__(self, axis: int) -> None:
         self._axis = axis
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        return all({*axes} <= {self._axis} for axes in sizes)
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        return all({*axes} <= {self._axis} for axes in varying_axes)
 
 
-class Images(PlaceOnAxis):
+class Images(IndependentAlongAxis):
     """The kind that acts on images, whose tensors have a first axis of their own.
 
     Args:
@@ -293,10 +326,10 @@ class Images(PlaceOnAxis):
         args = []
         for i, arg in enumerate(call.args):
             if isinstance(arg, Tensor) and i not in self.shared:
-                arg = full(call, i)
+                arg = batched_arg(call, i)
                 arg = ops.reshape(arg, [-1, *arg.shape[2:]])
             args.append(arg)
-        pairs = zip(operator.every(args), call.shapes, strict=True)
+        pairs = zip(operator.bind(args), call.shapes, strict=True)
         return [
             None if i in call.unused else ops.reshape(y, [call.size, *shape])
             for i, (y, shape) in enumerate(pairs)
@@ -309,16 +342,16 @@ ANYWHERE, IN_ORDER, ELEMENTS, BROADCAST = (
     Elementwise(),
     Broadcast(),
 )
-MATRICES, FIRST, SECOND = Matrices(), PlaceOnAxis(0), PlaceOnAxis(1)
+MATRICES, FIRST, SECOND = Matrices(), IndependentAlongAxis(0), IndependentAlongAxis(1)
 
 
-def moved(axis: int, ndim: int) -> int:
-    """Return where an axis is behind a first one of samples."""
+def batched_axis(axis: int, ndim: int) -> int:
+    """Return the axis of a batch for an axis of one sample: the first is of samples."""
     return axis % ndim + 1
 
 
-def full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
-    """Return argument i with samples, with this many dimensions for each."""
+def batched_arg(call: BatchCall, i: int, ndim: int | None = None) -> Any:
+    """Return argument i with a sample axis, and ``ndim`` dimensions for each sample."""
     arg = call.args[i]
     if not isinstance(arg, Tensor):
         return arg

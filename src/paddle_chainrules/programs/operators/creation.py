@@ -17,30 +17,32 @@ define_of_known_shape("linspace", differentiable=(0, 1))
 define_of_known_shape("logspace", differentiable=(0, 1, 3))
 
 
-def steps_like(row: Tensor) -> Tensor:
-    """Return how far each value of a row is from the first to the last, from 0 to 1."""
+def fractions_like(row: Tensor) -> Tensor:
+    """Return the fraction from 0 to 1 at which each value lies between both ends."""
     count = row.shape[-1]
     return paddle.arange(count, dtype="int64").astype(row.dtype) / max(count - 1, 1)
 
 
 @reverse_of("linspace")
 def _linspace_reverse(call: Call) -> list[Any]:
-    steps, g = steps_like(call.out), call.cotangent
-    shares = (1.0 - steps, steps)
-    results = [
-        ops.cast(shaped_as(ops.sum(g * share, [], None, False), end), end.dtype)
+    fractions, g = fractions_like(call.out), call.cotangent
+    weights = (1.0 - fractions, fractions)
+    grads = [
+        ops.cast(shaped_as(ops.sum(g * weight, [], None, False), end), end.dtype)
         if i in call.wanted
         else None
-        for i, (end, share) in enumerate(zip(call.args, shares, strict=False))
+        for i, (end, weight) in enumerate(zip(call.args, weights, strict=False))
     ]
-    return [*results, *[None] * 4]
+    return [*grads, *[None] * 4]
 
 
 @jet_of("linspace")
 def _linspace_jet(call: JetCall) -> list[Any]:
-    steps = steps_like(call.out)
-    above = zip(call.args[0][1:], call.args[1][1:], strict=True)
-    return [[call.out, *(_between(start, stop, steps) for start, stop in above)]]
+    fractions = fractions_like(call.out)
+    higher = zip(call.args[0][1:], call.args[1][1:], strict=True)
+    return [
+        [call.out, *(_interpolated(start, stop, fractions) for start, stop in higher)]
+    ]
 
 
 @batch_of("linspace")
@@ -48,14 +50,16 @@ def _linspace_batch(call: BatchCall) -> list[Any]:
     row = paddle.zeros(call.shapes[0], call.args[3])
     if not row.is_floating_point():
         raise NoRule("whole numbers in a row, which are rounded; cast the row instead")
-    steps = steps_like(row)
+    fractions = fractions_like(row)
     start, stop = (ops.reshape(end, [-1, 1]) for end in call.args[:2])
-    return [_between(start, stop, steps)]
+    return [_interpolated(start, stop, fractions)]
 
 
-def _between(start: Tensor | None, stop: Tensor | None, steps: Tensor) -> Any:
-    ends = (start, 1.0 - steps), (stop, steps)
-    return total(ops.cast(x, steps.dtype) * s for x, s in ends if x is not None)
+def _interpolated(start: Tensor | None, stop: Tensor | None, fractions: Tensor) -> Any:
+    terms = (start, 1.0 - fractions), (stop, fractions)
+    return total(
+        ops.cast(x, fractions.dtype) * weight for x, weight in terms if x is not None
+    )
 
 
 @formula_of("logspace", keeps_kernel=True)

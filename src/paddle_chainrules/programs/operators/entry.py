@@ -23,11 +23,11 @@ class Operator:
 
     Attributes:
         name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
-        arguments: their names, in the order in which they are given.
-        run: what a program calls; it may give more than the operator, for the backward
-            pass.
-        shown: how many tensors of the result the operator itself gives.
-        lean: what a program calls where it needs no more than the first of them.
+        arguments: their names, in the order of a call.
+        run: what a program calls; it may return more than the operator, for the
+            backward pass.
+        shown: how many tensors of the result the operator itself returns.
+        lean: what a program calls where it needs the first output alone.
         nested: makes lists within the operator's result of the tensors of ``run``.
         differentiable: positions of the arguments that rules can differentiate by, all
             where None; empty where no gradient goes through.
@@ -58,14 +58,14 @@ class Operator:
         keeps_kernel: it has a formula, and machine code has Paddle's kernel for it
             nevertheless.
         work_bytes: bytes of memory that it takes while it runs.
-        left_bytes: the part of those bytes that it leaves to later operators.
+        left_bytes: how many of those bytes later operators can use.
         writes: by position the arguments that Paddle's own operator overwrites, and the
             output that it writes there; programs do not.
-        still: tells by the arguments whether it writes nothing.
+        writes_nothing: tells by the arguments whether it writes nothing.
         in_place: by position the arguments that the result may overwrite: what to call
             then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
-        instead: by the arguments, a function that gives the same values sooner, and its
+        instead: by the arguments, a faster function with the same values, and its
             arguments; None where there is none.
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
@@ -100,7 +100,7 @@ class Operator:
         promotes: Sequence[int] = (),
         cheap: bool = False,
         writes: dict[int, int] | None = None,
-        still: Callable[..., bool] | None = None,
+        writes_nothing: Callable[..., bool] | None = None,
         infix: str | None = None,
         defaults: dict[str, Any] | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class Operator:
         self.axes, self.linear = axes, tuple(linear)
         self.promotes, self.cheap = tuple(promotes), cheap
         self.complex = self.keeps_kernel = False
-        self.writes, self.still = writes or {}, still
+        self.writes, self.writes_nothing = writes or {}, writes_nothing
         self.infix = infix
         self.defaults = defaults or {}
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
@@ -145,8 +145,8 @@ class Operator:
     def __reduce__(self) -> tuple[Any, ...]:
         return operator_of, (self.name,)
 
-    def every(self, args: Sequence[Any]) -> list[Any]:
-        """Return all tensors that it gives, more than are shown; tell the listener.
+    def bind(self, args: Sequence[Any]) -> list[Any]:
+        """Run or record it, and return all output tensors, more than are shown.
 
         While Paddle's tape is recorded, the rules of the tape apply.
         """
@@ -159,14 +159,16 @@ class Operator:
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
         """Return the arguments that Paddle's operator overwrites, and the outputs."""
-        if not self.writes or (self.still is not None and self.still(*args)):
+        if not self.writes or (
+            self.writes_nothing is not None and self.writes_nothing(*args)
+        ):
             return {}
         return self.writes
 
     def simplified(self, args: tuple[Any, ...]) -> tuple[Operator, tuple[Any, ...]]:
         """Return the operator to use at these arguments: itself or a simpler one."""
-        result = self.simpler and self.simpler(*args)
-        return (TABLE[result[0]], result[1]) if result else (self, args)
+        replacement = self.simpler and self.simpler(*args)
+        return (TABLE[replacement[0]], replacement[1]) if replacement else (self, args)
 
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -180,39 +182,39 @@ class Operator:
             return args
         if any(extra is not None for extra in args[len(self.arguments) :]):
             raise UnknownArgument(args[len(self.arguments) :])
-        given = dict(zip(self.arguments, args, strict=False))
+        by_name = dict(zip(self.arguments, args, strict=False))
         for name, value in kwargs.items():
             name = ALIASES.get(name, name) if name not in self.arguments else name
             if name not in self.arguments:
                 if name == "name" or (name == "out" and value is None):
                     continue
                 raise UnknownArgument(name)
-            given[name] = value
+            by_name[name] = value
         for name in self.arguments:
-            if name not in given:
+            if name not in by_name:
                 if name not in self.defaults:
                     raise UnknownArgument(name)
-                given[name] = self.defaults[name]
-        return tuple(map(given.__getitem__, self.arguments))
+                by_name[name] = self.defaults[name]
+        return tuple(map(by_name.__getitem__, self.arguments))
 
 
 ALIASES = {"input": "x", "other": "y", "dim": "axis"}
 """Argument names that Paddle also accepts."""
 
 
-def overwrites(name: str, into: str, *places: int) -> None:
+def overwrites(name: str, in_place_name: str, *positions: int) -> None:
     """Declare that an operator may write its result into its arguments.
 
     Args:
-        into: the name of the operator that does so, among Paddle's raw operators, where
-            there is one.
-        places: positions of the arguments. Two of them may be exchanged.
+        in_place_name: the name of Paddle's raw operator that does so, where there is
+            one.
+        positions: of the arguments. Two of them may be exchanged.
     """
-    run: Any = getattr(RAW, into, None)
+    run: Any = getattr(RAW, in_place_name, None)
     count = len(TABLE[name].arguments)
-    for place in places if run is not None else ():
-        order = (1, 0) if place == 1 and len(places) == 2 else tuple(range(count))
-        TABLE[name].in_place[place] = run, order
+    for position in positions if run is not None else ():
+        order = (1, 0) if position == 1 and len(positions) == 2 else tuple(range(count))
+        TABLE[name].in_place[position] = run, order
 
 
 def raw(name: str) -> Callable[..., Any]:
@@ -245,7 +247,7 @@ def operator_of(name: str) -> Operator:
 
 
 def register(operator: Operator) -> Operator:
-    """Put an operator into the table.
+    """Register an operator in the table.
 
     Raises:
         ValueError: it is there already.
@@ -259,7 +261,7 @@ def register(operator: Operator) -> Operator:
 
 
 def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
-    """Define an operator of this name and kind, and put it into the table.
+    """Define an operator of this name and kind, and register it in the table.
 
     Args:
         name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
@@ -277,24 +279,24 @@ def holds_for_complex(*names: str) -> None:
         TABLE[name].complex = True
 
 
-def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
-    def of(*names: str) -> Callable[[Any], Any]:
-        def register(result: Any) -> Any:
+def _rule_decorator(attribute: str) -> Callable[..., Callable[[Any], Any]]:
+    def for_operators(*names: str) -> Callable[[Any], Any]:
+        def register(rule: Any) -> Any:
             for name in names:
-                setattr(TABLE[name], rule, result)
-            return result
+                setattr(TABLE[name], attribute, rule)
+            return rule
 
         return register
 
-    return of
+    return for_operators
 
 
-instead_of = _decorator("instead")
-simpler_of = _decorator("simpler")
-decompose_of = _decorator("decompose")
-reverse_of = _decorator("reverse")
-jet_of = _decorator("jet")
-batch_of = _decorator("batch")
+instead_of = _rule_decorator("instead")
+simpler_of = _rule_decorator("simpler")
+decompose_of = _rule_decorator("decompose")
+reverse_of = _rule_decorator("reverse")
+jet_of = _rule_decorator("jet")
+batch_of = _rule_decorator("batch")
 """Decorators that take names of operators; see :class:`Operator`."""
 
 
@@ -305,9 +307,9 @@ def formula_of(*names: str, keeps_kernel: bool = False) -> Callable[[Any], Any]:
         keeps_kernel: as of :class:`Operator`.
     """
 
-    def register(result: Any) -> Any:
+    def register(formula: Any) -> Any:
         for name in names:
-            TABLE[name].formula, TABLE[name].keeps_kernel = result, keeps_kernel
-        return result
+            TABLE[name].formula, TABLE[name].keeps_kernel = formula, keeps_kernel
+        return formula
 
     return register

@@ -15,7 +15,7 @@ from ...paddle_side.watch import RuleContext
 from .axes import Matrices
 from .calls import Call
 from .entry import TABLE, define, reverse_of
-from .linear_algebra.adjoints import adjoint, part
+from .linear_algebra.adjoints import adjoint, slice_axis
 from .shared import ops
 
 define("matrix_exp", "x", run=paddle.linalg.matrix_exp, axes=Matrices(batches=False))
@@ -24,7 +24,7 @@ define("matrix_exp", "x", run=paddle.linalg.matrix_exp, axes=Matrices(batches=Fa
 def _matrix_exp(operator: Any, context: RuleContext, x: Any, name: Any = None) -> Any:
     if listener() is None or not isinstance(x, paddle.Tensor):
         return operator(x)
-    return TABLE["matrix_exp"].every([x])[0]
+    return TABLE["matrix_exp"].bind([x])[0]
 
 
 FUNCTIONS[paddle.linalg.matrix_exp] = _matrix_exp
@@ -39,8 +39,8 @@ def _matrix_exp_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
     if x.ndim < 2:
         return [g * call.out]
-    back, n = adjoint(x), x.shape[-1]
-    upper = ops.concat([back, g], x.ndim - 1)
-    lower = ops.concat([paddle.zeros_like(back), back], x.ndim - 1)
+    x_adjoint, n = adjoint(x), x.shape[-1]
+    upper = ops.concat([x_adjoint, g], x.ndim - 1)
+    lower = ops.concat([paddle.zeros_like(x_adjoint), x_adjoint], x.ndim - 1)
     result = paddle.linalg.matrix_exp(ops.concat([upper, lower], x.ndim - 2))
-    return [part(part(result, -2, 0, n), -1, n, 2 * n)]
+    return [slice_axis(slice_axis(result, -2, 0, n), -1, n, 2 * n)]

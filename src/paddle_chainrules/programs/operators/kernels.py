@@ -21,7 +21,7 @@ def by_kernel(
 
     We find its arguments by their names: the operator's arguments, its results, and the
     cotangents, named after the results with ``_grad`` appended. A missing cotangent is
-    zeros. We ask for all of its gradients, since some kernels are wrong for a part.
+    zeros. We request all gradients, since some kernels are wrong for only some.
 
     Args:
         names: of operators in the table whose kernel takes no list of tensors.
@@ -32,76 +32,90 @@ def by_kernel(
         TypeError: an argument of a kernel is none of these.
     """
     for name in names:
-        results = outputs.split() if outputs else _OUTPUTS[name]
+        output_names = outputs.split() if outputs else _OUTPUTS[name]
         kernel = f"{name}_grad"
-        takes = arguments.split() if arguments else INFO[kernel]
+        kernel_args = arguments.split() if arguments else INFO[kernel]
         if kernel not in TABLE:
-            define(kernel, " ".join(takes), axes=TABLE[name].axes)
-        TABLE[name].reverse = _rule(TABLE[name], kernel, takes, results)
+            define(kernel, " ".join(kernel_args), axes=TABLE[name].axes)
+        TABLE[name].reverse = _kernel_rule(
+            TABLE[name], kernel, kernel_args, output_names
+        )
 
 
-def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) -> Any:
-    of = {f"{r}_grad": r for r in results} | {f"grad_{r}": r for r in results}
-    known = {*entry.arguments, *results, *of}
-    if unknown := {*takes} - known:
+def _kernel_rule(
+    entry: Operator, kernel: str, kernel_args: list[str], output_names: list[str]
+) -> Any:
+    output_of_cotangent = {f"{r}_grad": r for r in output_names} | {
+        f"grad_{r}": r for r in output_names
+    }
+    known_names = {*entry.arguments, *output_names, *output_of_cotangent}
+    if unknown := {*kernel_args} - known_names:
         raise TypeError(
             f"{kernel} takes {', '.join(sorted(unknown))}, which {entry.name} neither "
             "takes nor gives; write a rule of its own"
         )
-    places = {name: k for k, name in enumerate(entry.arguments)}
-    outcomes = (g.removesuffix("_grad").removeprefix("grad_") for g in _OUTPUTS[kernel])
-    order = [places[name] for name in outcomes]
+    arg_index = {name: k for k, name in enumerate(entry.arguments)}
+    kernel_outputs = (
+        g.removesuffix("_grad").removeprefix("grad_") for g in _OUTPUTS[kernel]
+    )
+    grad_positions = [arg_index[name] for name in kernel_outputs]
 
     def rule(call: Call) -> list[Any]:
-        given: dict[str, Any] = dict(zip(entry.arguments, call.args, strict=True))
-        given |= dict(zip(results, call.outputs, strict=False))
-        cotangents = dict(zip(results, call.cotangents, strict=False))
-        for name, result in of.items():
-            zero = name in takes and cotangents.get(result) is None
-            given[name] = (
-                paddle.zeros_like(given[result]) if zero else cotangents.get(result)
+        values: dict[str, Any] = dict(zip(entry.arguments, call.args, strict=True))
+        values |= dict(zip(output_names, call.outputs, strict=False))
+        cotangents = dict(zip(output_names, call.cotangents, strict=False))
+        for name, result in output_of_cotangent.items():
+            is_zero = name in kernel_args and cotangents.get(result) is None
+            values[name] = (
+                paddle.zeros_like(values[result]) if is_zero else cotangents.get(result)
             )
-        outcomes = getattr(ops, kernel)(*map(given.__getitem__, takes))
-        parts = [*outcomes] if isinstance(outcomes, list | tuple) else [outcomes]
+        kernel_outputs = getattr(ops, kernel)(*map(values.__getitem__, kernel_args))
+        kernel_grads = (
+            [*kernel_outputs]
+            if isinstance(kernel_outputs, list | tuple)
+            else [kernel_outputs]
+        )
         grads: list[Any] = [None] * len(call.args)
-        for k, part in zip(order, parts, strict=True):
+        for k, grad in zip(grad_positions, kernel_grads, strict=True):
             if k in call.wanted:
-                grads[k] = part
+                grads[k] = grad
         return grads
 
     return rule
 
 
-def linear_in_first(*names: str, **instead: Any) -> None:
-    """Do the same for operators that are linear in their first argument.
+def linear_in_first(*names: str, **overrides: Any) -> None:
+    """Call :func:`by_kernel` for operators that are linear in their first argument.
 
     The derivative of ``name_grad`` with respect to its cotangent is then the operator.
 
     Args:
-        instead: arguments that make an operator linear that is not quite linear.
+        overrides: arguments that make an operator linear that is not quite linear.
     """
     by_kernel(*names)
     for name in names:
         entry, kernel = TABLE[name], TABLE[f"{name}_grad"]
         result = _OUTPUTS[name][0]
-        (at,) = (
+        (cotangent_index,) = (
             k
             for k, argument in enumerate(kernel.arguments)
             if argument in (f"{result}_grad", f"grad_{result}")
         )
-        kernel.differentiable = (at,)
+        kernel.differentiable = (cotangent_index,)
         kernel.shapes = frozenset(
             k for k, a in enumerate(kernel.arguments) if a == entry.arguments[0]
         )
-        kernel.reverse = _itself(entry, kernel, at, instead)
+        kernel.reverse = _linear_rule(entry, kernel, cotangent_index, overrides)
 
 
-def _itself(entry: Operator, kernel: Operator, at: int, instead: Any) -> Any:
+def _linear_rule(
+    entry: Operator, kernel: Operator, cotangent_index: int, overrides: Any
+) -> Any:
     def rule(call: Call) -> list[Any]:
-        given = dict(zip(kernel.arguments, call.args, strict=True)) | instead
-        attrs = map(given.__getitem__, entry.arguments[1:])
+        values = dict(zip(kernel.arguments, call.args, strict=True)) | overrides
+        attrs = map(values.__getitem__, entry.arguments[1:])
         grads: list[Any] = [None] * len(call.args)
-        grads[at] = getattr(ops, entry.name)(call.cotangent, *attrs)
+        grads[cotangent_index] = getattr(ops, entry.name)(call.cotangent, *attrs)
         return grads
 
     return rule

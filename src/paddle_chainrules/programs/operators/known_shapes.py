@@ -20,33 +20,33 @@ class ShapedOperator(Operator):
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        *given, shape = super().canonical(args, kwargs)
+        *inputs, shape = super().canonical(args, kwargs)
         if shape is None:
             with grad_mode(False):
-                shape = _first(raw(self.name)(*given)).shape
-        return *given, [*shape]
+                shape = _first_output(raw(self.name)(*inputs)).shape
+        return *inputs, [*shape]
 
 
 def define_of_known_shape(name: str, **kinds: Any) -> None:
-    """Put such an operator into the table. Its rules get the shape as last argument."""
+    """Register such an operator. Its rules get the shape as last argument."""
     arguments = " ".join((*INFO[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
-    register(ShapedOperator(name, arguments, _checked_shape(name), **kinds))
+    register(ShapedOperator(name, arguments, _with_checked_shape(name), **kinds))
 
 
-def _first(result: Any) -> Any:
+def _first_output(result: Any) -> Any:
     return result[0] if isinstance(result, list | tuple) else result
 
 
-def _checked_shape(name: str) -> Callable[..., Any]:
+def _with_checked_shape(name: str) -> Callable[..., Any]:
     run = raw(name)
 
     def checked(*args: Any) -> Any:
-        *given, shape = args
-        result = run(*given)
-        if (outcome := _first(result).shape) != shape:
+        *inputs, shape = args
+        result = run(*inputs)
+        if (actual := _first_output(result).shape) != shape:
             raise CaptureError(
-                f"{name} gives shape {outcome} here and gave {shape} when the program "
+                f"{name} gives shape {actual} here and gave {shape} when the program "
                 "was captured, since its shape depends on values; call the function "
                 "without jit, or make its integers constants"
             )

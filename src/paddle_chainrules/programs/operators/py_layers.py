@@ -31,10 +31,10 @@ from .entry import define, holds_for_complex, reverse_of
 
 
 class _TensorSlot:
-    """A stand-in for a tensor among arguments and results, none of which is kept."""
+    """A placeholder for a tensor among arguments and results, none of which is held."""
 
 
-_numbers = itertools.count()
+_call_numbers = itertools.count()
 
 
 class LayerCall:
@@ -52,52 +52,52 @@ class LayerCall:
     """
 
     fixed: list[bool]
-    _results: list[Any]
-    _nesting: Any
-    _kinds: list[str]
+    _result_leaves: list[Any]
+    _result_spec: Any
+    _types: list[str]
 
     def __init__(self, layer: Any, args: Any, kwargs: Any) -> None:
         self.name = layer.__name__
         self._layer = layer
-        self._count, self._names = len(args), tuple(kwargs)
+        self._num_args, self._keywords = len(args), tuple(kwargs)
         # In the order of the call, in which gradients are given.
-        given = [*args, *kwargs.values()]
-        leaves, self._spec = _flatten(given)
+        arguments = [*args, *kwargs.values()]
+        leaves, self._arg_spec = _flatten(arguments)
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        self._leaves = [*map(_without_tensor, leaves)]
-        self._flags = [x.stop_gradient for x in self.tensors]
-        self._holding = [
-            (_kind_of_argument(argument), len(own))
-            for argument in given
-            if (own := tensors_in_tree(argument))
+        self._arg_leaves = [*map(_slot_of, leaves)]
+        self._stop_gradients = [x.stop_gradient for x in self.tensors]
+        self._tensor_arguments = [
+            (_gradient_kind(argument), len(tensors))
+            for argument in arguments
+            if (tensors := tensors_in_tree(argument))
         ]
-        """Arguments that hold tensors: the kind of each, and how many it holds."""
-        self._number = next(_numbers)
-        self._first: list[Tensor] | None = None
+        """Arguments that hold tensors: the kind of each gradient, and their number."""
+        self._number = next(_call_numbers)
+        self._pending: list[Tensor] | None = None
 
     def __repr__(self) -> str:
         return f"{self.name}(no. {self._number})"
 
-    def filled(self, tensors: Sequence[Tensor]) -> Any:
+    def arguments_with(self, tensors: Sequence[Tensor]) -> Any:
         """Return the arguments with other tensors."""
-        given = self._spec.unflatten(_filled(self._leaves, tensors))
-        named = zip(self._names, given[self._count :], strict=True)
-        return given[: self._count], dict(named)
+        arguments = self._arg_spec.unflatten(_fill_slots(self._arg_leaves, tensors))
+        keywords = zip(self._keywords, arguments[self._num_args :], strict=True)
+        return arguments[: self._num_args], dict(keywords)
 
     def _context(self) -> tuple[Any, list[bool]]:
         """Return the shared context, and whether missing cotangents are zeros."""
-        context, fills = self._layer._backward_function(), [True]
-        context.set_materialize_grads = lambda value: fills.__setitem__(0, value)
-        return context, fills
+        context, materializes = self._layer._backward_function(), [True]
+        context.set_materialize_grads = lambda value: materializes.__setitem__(0, value)
+        return context, materializes
 
     def _forward(
         self, context: Any, tensors: Sequence[Tensor], wanted: Sequence[int] = ()
     ) -> Any:
         """Call forward as Paddle does: without a graph, tensors with their flags."""
-        given = [x.detach() for x in tensors]
-        for i, (x, flag) in enumerate(zip(given, self._flags, strict=True)):
+        copies = [x.detach() for x in tensors]
+        for i, (x, flag) in enumerate(zip(copies, self._stop_gradients, strict=True)):
             x.stop_gradient = flag and i not in wanted
-        args, kwargs = self.filled(given)
+        args, kwargs = self.arguments_with(copies)
         with grad_mode(False):
             return self._layer.forward(context, *args, **kwargs)
 
@@ -111,11 +111,11 @@ class LayerCall:
             ValueError: the forward writes into an argument.
         """
         copies = [x.detach().clone() for x in self.tensors]
-        before = [x._inplace_version() for x in copies]
+        versions = [x._inplace_version() for x in copies]
         context, _ = self._context()
         with watching:
             result = self._forward(context, copies)
-        if [x._inplace_version() for x in copies] != before:
+        if [x._inplace_version() for x in copies] != versions:
             raise ValueError(
                 f"the forward of the PyLayer {self.name} writes into an argument, "
                 "which others read; have it write into a copy"
@@ -125,17 +125,17 @@ class LayerCall:
                 f"the forward of the PyLayer {self.name} gives a "
                 f"{type(result).__name__}; have it give a tensor, or a tuple of them"
             )
-        leaves, self._nesting = _flatten(result)
-        self._results = [*map(_without_tensor, leaves)]
-        made = tensors_in_tree(result)
-        self._kinds = [*map(_kind, made)]
-        marked = {*map(id, context.non_differentiable or ())}
-        self.fixed = [id(y) in marked for y in made]
-        self._first, self.tensors = _own_copies(made), []
+        leaves, self._result_spec = _flatten(result)
+        self._result_leaves = [*map(_slot_of, leaves)]
+        outputs = tensors_in_tree(result)
+        self._types = [*map(_dtype_and_shape, outputs)]
+        nondifferentiable = {*map(id, context.non_differentiable or ())}
+        self.fixed = [id(y) in nondifferentiable for y in outputs]
+        self._pending, self.tensors = _detached_copies(outputs), []
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
         """Return a result that holds these tensors."""
-        return self._nesting.unflatten(_filled(self._results, tensors))
+        return self._result_spec.unflatten(_fill_slots(self._result_leaves, tensors))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Return the tensors among the results.
@@ -143,60 +143,62 @@ class LayerCall:
         Raises:
             ValueError: they differ from those of the first call.
         """
-        first, self._first = self._first, None
-        if first is not None:
-            return first
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            return pending
         results = tensors_in_tree(self._forward(self._context()[0], tensors))
-        if (kinds := [*map(_kind, results)]) != self._kinds:
+        if (kinds := [*map(_dtype_and_shape, results)]) != self._types:
             raise ValueError(
-                f"the PyLayer {self.name} gives {kinds}, and gave {self._kinds} when "
+                f"the PyLayer {self.name} gives {kinds}, and gave {self._types} when "
                 "it was traced; have it give the same shapes and dtypes at each call"
             )
-        return _own_copies(results)
+        return _detached_copies(results)
 
     def on_graph(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the same, with a graph."""
-        args, kwargs = self.filled(tensors)
+        args, kwargs = self.arguments_with(tensors)
         return [*tensors_in_tree(native_apply(guarded(self._layer))(*args, **kwargs))]
 
-    def back(
+    def backward(
         self,
         tensors: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
         wanted: Sequence[int],
     ) -> list[Tensor | None]:
-        """Return its backward's result for each of the tensors, without a graph.
+        """Return the layer's gradient for each of the tensors, without a graph.
 
-        Paddle's engine is not asked, since a program may run within a hook of it.
+        Paddle's engine is not used, since a program may run within a hook of it.
         """
-        context, fills = self._context()
+        context, materializes = self._context()
         results = tensors_in_tree(self._forward(context, tensors, wanted))
         seeds = [
-            paddle.zeros_like(y) if g is None and fills[0] else copy_of_cotangent(g)
+            paddle.zeros_like(y)
+            if g is None and materializes[0]
+            else copy_of_cotangent(g)
             for y, g in zip(results, cotangents, strict=True)
         ]
         with grad_mode(False):
-            outcomes = self._layer.backward(context, *seeds)
-        requested = [kind for kind, _ in self._holding if kind is not None]
-        is_one = requested == ["list"]
-        if not isinstance(outcomes, Tensor | list | tuple | None):
-            outcomes = (*outcomes,)  # of a generator
-        is_row = isinstance(outcomes, tuple) or (
-            isinstance(outcomes, list) and not is_one
+            result = self._layer.backward(context, *seeds)
+        requested = [kind for kind, _ in self._tensor_arguments if kind is not None]
+        is_single_list = requested == ["list"]
+        if not isinstance(result, Tensor | list | tuple | None):
+            result = (*result,)  # of a generator
+        is_sequence = isinstance(result, tuple) or (
+            isinstance(result, list) and not is_single_list
         )
-        parts = [*outcomes] if is_row else [outcomes]
-        missing = len(requested) - len(parts)
+        returned = [*result] if is_sequence else [result]
+        missing = len(requested) - len(returned)
         if missing < 0:
             raise ValueError(
-                f"the backward of the PyLayer {self.name} gives {len(parts)} gradients "
-                f"for {len(requested)} arguments; have it give one, or None, for "
-                "each"
+                f"the backward of the PyLayer {self.name} gives {len(returned)} "
+                f"gradients for {len(requested)} arguments; have it give one, or "
+                "None, for each"
             )
         grads: list[Tensor | None] = []
-        rest = iter([*parts, *[None] * missing])
-        for kind, count in self._holding:
-            part = None if kind is None else next(rest)
-            grads += part if kind == "list" and part is not None else [part] * count
+        remaining = iter([*returned, *[None] * missing])
+        for kind, count in self._tensor_arguments:
+            grad = None if kind is None else next(remaining)
+            grads += grad if kind == "list" and grad is not None else [grad] * count
         return grads
 
 
@@ -204,28 +206,32 @@ class Gradient:
     """Gradients of a call of a PyLayer, or of such gradients, as a function.
 
     Args:
-        of: the function that is differentiated.
-        count: how many tensors it takes; the cotangents come after them.
-        ends: positions of the results that have cotangents.
-        wanted: positions of the tensors whose gradients are asked for.
-        results: how many results there are.
+        function: the function that is differentiated.
+        num_tensors: how many tensors it takes; the cotangents come after them.
+        seeded: positions of the results that have cotangents.
+        wanted: positions of the tensors whose gradients are requested.
+        num_results: how many results there are.
     """
 
     def __init__(
         self,
-        of: LayerCall | Gradient,
-        count: int,
-        ends: Sequence[int],
+        function: LayerCall | Gradient,
+        num_tensors: int,
+        seeded: Sequence[int],
         wanted: Sequence[int],
-        results: int,
+        num_results: int,
     ) -> None:
-        self._of, self._count, self._results = of, count, results
-        self._ends, self._wanted = ends, wanted
-        self.name: str = of.name
-        self._first: list[Tensor] | None = None
+        self._function, self._num_tensors, self._num_results = (
+            function,
+            num_tensors,
+            num_results,
+        )
+        self._seeded, self._wanted = seeded, wanted
+        self.name: str = function.name
+        self._pending: list[Tensor] | None = None
 
     def __repr__(self) -> str:
-        return f"gradient of {self._of!r}"
+        return f"gradient of {self._function!r}"
 
     def begin(self, leaves: Sequence[Tensor]) -> list[bool]:
         """Return which of the gradients exist; the next call gives those.
@@ -234,65 +240,65 @@ class Gradient:
             ValueError: the backward writes into an argument of the layer.
         """
         copies = [x.detach().clone() for x in leaves]
-        results = self._gradients(copies)
+        grads = self._compute_gradients(copies)
         if any(x.inplace_version for x in copies):
             raise ValueError(
                 f"the backward of the PyLayer {self.name} writes into an argument of "
                 "its forward, which others read; have it write into a copy"
             )
-        self._first = _own_copies(g for g in results if g is not None)
-        there = [g is not None for g in results]
-        self._wanted = [i for i, flag in zip(self._wanted, there, strict=True) if flag]
-        return there
+        self._pending = _detached_copies(g for g in grads if g is not None)
+        exists = [g is not None for g in grads]
+        self._wanted = [i for i, flag in zip(self._wanted, exists, strict=True) if flag]
+        return exists
 
     def __call__(self, *leaves: Tensor) -> list[Tensor]:
         """Return the gradients, with zeros for those missing now."""
-        first, self._first = self._first, None
-        if first is not None:
-            return first
-        results = zip(self._gradients(leaves), self._wanted, strict=True)
-        return _own_copies(
-            paddle.zeros_like(leaves[i]) if g is None else g for g, i in results
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            return pending
+        grads = zip(self._compute_gradients(leaves), self._wanted, strict=True)
+        return _detached_copies(
+            paddle.zeros_like(leaves[i]) if g is None else g for g, i in grads
         )
 
-    def _gradients(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-        tensors, given = leaves[: self._count], leaves[self._count :]
-        if isinstance(self._of, LayerCall):
-            cotangents: list[Tensor | None] = [None] * self._results
-            for i, g in zip(self._ends, given, strict=True):
+    def _compute_gradients(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+        tensors, seeds = leaves[: self._num_tensors], leaves[self._num_tensors :]
+        if isinstance(self._function, LayerCall):
+            cotangents: list[Tensor | None] = [None] * self._num_results
+            for i, g in zip(self._seeded, seeds, strict=True):
                 cotangents[i] = g
-            every = self._of.back(tensors, cotangents, self._wanted)
-            return [every[i] for i in self._wanted]
-        return self._by_paddle([x.detach() for x in tensors], given, False)
+            grads = self._function.backward(tensors, cotangents, self._wanted)
+            return [grads[i] for i in self._wanted]
+        return self._run_engine([x.detach() for x in tensors], seeds, False)
 
     def on_graph(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the same, with a graph."""
-        tensors, given = leaves[: self._count], leaves[self._count :]
-        return self._by_paddle(tensors, given, True)
+        tensors, seeds = leaves[: self._num_tensors], leaves[self._num_tensors :]
+        return self._run_engine(tensors, seeds, True)
 
-    def _by_paddle(
-        self, tensors: Sequence[Tensor], given: Sequence[Tensor], create_graph: bool
+    def _run_engine(
+        self, tensors: Sequence[Tensor], seeds: Sequence[Tensor], create_graph: bool
     ) -> list[Tensor | None]:
         with grad_mode(True):
-            starts: list[Any] = [*tensors]
-            for i, x in enumerate(starts):
+            inputs: list[Any] = [*tensors]
+            for i, x in enumerate(inputs):
                 if is_differentiable(x) and x.stop_gradient:
                     leaf = x.detach()
                     leaf.stop_gradient = False
-                    starts[i] = leaf.clone()  # which a layer may give as it is
-            results = self._of.on_graph(starts)
-            every = [(results[i], g) for i, g in zip(self._ends, given, strict=True)]
-            pairs = [(y, g) for y, g in every if y is not None and not y.stop_gradient]
+                    inputs[i] = leaf.clone()  # which a layer may give as it is
+            results = self._function.on_graph(inputs)
+            seeded = [(results[i], g) for i, g in zip(self._seeded, seeds, strict=True)]
+            pairs = [(y, g) for y, g in seeded if y is not None and not y.stop_gradient]
             # Of all, since a PyLayer must give None for what is not asked for.
-            requested = [i for i, x in enumerate(starts) if is_differentiable(x)]
-            outcomes = gradients(
+            requested = [i for i, x in enumerate(inputs) if is_differentiable(x)]
+            grads = gradients(
                 [y for y, _ in pairs],
-                [starts[i] for i in requested],
+                [inputs[i] for i in requested],
                 [g for _, g in pairs],
                 create_graph,
             )
-            by = dict(zip(requested, outcomes, strict=True))
-            return [by[i] for i in self._wanted]
+            grad_at = dict(zip(requested, grads, strict=True))
+            return [grad_at[i] for i in self._wanted]
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -300,28 +306,28 @@ def _flatten(tree: Any) -> tuple[list[Any], Any]:
     return [*leaves], spec
 
 
-def _kind_of_argument(argument: Any) -> str | None:
-    """Return what a gradient of an argument is; None where Paddle asks for none."""
+def _gradient_kind(argument: Any) -> str | None:
+    """Return "tensor" or "list" for an argument's gradient; None where it has none."""
     if not has_gradient(argument):
         return None
     return "tensor" if isinstance(argument, Tensor) else "list"
 
 
-def _without_tensor(leaf: Any) -> Any:
+def _slot_of(leaf: Any) -> Any:
     return _TensorSlot if isinstance(leaf, Tensor) else leaf
 
 
-def _filled(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
-    each = iter(tensors)
-    return [next(each) if leaf is _TensorSlot else leaf for leaf in leaves]
+def _fill_slots(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
+    remaining = iter(tensors)
+    return [next(remaining) if leaf is _TensorSlot else leaf for leaf in leaves]
 
 
-def _own_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return copies in memory of their own, since a layer may keep its results."""
+def _detached_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return detached copies, since a layer may hold its results."""
     return [x.detach().clone() for x in tensors]
 
 
-def _kind(x: Tensor) -> str:
+def _dtype_and_shape(x: Tensor) -> str:
     return f"{dtype_name(x.dtype)}{list(x.shape)}"
 
 
@@ -341,13 +347,13 @@ def _py_layer_reverse(call: Call) -> list[Any]:
         if i + 1 in call.wanted and is_differentiable(x)
     ]
     grads: list[Any] = [None] * len(call.args)
-    ends = [i for i, _ in pairs]
-    gradient = Gradient(function, len(tensors), ends, wanted, len(call.outputs))
-    given = [*tensors, *(g for _, g in pairs)]
+    seeded = [i for i, _ in pairs]
+    gradient = Gradient(function, len(tensors), seeded, wanted, len(call.outputs))
+    inputs = [*tensors, *(g for _, g in pairs)]
     with not_listening():
-        there = gradient.begin(given)
-    places = [i for i, flag in zip(wanted, there, strict=True) if flag]
-    results = PY_LAYER.every([gradient, *given]) if places else []
-    for i, grad in zip(places, results, strict=True):
+        exists = gradient.begin(inputs)
+    positions = [i for i, flag in zip(wanted, exists, strict=True) if flag]
+    outputs = PY_LAYER.bind([gradient, *inputs]) if positions else []
+    for i, grad in zip(positions, outputs, strict=True):
         grads[i + 1] = grad
     return grads

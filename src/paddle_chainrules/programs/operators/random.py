@@ -100,10 +100,10 @@ for name, step in (("seed", paddle.seed), ("begin_seed", begin_seed)):
     define(name, "seed", run=step, random=True, differentiable=())
 define("end_seed", "", run=end_seed, random=True, differentiable=())
 SEEDS = frozenset({"seed", "begin_seed", "end_seed"})
-"""Operators that set the generators, in their place among those that draw."""
+"""Operators that seed the generators, in order with those that draw."""
 
 
-_ROUNDED = (paddle.float32, paddle.float64)
+_ROUNDED_DTYPES = (paddle.float32, paddle.float64)
 """Dtypes whose kernels round draws to float32, and multiply by them as they are."""
 
 
@@ -114,7 +114,7 @@ def _dropout_simpler(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any)
         return None
     if mode == "upscale_in_train":
         return "assign", (x,)
-    if x.dtype not in _ROUNDED or not isinstance(p, float | int):
+    if x.dtype not in _ROUNDED_DTYPES or not isinstance(p, float | int):
         return None
     return "scale", (x, single(1.0 - single(float(p))), 0.0, True)
 
@@ -122,7 +122,7 @@ def _dropout_simpler(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any)
 @simpler_of("rrelu")
 def _rrelu_simpler(x: Any, lower: float, upper: float, is_test: bool) -> Any:
     """Replace it in evaluation, where it draws nothing."""
-    if not is_test or x.dtype not in _ROUNDED:
+    if not is_test or x.dtype not in _ROUNDED_DTYPES:
         return None
     return "leaky_relu", (x, single((single(lower) + single(upper)) / 2.0))
 
@@ -135,7 +135,7 @@ def _dropout_formula(
     if is_test or seed_tensor is not None or not isinstance(p, float | int):
         raise NoRule("a seed or a probability in a tensor; give numbers")
     ones = paddle.ones(x.shape, x.dtype)
-    factors, mask = TABLE["dropout_of_ones"].every([ones, p, mode, seed, fix])
+    factors, mask = TABLE["dropout_of_ones"].bind([ones, p, mode, seed, fix])
     zeros = ops.expand(paddle.zeros([], x.dtype), x.shape)  # of what is infinite, too
     return ops.where(factors > 0.0, x * factors, zeros), mask
 
@@ -147,9 +147,9 @@ def _dropout_grad_formula(
     if is_test or not isinstance(p, float | int):
         raise NoRule("a probability in a tensor; give a number")
     with not_listening():  # rounded as Paddle rounds it
-        one = paddle.ones([1], out_grad.dtype)
-        kept = paddle.ones([1], "uint8")
-        scale = RAW.dropout_grad(kept, one, p, False, mode).item()
+        unit_grad = paddle.ones([1], out_grad.dtype)
+        ones_mask = paddle.ones([1], "uint8")
+        scale = RAW.dropout_grad(ones_mask, unit_grad, p, False, mode).item()
     return out_grad * ops.cast(mask, out_grad.dtype) * scale
 
 

@@ -27,7 +27,7 @@ def total(terms: Any) -> Any:
 
 def linear_series(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:
     """Return the series of ``f(x)`` for a linear f."""
-    return [None if part is None else f(part) for part in x]
+    return [None if term is None else f(term) for term in x]
 
 
 def product_term(
@@ -70,7 +70,9 @@ def product_series(
     return [product_term(x, y, k, times) for k in range(len(x))]
 
 
-def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[Any]:
+def series_from_slope(
+    y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]
+) -> list[Any]:
     """Return the series of a function of x with the value y0, where dy = s dx.
 
     Args:
@@ -80,24 +82,24 @@ def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[A
     slopes: list[Any] = []
     for k in range(1, len(x)):
         slopes.append(slope(y))
-        y.append(rise(x, slopes, k))
+        y.append(integrated_term(x, slopes, k))
     return y
 
 
-def second_order(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]:
+def second_order_series(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]:
     """Return the series of a function of x with the value y0, up to second order.
 
     Args:
         slope: its derivative at the value of x.
         half_bend: half of its second derivative there.
     """
-    y = [y0, *linear_series(lambda part: part * slope, x[1:])]
+    y = [y0, *linear_series(lambda term: term * slope, x[1:])]
     if len(x) > 2 and x[1] is not None:
         y[2] = total((y[2], x[1] * x[1] * half_bend))
     return y
 
 
-def rise(x: Series, slopes: Series, k: int, scale: float = 1.0) -> Any:
+def integrated_term(x: Series, slopes: Series, k: int, scale: float = 1.0) -> Any:
     """Return coefficient k of y, where dy = s dx, from coefficients of s below k.
 
     Args:
@@ -118,10 +120,10 @@ def power(x: Series, exponent: float) -> list[Any]:
     """Return the series of ``x ** exponent``, for an x that is nowhere 0."""
     y: list[Any] = [ops.pow(x[0], exponent)]
     for k in range(1, len(x)):
-        above = total(
+        weighted = total(
             x[j] * y[k - j] * ((exponent * j - (k - j)) / k)
             for j in range(1, k + 1)
             if x[j] is not None and y[k - j] is not None
         )
-        y.append(None if above is None else above / x[0])
+        y.append(None if weighted is None else weighted / x[0])
     return y

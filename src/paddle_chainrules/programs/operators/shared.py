@@ -22,8 +22,8 @@ def conj(x: Any) -> Any:
     return x.conjugate() if isinstance(x, complex) else x
 
 
-def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
-    """Return ``1j * sign * speed / size``, along a circle.
+def phase_gradient(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
+    """Return ``1j * sign * speed / size``: the gradient of a phase.
 
     A size of zero counts as one.
     """
@@ -37,8 +37,10 @@ def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
     Args:
         label: integers, with one entry along this axis.
     """
-    places = paddle.arange(like.shape[axis], dtype=label.dtype)
-    return label == ops.reshape(places, [-1, *[1] * (like.ndim - 1 - axis % like.ndim)])
+    class_indices = paddle.arange(like.shape[axis], dtype=label.dtype)
+    return label == ops.reshape(
+        class_indices, [-1, *[1] * (like.ndim - 1 - axis % like.ndim)]
+    )
 
 
 def shaped_as(x: Tensor, like: Tensor) -> Tensor:
@@ -51,7 +53,7 @@ def shaped_as(x: Tensor, like: Tensor) -> Tensor:
 def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
     """Sum a gradient over the axes of a repetition, to the tensor's shape.
 
-    What is written at an index may have more axes than the place, of one element each.
+    A value written at an index may have more axes than the index selects, of size one.
 
     Args:
         in_order: whether it is added in the order of Paddle's sums.
@@ -72,7 +74,9 @@ def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
     return total if total.shape == shape else ops.reshape(total, shape)
 
 
-def summed(call: Call, *gradients: Callable[[], Tensor] | None) -> list[Any]:
+def broadcast_gradients(
+    call: Call, *gradients: Callable[[], Tensor] | None
+) -> list[Any]:
     """Return the wanted gradients of arguments that may be broadcast.
 
     Args:

@@ -12,16 +12,20 @@ from .calls import Call, NoRule
 from .entry import define, holds_for_complex, reverse_of
 from .shared import ops
 
-define("fft_c2c", "x axes normalization forward", axes=AxesArgument("axes", mixes=True))
+define(
+    "fft_c2c",
+    "x axes normalization forward",
+    axes=AxesArgument("axes", depends_on_size=True),
+)
 define(
     "fft_r2c",
     "x axes normalization forward onesided",
-    axes=AxesArgument("axes", mixes=True),
+    axes=AxesArgument("axes", depends_on_size=True),
 )
 define(
     "fft_c2r",
     "x axes normalization forward last_dim_size",
-    axes=AxesArgument("axes", mixes=True),
+    axes=AxesArgument("axes", depends_on_size=True),
 )
 define("frame", "x frame_length hop_length axis")
 define("overlap_add", "x hop_length axis")
@@ -34,8 +38,8 @@ OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 @reverse_of("fft_c2c")
 def _fft_c2c_reverse(call: Call) -> list[Any]:
     _, axes, norm, forward = call.args
-    back = ops.fft_c2c(call.cotangent, axes, OPPOSITE[norm], not forward)
-    return [back, None, None, None]
+    grad = ops.fft_c2c(call.cotangent, axes, OPPOSITE[norm], not forward)
+    return [grad, None, None, None]
 
 
 @reverse_of("fft_r2c")
@@ -44,10 +48,10 @@ def _fft_r2c_reverse(call: Call) -> list[Any]:
     g, attrs = call.cotangent, (OPPOSITE[norm], not forward)
     if onesided:
         size = x.shape[axes[-1]]
-        back = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *attrs, size)
+        grad = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *attrs, size)
     else:
-        back = ops.real(ops.fft_c2c(g, axes, *attrs))
-    return [back, None, None, None, None]
+        grad = ops.real(ops.fft_c2c(g, axes, *attrs))
+    return [grad, None, None, None, None]
 
 
 @reverse_of("fft_c2r")
@@ -86,18 +90,18 @@ def _frame_reverse(call: Call) -> list[Any]:
     x, length, hop, axis = call.args
     g = call.cotangent
     if length < hop:  # as frames that touch, which is the least Paddle adds up
-        g = _lengthened(g, hop - length, 1 if axis == 0 else g.ndim - 2)
+        g = _padded_at_end(g, hop - length, 1 if axis == 0 else g.ndim - 2)
     g = ops.overlap_add(g, hop, axis)
     axis %= x.ndim
-    rest = x.shape[axis] - g.shape[axis]
-    if rest < 0:
+    missing = x.shape[axis] - g.shape[axis]
+    if missing < 0:
         g = ops.slice(g, [axis], [0], [x.shape[axis]], [1], [])
-    elif rest:
-        g = _lengthened(g, rest, axis)
+    elif missing:
+        g = _padded_at_end(g, missing, axis)
     return [g, None, None, None]
 
 
-def _lengthened(x: Tensor, count: int, axis: int) -> Tensor:
+def _padded_at_end(x: Tensor, count: int, axis: int) -> Tensor:
     """Append this many zeros along an axis."""
     paddings = [0] * (2 * x.ndim)
     paddings[2 * axis + 1] = count

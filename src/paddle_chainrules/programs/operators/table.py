@@ -49,8 +49,8 @@ from .losses import (  # noqa: F401
 from .manipulation import (  # noqa: F401
     brackets,
     indexing,
-    putting,
     rearranging,
+    scattering,
     segments,
     shapes,
     writes,

@@ -22,4 +22,4 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
         [axis for axis, size in enumerate(value.shape) if varies(size)]
         for value in (*op.inputs, *op.outputs)
     ]
-    return not any(sizes) or op.operator.axes.serves(op, sizes, varies)
+    return not any(sizes) or op.operator.axes.is_size_independent(op, sizes, varies)

@@ -139,12 +139,12 @@ Rule = Callable[[JuliaCall], str]
 def julia_of(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of these operators, as a decorator."""
 
-    def put(rule: Rule) -> Rule:
+    def register(rule: Rule) -> Rule:
         for name in names:
             TABLE[name].julia = rule
         return rule
 
-    return put
+    return register
 
 
 ELEMENTWISE: set[str] = set()
@@ -164,22 +164,22 @@ def dim(axis: int, ndim: int) -> int:
 
 def dims(axes: Any, ndim: int) -> str:
     """Write a tuple of dimensions, in order; all for no axes."""
-    every = [axes] if isinstance(axes, int) else [*(axes or ())]
-    result = sorted(dim(int(a), ndim) for a in every) or [*range(1, ndim + 1)]
-    return row(result)
+    axis_list = [axes] if isinstance(axes, int) else [*(axes or ())]
+    dimensions = sorted(dim(int(a), ndim) for a in axis_list) or [*range(1, ndim + 1)]
+    return tuple_text(dimensions)
 
 
-def row(items: Sequence[Any]) -> str:
+def tuple_text(items: Sequence[Any]) -> str:
     """Write a tuple."""
     inner = ", ".join(map(str, items))
     return f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
-def sizes(shape: Shape) -> str:
+def size_text(shape: Shape) -> str:
     """Write the size of the Julia array."""
-    return row([*reversed(shape)])
+    return tuple_text([*reversed(shape)])
 
 
-def kept(text: str, call: JuliaCall) -> str:
+def reshaped_text(text: str, call: JuliaCall) -> str:
     """Write an array reshaped to the sizes of the result."""
-    return f"reshape({text}, {sizes(call.out)})"
+    return f"reshape({text}, {size_text(call.out)})"

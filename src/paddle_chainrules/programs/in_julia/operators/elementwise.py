@@ -23,18 +23,18 @@ INFIX = {
 REFLECTED = {"Tensor.__rsub__": "-", "Tensor.__rtruediv__": "/", "Tensor.__rpow__": "^"}
 
 
-def _infix(name: str, sign: str, turned: bool = False) -> None:
+def _infix(name: str, sign: str, is_reflected: bool = False) -> None:
     @elementwise(name)
     def rule(call: JuliaCall) -> str:
-        kinds = {d for d in call.dtypes if d is not None}
-        dtype = kinds.pop() if len(kinds) == 1 else call.dtype
+        dtypes = {d for d in call.dtypes if d is not None}
+        dtype = dtypes.pop() if len(dtypes) == 1 else call.dtype
         if not all(d in TYPES or "complex" in d for d in (dtype, call.dtype)):
             raise NoRule(f"numbers of type {dtype} in Julia; use float32 or float64")
         x, y = (
             arg if shape is not None else call.number(arg, _real(dtype))
             for arg, shape in zip(call.args, call.shapes, strict=True)
         )
-        if turned:
+        if is_reflected:
             x, y = (f"({y})" if sign == "^" else y), x  # a sign binds less
         return Infix(f"{x} .{sign} {y}")
 
@@ -46,7 +46,7 @@ def _real(dtype: str) -> str:
 for name, sign in INFIX.items():
     _infix(name, sign)
 for name, sign in REFLECTED.items():
-    _infix(name, sign, turned=True)
+    _infix(name, sign, is_reflected=True)
 
 
 @elementwise("Tensor.__pow__", "pow")
@@ -71,7 +71,7 @@ def _share_julia(call: JuliaCall) -> str:
 
 @elementwise("scale")
 def _scale_julia(call: JuliaCall) -> str:
-    x, factor, bias, after = call.args
+    x, factor, bias, bias_after_scale = call.args
     if call.shapes[1] is not None:
         factor = f"only({factor})"
     else:
@@ -81,7 +81,7 @@ def _scale_julia(call: JuliaCall) -> str:
         return Infix(f"{x} .+ {shift or 0}")
     if shift is None:
         return Infix(f"{x} .* {factor}")
-    if after:
+    if bias_after_scale:
         return Infix(f"{x} .* {factor} .+ {shift}")
     return Infix(f"({x} .+ {shift}) .* {factor}")
 
@@ -100,7 +100,7 @@ def _register_function(name: str, julia: str, *singles: int) -> None:
         return ElementwiseExpression(f"{julia}.({', '.join(args)})")
 
 
-SAME = [
+SAME_NAME = [
     *("tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh"),
     *("acosh", "atanh", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "abs"),
     *("sign", "floor", "ceil", "sigmoid", "relu", "relu6", "silu", "logsigmoid", "erf"),
@@ -109,7 +109,7 @@ SAME = [
 ]
 """Functions that have the same name in Julia as in Paddle."""
 
-for name in SAME:
+for name in SAME_NAME:
     _register_function(name, name)
 for name, julia in {
     "trunc": "trunc",
@@ -131,7 +131,7 @@ for name, julia in {
     "isinf": "isinf",
 }.items():
     _register_function(name, julia)
-for name, julia, *places in (
+for name, julia, *float32_args in (
     ("leaky_relu", "leaky_relu"),
     ("elu", "elu", 1),
     ("celu", "celu", 1),
@@ -145,7 +145,7 @@ for name, julia, *places in (
     ("hardshrink", "hardshrink", 1),
     ("leaky_relu_grad", "leaky_relu_grad"),
 ):
-    _register_function(name, julia, *places)
+    _register_function(name, julia, *float32_args)
 
 
 @elementwise("gelu")

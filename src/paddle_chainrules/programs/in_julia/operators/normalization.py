@@ -13,39 +13,44 @@ from ...operators.calls import NoRule
 from .call import JuliaCall, TupleExpression, julia_of
 
 
-def _or(text: str | None) -> str:
+def _or_nothing(text: str | None) -> str:
     return "nothing" if text is None else text
 
 
-def _shift(call: JuliaCall, epsilon: Any) -> str:
+def _epsilon_text(call: JuliaCall, epsilon: Any) -> str:
     return call.number(single(epsilon))
 
 
-def _with_rest(call: JuliaCall, text: str) -> str:
+def _with_nothing(call: JuliaCall, text: str) -> str:
     """Write the shown result, and ``nothing`` for the others."""
     if not any(call.used[1:]):
         return text
-    rest = ", nothing" * (len(call.outs) - 1)
-    return TupleExpression(f"({text}{rest})")
+    others = ", nothing" * (len(call.outs) - 1)
+    return TupleExpression(f"({text}{others})")
 
 
 @julia_of("layer_norm")
 def _layer_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon, axis = call.args
-    inner, shift = call.ndim() - axis, _shift(call, epsilon)
-    text = f"layer_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, Val({inner}))"
-    return _with_rest(call, text)
+    inner, shift = call.ndim() - axis, _epsilon_text(call, epsilon)
+    text = (
+        f"layer_norm({x}, {_or_nothing(scale)}, {_or_nothing(bias)}, "
+        f"{shift}, Val({inner}))"
+    )
+    return _with_nothing(call, text)
 
 
 @julia_of("layer_norm_grad")
 def _layer_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon, axis = call.args
-    inner, shift = call.ndim() - axis, _shift(call, epsilon)
-    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {shift}, Val({inner})"
-    return TupleExpression(f"layer_norm_grad({x}, {rest})")
+    inner, shift = call.ndim() - axis, _epsilon_text(call, epsilon)
+    arguments = (
+        f"{_or_nothing(scale)}, {_or_nothing(bias)}, {cotangent}, {shift}, Val({inner})"
+    )
+    return TupleExpression(f"layer_norm_grad({x}, {arguments})")
 
 
-def _channel(call: JuliaCall, layout: str) -> int:
+def _channel_dimension(call: JuliaCall, layout: str) -> int:
     """Return the dimension of the channels."""
     n = call.ndim()
     return n - 1 if layout.startswith("NC") or n == 2 else 1
@@ -54,27 +59,34 @@ def _channel(call: JuliaCall, layout: str) -> int:
 @julia_of("batch_norm")
 def _batch_norm_julia(call: JuliaCall) -> str:
     x, mean, variance, scale, bias, *attrs = call.args
-    is_test, momentum, epsilon, layout, given, _ = attrs
-    shift, place = _shift(call, epsilon), _channel(call, layout)
-    text = f"({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}, {shift}"
-    if is_test or given:
-        rest = ", nothing" * (len(call.outs) - 3)
+    is_test, momentum, epsilon, layout, use_global, _ = attrs
+    shift, channel_dim = _epsilon_text(call, epsilon), _channel_dimension(call, layout)
+    text = (
+        f"({x}, {mean}, {variance}, {_or_nothing(scale)}, {_or_nothing(bias)}, {shift}"
+    )
+    if is_test or use_global:
+        others = ", nothing" * (len(call.outs) - 3)
         return TupleExpression(
-            f"(batch_norm{text}, {place}), {mean}, {variance}{rest})"
+            f"(batch_norm{text}, {channel_dim}), {mean}, {variance}{others})"
         )
     keep = call.number(single(momentum))
-    rest = ", nothing" * (len(call.outs) - 3)
-    return TupleExpression(f"(batch_norm_trained{text}, {keep}, {place})...{rest})")
+    others = ", nothing" * (len(call.outs) - 3)
+    return TupleExpression(
+        f"(batch_norm_trained{text}, {keep}, {channel_dim})...{others})"
+    )
 
 
 @julia_of("batch_norm_grad")
 def _batch_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, mean, variance, _, _, _, cotangent, *attrs = call.args
-    _, epsilon, layout, is_test, given, _ = attrs
-    shift, place = _shift(call, epsilon), _channel(call, layout)
-    held = f"{mean}, {variance}" if is_test or given else "nothing, nothing"
-    rest = f"{held}, {_or(scale)}, {_or(bias)}, {cotangent}, {shift}, {place}"
-    return TupleExpression(f"batch_norm_grad({x}, {rest})")
+    _, epsilon, layout, is_test, use_global, _ = attrs
+    shift, channel_dim = _epsilon_text(call, epsilon), _channel_dimension(call, layout)
+    statistics = f"{mean}, {variance}" if is_test or use_global else "nothing, nothing"
+    arguments = (
+        f"{statistics}, {_or_nothing(scale)}, {_or_nothing(bias)}, "
+        f"{cotangent}, {shift}, {channel_dim}"
+    )
+    return TupleExpression(f"batch_norm_grad({x}, {arguments})")
 
 
 def _check_layout(layout: str) -> None:
@@ -86,29 +98,40 @@ def _check_layout(layout: str) -> None:
 def _group_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon, groups, layout = call.args
     _check_layout(layout)
-    rest = f"{_or(scale)}, {_or(bias)}, {call.number(epsilon)}, {groups}"
-    return _with_rest(call, f"group_norm({x}, {rest})")
+    arguments = (
+        f"{_or_nothing(scale)}, {_or_nothing(bias)}, {call.number(epsilon)}, {groups}"
+    )
+    return _with_nothing(call, f"group_norm({x}, {arguments})")
 
 
 @julia_of("group_norm_grad")
 def _group_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
     _check_layout(layout)
-    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {call.number(epsilon)}, {groups}"
-    return TupleExpression(f"group_norm_grad({x}, {rest})")
+    arguments = (
+        f"{_or_nothing(scale)}, {_or_nothing(bias)}, "
+        f"{cotangent}, {call.number(epsilon)}, {groups}"
+    )
+    return TupleExpression(f"group_norm_grad({x}, {arguments})")
 
 
 @julia_of("instance_norm")
 def _instance_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon = call.args
     groups = call.shapes[0][1]
-    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
-    return _with_rest(call, f"group_norm({x}, {rest})")
+    arguments = (
+        f"{_or_nothing(scale)}, {_or_nothing(bias)}, "
+        f"{_epsilon_text(call, epsilon)}, {groups}"
+    )
+    return _with_nothing(call, f"group_norm({x}, {arguments})")
 
 
 @julia_of("instance_norm_grad")
 def _instance_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon = call.args
     groups = call.shapes[0][1]
-    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
-    return TupleExpression(f"group_norm_grad({x}, {rest})")
+    arguments = (
+        f"{_or_nothing(scale)}, {_or_nothing(bias)}, "
+        f"{cotangent}, {_epsilon_text(call, epsilon)}, {groups}"
+    )
+    return TupleExpression(f"group_norm_grad({x}, {arguments})")

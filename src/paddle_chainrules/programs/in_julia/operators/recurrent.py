@@ -6,7 +6,7 @@ from typing import Any
 
 from ...operators.calls import NoRule
 from ...operators.layers.recurrent import Arguments
-from .call import JuliaCall, TupleExpression, julia_of, row
+from .call import JuliaCall, TupleExpression, julia_of, tuple_text
 
 CELLS = {
     "LSTM": "lstm_cell",
@@ -18,23 +18,27 @@ CELLS = {
 
 @julia_of("rnn")
 def _rnn_julia(call: JuliaCall) -> str:
-    given = Arguments(*call.args)
-    if given.sequence_length is not None:
+    arguments = Arguments(*call.args)
+    if arguments.sequence_length is not None:
         raise NoRule("sequences with their lengths in Julia; give whole ones")
-    if given.dropout_prob and not given.is_test and given.num_layers > 1:
+    if arguments.dropout_prob and not arguments.is_test and arguments.num_layers > 1:
         raise NoRule("dropout between layers in Julia; put the layer into evaluation")
-    ways = 2 if given.is_bidirec else 1
-    count = 2 * ways * given.num_layers
-    names: list[Any] = [*given.weight_list]
+    num_directions = 2 if arguments.is_bidirec else 1
+    count = 2 * num_directions * arguments.num_layers
+    names: list[Any] = [*arguments.weight_list]
     weights, biases = names[:count], names[count:]
     biases = biases or ["nothing"] * count
     layers = []
-    for k in range(given.num_layers):
-        each = []
-        for way in range(ways):
-            at = 2 * (k * ways + way)
-            each.append(row([*weights[at : at + 2], *biases[at : at + 2]]))
-        layers.append(row(each))
-    states = row(given.pre_state)
-    cell = CELLS[given.mode]
-    return TupleExpression(f"recurrent({cell}, {given.x}, {states}, {row(layers)})")
+    for k in range(arguments.num_layers):
+        directions = []
+        for direction in range(num_directions):
+            start = 2 * (k * num_directions + direction)
+            directions.append(
+                tuple_text([*weights[start : start + 2], *biases[start : start + 2]])
+            )
+        layers.append(tuple_text(directions))
+    states = tuple_text(arguments.pre_state)
+    cell = CELLS[arguments.mode]
+    return TupleExpression(
+        f"recurrent({cell}, {arguments.x}, {states}, {tuple_text(layers)})"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...operators.calls import NoRule
-from ...operators.manipulation.brackets import basic
+from ...operators.manipulation.brackets import parse_basic_index
 from .call import (
     Infix,
     JuliaCall,
@@ -15,15 +15,15 @@ from .call import (
     TupleExpression,
     dim,
     julia_of,
-    kept,
-    row,
-    sizes,
+    reshaped_text,
+    size_text,
+    tuple_text,
 )
 
 
 @julia_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _reshape_julia(call: JuliaCall) -> str:
-    return kept(call.args[0], call)
+    return reshaped_text(call.args[0], call)
 
 
 @julia_of("linspace")
@@ -48,37 +48,37 @@ def _transpose_julia(call: JuliaCall) -> str:
     order = [dim(perm[n - j], n) for j in range(1, n + 1)]
     if order == [2, 1] and "complex" not in call.dtype:
         return f"transpose({x})"
-    return f"permutedims({x}, {row(order)})"
+    return f"permutedims({x}, {tuple_text(order)})"
 
 
 @julia_of("concat")
 def _concat_julia(call: JuliaCall) -> str:
-    parts, axis = call.args
-    place = dim(int(axis), len(call.out))
-    if place <= 2 and len(call.out) >= place:
-        return f"{('vcat', 'hcat')[place - 1]}({', '.join(parts)})"
-    return f"cat({', '.join(parts)}; dims = Val({place}))"
+    operands, axis = call.args
+    dimension = dim(int(axis), len(call.out))
+    if dimension <= 2 and len(call.out) >= dimension:
+        return f"{('vcat', 'hcat')[dimension - 1]}({', '.join(operands)})"
+    return f"cat({', '.join(operands)}; dims = Val({dimension}))"
 
 
 @julia_of("stack")
 def _stack_julia(call: JuliaCall) -> str:
-    parts, axis = call.args
-    place = dim(int(axis), len(call.out))
-    one = list(reversed(call.out))
-    one[place - 1] = 1
-    each = [f"reshape({part}, {row(one)})" for part in parts]
-    return f"cat({', '.join(each)}; dims = Val({place}))"
+    operands, axis = call.args
+    dimension = dim(int(axis), len(call.out))
+    shape = list(reversed(call.out))
+    shape[dimension - 1] = 1
+    reshaped = [f"reshape({operand}, {tuple_text(shape)})" for operand in operands]
+    return f"cat({', '.join(reshaped)}; dims = Val({dimension}))"
 
 
-def _spans_along_axis(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
+def _views_along_axis(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
     """Write views of the first argument, by spans along an axis."""
     n = call.ndim()
-    results = []
+    views = []
     for span in spans:
         index = [":"] * n
         index[dim(axis, n) - 1] = span
-        results.append(f"view({call.args[0]}, {', '.join(index)})")
-    return TupleExpression(row(results))
+        views.append(f"view({call.args[0]}, {', '.join(index)})")
+    return TupleExpression(tuple_text(views))
 
 
 @julia_of("split", "split_with_num")
@@ -87,7 +87,7 @@ def _split_julia(call: JuliaCall) -> str:
     stops = [*itertools.accumulate(out[axis] for out in call.outs)]
     starts = [0, *stops[:-1]]
     pairs = zip(starts, stops, strict=True)
-    return _spans_along_axis(
+    return _views_along_axis(
         call, axis, [f"{start + 1}:{stop}" for start, stop in pairs]
     )
 
@@ -95,7 +95,7 @@ def _split_julia(call: JuliaCall) -> str:
 @julia_of("unbind", "unstack")
 def _unbind_julia(call: JuliaCall) -> str:
     numbers = [str(i + 1) for i in range(len(call.outs))]
-    return _spans_along_axis(call, int(call.args[1]), numbers)
+    return _views_along_axis(call, int(call.args[1]), numbers)
 
 
 @julia_of("expand", "expand_as", "tile")
@@ -104,7 +104,7 @@ def _expand_julia(call: JuliaCall) -> str:
     full = (1,) * (len(out) - len(shape)) + tuple(shape)
     times = [n // m for n, m in zip(reversed(out), reversed(full), strict=True)]
     if len(full) != len(shape):
-        x = f"reshape({x}, {sizes(full)})"
+        x = f"reshape({x}, {size_text(full)})"
     return f"repeat({x}, {', '.join(map(str, times))})"
 
 
@@ -112,50 +112,54 @@ def _expand_julia(call: JuliaCall) -> str:
 def _getitem_julia(call: JuliaCall) -> str:
     x, index = call.args
     shape = [*call.shapes[0]]
-    result = basic(index, shape)
-    if result is None:
+    parsed = parse_basic_index(index, shape)
+    if parsed is None:
         raise NoRule("tensors and lists as indices in Julia; use paddle.gather")
     spans = [":"] * len(shape)
-    ranges = zip(result.axes, result.starts, result.steps, strict=True)
+    ranges = zip(parsed.axes, parsed.starts, parsed.steps, strict=True)
     for axis, start, step in ranges:
-        last = start + (result.kept[axis] - 1) * step
-        by = "" if step == 1 else f"{step}:"
-        one = axis in result.drop
-        spans[axis] = f"{start + 1}" if one else f"{start + 1}:{by}{last + 1}"
-    text = f"view({x}, {', '.join(reversed(spans))})" if result.axes else str(x)
-    return kept(text, call) if result.has_new else text
+        last = start + (parsed.kept_shape[axis] - 1) * step
+        stride = "" if step == 1 else f"{step}:"
+        is_dropped = axis in parsed.dropped_axes
+        spans[axis] = (
+            f"{start + 1}" if is_dropped else f"{start + 1}:{stride}{last + 1}"
+        )
+    text = f"view({x}, {', '.join(reversed(spans))})" if parsed.axes else str(x)
+    return reshaped_text(text, call) if parsed.has_new else text
 
 
-def _spans(shape: Shape, how: Sequence[Any]) -> str:
+def _slice_indices(shape: Shape, attrs: Sequence[Any]) -> str:
     """Write Julia's indices for the arguments of ``slice``."""
-    axes, starts, ends, _, gone = how
+    axes, starts, ends, _, dropped = attrs
     spans = [":"] * len(shape)
-    for axis, *ends_of in zip(axes, starts, ends, strict=True):
+    for axis, *bounds in zip(axes, starts, ends, strict=True):
         n = shape[axis]
-        first, last = (min(max(k + n * (k < 0), 0), n) for k in ends_of)
-        spans[axis] = f"{first + 1}" if axis in (gone or ()) else f"{first + 1}:{last}"
+        first, last = (min(max(k + n * (k < 0), 0), n) for k in bounds)
+        spans[axis] = (
+            f"{first + 1}" if axis in (dropped or ()) else f"{first + 1}:{last}"
+        )
     return ", ".join(reversed(spans))
 
 
 @julia_of("slice")
 def _slice_julia(call: JuliaCall) -> str:
     x, *attrs = call.args
-    return f"view({x}, {_spans(call.shapes[0], attrs)})"
+    return f"view({x}, {_slice_indices(call.shapes[0], attrs)})"
 
 
 @julia_of("slice_grad")
 def _slice_grad_julia(call: JuliaCall) -> str:
     _, cotangent, *attrs = call.args
     shape = call.shapes[0]
-    return f"placed({cotangent}, {sizes(shape)}, ({_spans(shape, attrs)},))"
+    return f"placed({cotangent}, {size_text(shape)}, ({_slice_indices(shape, attrs)},))"
 
 
 @julia_of("flip")
 def _flip_julia(call: JuliaCall) -> str:
     x, axes = call.args
     n = call.ndim()
-    results = sorted(dim(int(a), n) for a in axes)
-    return f"reverse({x}; dims = {row(results)})"
+    dimensions = sorted(dim(int(a), n) for a in axes)
+    return f"reverse({x}; dims = {tuple_text(dimensions)})"
 
 
 @julia_of("embedding")
@@ -173,9 +177,9 @@ def _gather_julia(call: JuliaCall) -> str:
         raise NoRule("rows by a tensor of more dimensions in Julia; use one dimension")
     n = call.ndim()
     spans = [":"] * n
-    place, length = dim(int(axis), n), call.shapes[0][int(axis)]
-    at = f"vec({index})" if call.shapes[1] else f"only({index})"
-    spans[place - 1] = f"mod.({at}, {length}) .+ 1"
+    dimension, length = dim(int(axis), n), call.shapes[0][int(axis)]
+    indices = f"vec({index})" if call.shapes[1] else f"only({index})"
+    spans[dimension - 1] = f"mod.({indices}, {length}) .+ 1"
     return f"{x}[{', '.join(spans)}]"
 
 
@@ -191,9 +195,9 @@ def _masked_select_julia(call: JuliaCall) -> str:
 def _gather_grad_julia(call: JuliaCall) -> str:
     _, index, cotangent, axis = call.args
     n = call.ndim()
-    place, length = dim(int(axis), n), call.shapes[0][int(axis)]
-    at = f"mod.(vec({index}), {length}) .+ 1"
-    return f"added_at({cotangent}, {at}, Val({place}), {length})"
+    dimension, length = dim(int(axis), n), call.shapes[0][int(axis)]
+    indices = f"mod.(vec({index}), {length}) .+ 1"
+    return f"added_at({cotangent}, {indices}, Val({dimension}), {length})"
 
 
 @julia_of("as_complex")
@@ -205,9 +209,11 @@ def _as_complex_julia(call: JuliaCall) -> str:
 @julia_of("as_real")
 def _as_real_julia(call: JuliaCall) -> str:
     x = call.args[0]
-    one = row([1, *reversed(call.shapes[0])])
-    parts = (f"reshape(map({part}, {x}), {one})" for part in ("real", "imag"))
-    return f"vcat({', '.join(parts)})"
+    shape = tuple_text([1, *reversed(call.shapes[0])])
+    components = (
+        f"reshape(map({component}, {x}), {shape})" for component in ("real", "imag")
+    )
+    return f"vcat({', '.join(components)})"
 
 
 @julia_of("pad")
@@ -219,6 +225,6 @@ def _pad_julia(call: JuliaCall) -> str:
     spans = [
         f"{paddings[2 * k] + 1}:{paddings[2 * k] + call.shapes[0][k]}" for k in range(n)
     ]
-    place = row([*reversed(spans)])
-    around = f", {call.number(value)}" if value else ""
-    return f"placed({x}, {sizes(call.out)}, {place}{around})"
+    region = tuple_text([*reversed(spans)])
+    fill = f", {call.number(value)}" if value else ""
+    return f"placed({x}, {size_text(call.out)}, {region}{fill})"

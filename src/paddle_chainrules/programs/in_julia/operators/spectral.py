@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .call import JuliaCall, dim, julia_of, row
+from .call import JuliaCall, dim, julia_of, tuple_text
 
 
-def _region(call: JuliaCall, axes: Any) -> str:
+def _region_text(call: JuliaCall, axes: Any) -> str:
     """Write the Julia dimensions, the one that is halved first."""
-    return row([dim(int(a), call.ndim()) for a in reversed(axes)])
+    return tuple_text([dim(int(a), call.ndim()) for a in reversed(axes)])
 
 
-def _scaled(text: str, norm: str, forward: bool, lengths: list[int]) -> str:
+def _with_normalization(text: str, norm: str, forward: bool, lengths: list[int]) -> str:
     """Write a Julia transform with Paddle's normalization, which Julia's lacks."""
     count = " * ".join(map(str, lengths))
     if norm == "ortho":
@@ -25,19 +25,21 @@ def _fft_c2c_julia(call: JuliaCall) -> str:
     x, axes, norm, forward = call.args
     name = "fft" if forward else "bfft"
     lengths = [call.shapes[0][a] for a in axes]
-    return _scaled(f"{name}({x}, {_region(call, axes)})", norm, forward, lengths)
+    return _with_normalization(
+        f"{name}({x}, {_region_text(call, axes)})", norm, forward, lengths
+    )
 
 
 @julia_of("fft_r2c")
 def _fft_r2c_julia(call: JuliaCall) -> str:
     x, axes, norm, forward, onesided = call.args
-    lengths, region = [call.shapes[0][a] for a in axes], _region(call, axes)
+    lengths, region = [call.shapes[0][a] for a in axes], _region_text(call, axes)
     if not onesided:
         text = f"{'fft' if forward else 'bfft'}(complex.({x}), {region})"
     else:
         text = f"rfft({x}, {region})"
         text = text if forward else f"conj.({text})"
-    return _scaled(text, norm, forward, lengths)
+    return _with_normalization(text, norm, forward, lengths)
 
 
 @julia_of("fft_c2r")
@@ -45,5 +47,5 @@ def _fft_c2r_julia(call: JuliaCall) -> str:
     x, axes, norm, forward, _ = call.args
     lengths = [call.out[a] for a in axes]
     x = f"conj.({x})" if forward else x
-    text = f"brfft({x}, {lengths[-1]}, {_region(call, axes)})"
-    return _scaled(text, norm, forward, lengths)
+    text = f"brfft({x}, {lengths[-1]}, {_region_text(call, axes)})"
+    return _with_normalization(text, norm, forward, lengths)

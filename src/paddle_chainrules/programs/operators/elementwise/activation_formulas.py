@@ -23,7 +23,7 @@ def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
 
 
 def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
-    low = ops.exp(_low(x)) - 1.0
+    low = ops.exp(_negative_part(x)) - 1.0
     result: Tensor = ops.where(x > 0, x, low * single(alpha)) * single(scale)
     return result
 
@@ -31,7 +31,7 @@ def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """Return celu. Paddle's gradient is NaN where ``exp(x / alpha)`` is infinite."""
     a = single(alpha)
-    result: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
+    result: Tensor = ops.where(x > 0, x, (ops.exp(_negative_part(x) / a) - 1.0) * a)
     return result
 
 
@@ -42,7 +42,7 @@ def or_nan(x: Tensor, value: Tensor) -> Tensor:
     return result
 
 
-def _low(x: Tensor) -> Tensor:
+def _negative_part(x: Tensor) -> Tensor:
     """Return min(x, 0), so that no branch that is not taken is infinite."""
     result: Tensor = ops.where(x > 0, paddle.zeros_like(x), x)
     return result

@@ -20,7 +20,7 @@ from ..entry import (
     overwrites,
     reverse_of,
 )
-from ..shared import conj, ops, turned
+from ..shared import conj, ops, phase_gradient
 from .activation_formulas import mish, or_nan, selu, softsign
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -64,32 +64,32 @@ for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplu
 overwrites("silu_grad", "silu_grad_", 2)
 
 
-def _by_output(name: str) -> None:
+def _gradient_by_output(name: str) -> None:
     """Define the gradient ``x̄ = name_grad(out, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")
-        rest = call.args[1:]
-        return [grad(call.out, call.cotangent, *rest), *(None for _ in rest)]
+        attrs = call.args[1:]
+        return [grad(call.out, call.cotangent, *attrs), *(None for _ in attrs)]
 
     TABLE[name].reverse = reverse
 
 
-def _by_input(name: str) -> None:
+def _gradient_by_input(name: str) -> None:
     """Define the gradient ``x̄ = name_grad(x, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")
-        x, *rest = call.args
-        return [grad(x, call.cotangent, *rest), *(None for _ in rest)]
+        x, *attrs = call.args
+        return [grad(x, call.cotangent, *attrs), *(None for _ in attrs)]
 
     TABLE[name].reverse = reverse
 
 
 for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
-    _by_output(name)
+    _gradient_by_output(name)
 for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
-    _by_input(name)
+    _gradient_by_input(name)
 
 
 @reverse_of("silu", "swish")
@@ -98,8 +98,8 @@ def _silu_reverse(call: Call) -> list[Any]:
     if x.is_complex():
         return [ops.silu_grad(x, out, g)]
     # silu_grad is no number where exp(-x) is infinite, and swish_grad slow.
-    share = ops.sigmoid(x)
-    return [g * (share + out * (1.0 - share))]
+    gate = ops.sigmoid(x)
+    return [g * (gate + out * (1.0 - gate))]
 
 
 @reverse_of("elu")
@@ -128,7 +128,7 @@ def _trunc_reverse(call: Call) -> list[Any]:
 def _sign_reverse(call: Call) -> list[Any]:
     if call.out.is_complex():
         speed = ops.imag(ops.conj(call.out) * call.cotangent)
-        return [turned(call.out, speed, ops.abs(call.args[0]))]
+        return [phase_gradient(call.out, speed, ops.abs(call.args[0]))]
     return [call.cotangent * 0.0, *(None for _ in call.args[1:])]
 
 
@@ -194,24 +194,24 @@ def _sigmoid_grad_reverse(call: Call) -> list[Any]:  # g out (1 - out)
 def _sin_grad_reverse(call: Call) -> list[Any]:  # g cos(x)
     x, g = call.args
     c = call.cotangent
-    by_x = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("cos_grad")
 def _cos_grad_reverse(call: Call) -> list[Any]:  # -g sin(x)
     x, g = call.args
     c = call.cotangent
-    by_x = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("square_grad")
 def _square_grad_reverse(call: Call) -> list[Any]:  # 2 x g
     x, g = call.args
     c = call.cotangent
-    by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
-    return [by_x, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
+    x_grad = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
+    return [x_grad, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("abs")
@@ -224,8 +224,8 @@ def _abs_reverse(call: Call) -> list[Any]:
 def _abs_grad_reverse(call: Call) -> list[Any]:  # g sign(x), and 0 where x is
     x, _ = call.args
     c = call.cotangent
-    by_x = paddle.zeros_like(c) if 0 in call.wanted else None
-    return [by_x, ops.abs_grad(x, c) if 1 in call.wanted else None]
+    x_grad = paddle.zeros_like(c) if 0 in call.wanted else None
+    return [x_grad, ops.abs_grad(x, c) if 1 in call.wanted else None]
 
 
 # In operators that have rules, for the same.
@@ -304,13 +304,13 @@ def _relu6_formula(x: Tensor) -> Tensor:
 def _clip_reverse(call: Call) -> list[Any]:
     x, low, high = call.args
     g, zero = call.cotangent, paddle.zeros_like(call.cotangent)
-    of_x = ops.clip_grad if call.wanted == {0} else _clip_grad_formula
-    grads = [of_x(x, g, low, high)]
+    x_gradient = ops.clip_grad if call.wanted == {0} else _clip_grad_formula
+    grads = [x_gradient(x, g, low, high)]
     for k, bound, is_beyond in ((1, low, ops.less_than), (2, high, ops.greater_than)):
         grad = None
         if k in call.wanted:
-            part = ops.where(is_beyond(x, _bound(bound, x)), g, zero)
-            grad = ops.reshape(ops.sum(part, [], None, False), bound.shape)
+            masked = ops.where(is_beyond(x, _bound(bound, x)), g, zero)
+            grad = ops.reshape(ops.sum(masked, [], None, False), bound.shape)
         grads.append(grad)
     return grads
 
@@ -350,10 +350,10 @@ def _clip_batch(call: BatchCall) -> list[Any]:
     if call.batched == {0}:
         return [ops.clip(x, *bounds)]
     ones = [1] * call.ndim(0)
-    least, most = (
+    lower, upper = (
         ops.reshape(bound, [call.size, *ones])
         if k in call.batched
         else _bound(bound, x)
         for k, bound in enumerate(bounds, 1)
     )
-    return [ops.minimum(ops.maximum(x, least), most)]
+    return [ops.minimum(ops.maximum(x, lower), upper)]

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ElementwiseWithShared, full
+from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ElementwiseWithShared, batched_arg
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,
@@ -22,14 +22,14 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear_series, minus, product_series, total
-from ..shared import conj, is_zero, ops, summed, summed_to
+from ..shared import broadcast_gradients, conj, is_zero, ops, summed_to
 
 ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
 """The settings that all operators between two tensors share."""
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
-    how = {"linear": (0,)} if name == "mul" else {}
-    define(f"Tensor.__{name}__", "x y", infix=infix, cheap=True, **how, **ARITHMETIC)
+    extra = {"linear": (0,)} if name == "mul" else {}
+    define(f"Tensor.__{name}__", "x y", infix=infix, cheap=True, **extra, **ARITHMETIC)
 for name in ("radd", "rsub", "rtruediv"):
     define(f"Tensor.__{name}__", "x y", cheap=name != "rtruediv", **ARITHMETIC)
 define("Tensor.__rmul__", "x y", cheap=True, linear=(0,), **ARITHMETIC)
@@ -72,29 +72,31 @@ for name in ("subtract", "divide", "scale"):
 @reverse_of("Tensor.__add__", "Tensor.__radd__", "add")
 def _add_reverse(call: Call) -> list[Any]:
     g = call.cotangent
-    return summed(call, lambda: g, lambda: g)
+    return broadcast_gradients(call, lambda: g, lambda: g)
 
 
 @reverse_of("Tensor.__sub__", "subtract")
 def _subtract_reverse(call: Call) -> list[Any]:
     g = call.cotangent
-    return summed(call, lambda: g, lambda: ops.scale(g, -1.0, 0.0, True))
+    return broadcast_gradients(call, lambda: g, lambda: ops.scale(g, -1.0, 0.0, True))
 
 
 @reverse_of("Tensor.__rsub__")
 def _subtract_from_reverse(call: Call) -> list[Any]:  # y - x
     g = call.cotangent
-    return summed(call, lambda: ops.scale(g, -1.0, 0.0, True), lambda: g)
+    return broadcast_gradients(call, lambda: ops.scale(g, -1.0, 0.0, True), lambda: g)
 
 
 @reverse_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
 def _multiply_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    return summed(call, lambda: g * _factor(y, g), lambda: g * _factor(x, g))
+    return broadcast_gradients(
+        call, lambda: g * _gradient_factor(y, g), lambda: g * _gradient_factor(x, g)
+    )
 
 
-def _factor(x: Any, g: Tensor) -> Any:
+def _gradient_factor(x: Any, g: Tensor) -> Any:
     """Return the other factor of a product or quotient, to multiply gradients by."""
     if isinstance(x, Tensor) and not (x.is_floating_point() or x.is_complex()):
         return ops.cast(x, g.dtype)
@@ -103,27 +105,29 @@ def _factor(x: Any, g: Tensor) -> Any:
 
 @reverse_of("Tensor.__truediv__", "divide")
 def _divide_reverse(call: Call) -> list[Any]:
-    by_x = call.cotangent / _factor(call.args[1], call.cotangent)
-    return summed(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
+    x_grad = call.cotangent / _gradient_factor(call.args[1], call.cotangent)
+    return broadcast_gradients(call, lambda: x_grad, lambda: -(x_grad * conj(call.out)))
 
 
 @reverse_of("Tensor.__rtruediv__")
 def _divide_into_reverse(call: Call) -> list[Any]:  # y / x
-    by_y = call.cotangent / _factor(call.args[0], call.cotangent)
-    return summed(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
+    y_grad = call.cotangent / _gradient_factor(call.args[0], call.cotangent)
+    return broadcast_gradients(call, lambda: -(y_grad * conj(call.out)), lambda: y_grad)
 
 
 @reverse_of("scale")
 def _scale_reverse(call: Call) -> list[Any]:
-    x, factor, bias, after = call.args
+    x, factor, bias, bias_after_scale = call.args
     g = call.cotangent
-    by_x = by_factor = None
+    x_grad = factor_grad = None
     if 0 in call.wanted:
-        by_x = ops.scale(g, conj(factor), 0.0, True)
+        x_grad = ops.scale(g, conj(factor), 0.0, True)
     if 1 in call.wanted:
-        by_factor = ops.sum(g * conj(x if after else x + bias), [], None, False)
-        by_factor = ops.reshape(by_factor, factor.shape)
-    return [by_x, by_factor, None, None]
+        factor_grad = ops.sum(
+            g * conj(x if bias_after_scale else x + bias), [], None, False
+        )
+        factor_grad = ops.reshape(factor_grad, factor.shape)
+    return [x_grad, factor_grad, None, None]
 
 
 @reverse_of("pow")
@@ -131,14 +135,14 @@ def _pow_reverse(call: Call) -> list[Any]:
     x, exponent = call.args
     g = call.cotangent
     if not isinstance(exponent, Tensor):
-        by_x = g * conj(x) * 2.0 if exponent == 2 else ops.pow_grad(x, g, exponent)
-        return [by_x, None]
-    by_x = ops.pow_grad(x, g, exponent) if 0 in call.wanted else None
+        x_grad = g * conj(x) * 2.0 if exponent == 2 else ops.pow_grad(x, g, exponent)
+        return [x_grad, None]
+    x_grad = ops.pow_grad(x, g, exponent) if 0 in call.wanted else None
     if 1 not in call.wanted:
-        return [by_x, None]
+        return [x_grad, None]
     rounded = ops.cast(ops.cast(exponent, paddle.float32), x.dtype)  # as numbers are
     of_tensors = Call([x, rounded], call.outputs, call.cotangents, frozenset({1}))
-    return [by_x, _elementwise_pow_reverse(of_tensors)[1]]
+    return [x_grad, _elementwise_pow_reverse(of_tensors)[1]]
 
 
 @formula_of("pow_grad")
@@ -146,7 +150,7 @@ def _pow_grad_formula(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, Tensor):  # rounded as numbers are
         factor = ops.reshape(ops.cast(factor, paddle.float32), [])
         factor = ops.cast(factor, paddle.float64)
-        below = _exponent_below(factor)
+        below = _lower_exponent(factor)
         below, factor = ops.cast(below, x.dtype), ops.cast(factor, x.dtype)
         return out_grad * ops.elementwise_pow(conj(x), below) * factor
     if factor == 0:
@@ -157,8 +161,8 @@ def _pow_grad_formula(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     below = factor - 1.0
     if x.dtype == paddle.float32 or below == single(below):
         return out_grad * ops.pow(conj(x), below) * factor
-    unrounded = ops.elementwise_pow(conj(x), paddle.full([], below, x.dtype))
-    return out_grad * unrounded * factor
+    power = ops.elementwise_pow(conj(x), paddle.full([], below, x.dtype))
+    return out_grad * power * factor
 
 
 @formula_of("Tensor.__pow__")
@@ -183,26 +187,26 @@ def _power_of_formula(x: Tensor, y: Any) -> Tensor:
 def _elementwise_pow_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
-        below = _exponent_below(y)
-        by_x = g * conj(y) * conj(ops.elementwise_pow(x, below))
-        if not by_x.is_complex():  # nothing, of no number too
-            nowhere = ops.expand(is_zero(y), by_x.shape)
-            by_x = ops.where(nowhere, paddle.zeros_like(by_x), by_x)
-        by_x = summed_to(by_x, x)
+        below = _lower_exponent(y)
+        x_grad = g * conj(y) * conj(ops.elementwise_pow(x, below))
+        if not x_grad.is_complex():  # nothing, of no number too
+            is_flat = ops.expand(is_zero(y), x_grad.shape)
+            x_grad = ops.where(is_flat, paddle.zeros_like(x_grad), x_grad)
+        x_grad = summed_to(x_grad, x)
     if 1 in call.wanted and call.out.is_complex():
-        by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
+        y_grad = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
     elif 1 in call.wanted:
-        nowhere = ops.expand(ops.logical_and(is_zero(x), y >= 0), g.shape)
-        whole = ops.expand(x, g.shape)
-        logs = ops.log(ops.where(nowhere, paddle.ones_like(whole), whole))
-        by_y = g * call.out * logs
-        by_y = summed_to(ops.where(nowhere, paddle.zeros_like(by_y), by_y), y)
-    return [by_x, by_y]
+        is_flat = ops.expand(ops.logical_and(is_zero(x), y >= 0), g.shape)
+        base = ops.expand(x, g.shape)
+        logs = ops.log(ops.where(is_flat, paddle.ones_like(base), base))
+        y_grad = g * call.out * logs
+        y_grad = summed_to(ops.where(is_flat, paddle.zeros_like(y_grad), y_grad), y)
+    return [x_grad, y_grad]
 
 
-def _exponent_below(y: Tensor) -> Tensor:
+def _lower_exponent(y: Tensor) -> Tensor:
     """Return ``y - 1``, or 0 where y is 0: the slope there is 0, not ``0 * inf``."""
     return ops.where(y == 0, paddle.ones_like(y), y) - 1.0
 
@@ -224,12 +228,12 @@ def _add_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
 @reverse_of("add_grad")
 def _add_grad_reverse(call: Call) -> list[Any]:
     x = call.args[0]
-    by_x, by_y = call.cotangents
-    total = by_x
-    if by_y is not None:
-        if by_y.shape != x.shape:
-            by_y = ops.expand(by_y, x.shape)
-        total = by_y if total is None else total + by_y
+    x_grad, y_grad = call.cotangents
+    total = x_grad
+    if y_grad is not None:
+        if y_grad.shape != x.shape:
+            y_grad = ops.expand(y_grad, x.shape)
+        total = y_grad if total is None else total + y_grad
     return [None, None, total, None]
 
 
@@ -237,8 +241,8 @@ def _add_grad_reverse(call: Call) -> list[Any]:
 def _divide_grad_formula(
     x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1
 ) -> Any:
-    by_x = out_grad / conj(y)
-    return summed_to(by_x, x), summed_to(-(by_x * conj(out)), y)
+    x_grad = out_grad / conj(y)
+    return summed_to(x_grad, x), summed_to(-(x_grad * conj(out)), y)
 
 
 @reverse_of("maximum")
@@ -251,25 +255,29 @@ def _minimum_reverse(call: Call) -> list[Any]:
     return list(ops.minimum_grad(*call.args, call.cotangent))
 
 
-def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
+def _gradient_of_chosen(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
     """Return the gradient of one of two tensors, half of it where they are equal.
 
     Args:
         is_chosen: where it is the larger, and where it is larger or equal; neither
             holds for NaN.
     """
-    before, with_ties = (ops.cast(each, g.dtype) for each in is_chosen)
-    return summed_to(g * before + g * 0.5 * (with_ties - before), to)
+    is_larger, with_ties = (ops.cast(condition, g.dtype) for condition in is_chosen)
+    return summed_to(g * is_larger + g * 0.5 * (with_ties - is_larger), to)
 
 
 @formula_of("maximum_grad")
 def _maximum_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _share(out_grad, x, x > y, x >= y), _share(out_grad, y, y > x, y >= x)
+    return _gradient_of_chosen(out_grad, x, x > y, x >= y), _gradient_of_chosen(
+        out_grad, y, y > x, y >= x
+    )
 
 
 @formula_of("minimum_grad")
 def _minimum_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _share(out_grad, x, x < y, x <= y), _share(out_grad, y, y < x, y <= x)
+    return _gradient_of_chosen(out_grad, x, x < y, x <= y), _gradient_of_chosen(
+        out_grad, y, y < x, y <= x
+    )
 
 
 @formula_of("add_n")
@@ -285,7 +293,7 @@ def _add_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *x[1:]]]
-    return [[call.out, *map(total, _pairs(call))]]
+    return [[call.out, *map(total, _higher_coefficients(call))]]
 
 
 @jet_of("Tensor.__sub__", "subtract")
@@ -293,7 +301,7 @@ def _subtract_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *x[1:]]]
-    return [[call.out, *(minus(a, b) for a, b in _pairs(call))]]
+    return [[call.out, *(minus(a, b) for a, b in _higher_coefficients(call))]]
 
 
 @jet_of("Tensor.__rsub__")
@@ -301,20 +309,20 @@ def _subtract_from_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *(minus(None, a) for a in x[1:])]]
-    return [[call.out, *(minus(b, a) for a, b in _pairs(call))]]
+    return [[call.out, *(minus(b, a) for a, b in _higher_coefficients(call))]]
 
 
-def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
+def _higher_coefficients(call: JetCall) -> list[tuple[Any, Any]]:
     """Return the coefficients of two arguments beyond their values.
 
     They have the result's shape.
     """
     shape = call.out.shape
 
-    def full(part: Tensor) -> Tensor:
-        return part if part.shape == shape else ops.expand(part, shape)
+    def expanded(term: Tensor) -> Tensor:
+        return term if term.shape == shape else ops.expand(term, shape)
 
-    x, y = (linear_series(full, arg[1:]) for arg in call.args)
+    x, y = (linear_series(expanded, series[1:]) for series in call.args)
     return [*zip(x, y, strict=True)]
 
 
@@ -322,7 +330,7 @@ def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
 def _multiply_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
-        return [[call.out, *linear_series(lambda part: part * y, x[1:])]]
+        return [[call.out, *linear_series(lambda term: term * y, x[1:])]]
     return [[call.out, *product_series(x, y)[1:]]]
 
 
@@ -336,16 +344,16 @@ def _add_n_batch(call: BatchCall) -> list[Any]:
 
 @batch_of("add_grad")
 def _add_grad_batch(call: BatchCall) -> list[Any]:
-    g = full(call, 2)
-    results = []
+    g = batched_arg(call, 2)
+    grads = []
     for i in (0, 1):
         shape = call.args[i].shape[i in call.batched :]
         lead = g.ndim - 1 - len(shape)
         pairs = enumerate(zip(shape, g.shape[lead + 1 :], strict=True), lead + 1)
         axes = [*range(1, lead + 1), *(k for k, (n, m) in pairs if n != m)]
-        part = ops.sum(g, axes, None, False) if axes else g
-        results.append(ops.reshape(part, [call.size, *shape]))
-    return results
+        reduced = ops.sum(g, axes, None, False) if axes else g
+        grads.append(ops.reshape(reduced, [call.size, *shape]))
+    return grads
 
 
 def _complex_like(x: Tensor, number: Any) -> Tensor:

@@ -15,7 +15,7 @@ from ....paddle_side.dtypes import same_parts
 from ..axes import ELEMENTS
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
-from ..shared import ops, summed, turned
+from ..shared import broadcast_gradients, ops, phase_gradient
 
 define("conj", axes=ELEMENTS)
 define("real", view=True, axes=ELEMENTS)
@@ -59,7 +59,7 @@ def _imag_grad_reverse(call: Call) -> list[Any]:
 @reverse_of("complex")
 def _complex_reverse(call: Call) -> list[Any]:
     g = call.cotangent
-    return summed(call, lambda: ops.real(g), lambda: ops.imag(g))
+    return broadcast_gradients(call, lambda: ops.real(g), lambda: ops.imag(g))
 
 
 @reverse_of("as_complex")
@@ -77,7 +77,7 @@ def _angle_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     if not x.is_complex():
         return [paddle.zeros_like(x)]
-    return [turned(ops.sign(x), call.cotangent, ops.abs(x))]
+    return [phase_gradient(ops.sign(x), call.cotangent, ops.abs(x))]
 
 
 @reverse_of("view_dtype")

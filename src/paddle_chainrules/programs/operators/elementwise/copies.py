@@ -36,7 +36,7 @@ define(
 define("share_data", "x", alias=True, differentiable=(), axes=IN_ORDER)
 define("cast", "x dtype", view=True, axes=ELEMENTS)
 define("copy", "x", run=RAW.assign, axes=IN_ORDER)
-"""A copy in memory of its own. Passes leave it where it is."""
+"""A copy in new memory. Passes do not remove it."""
 define(
     "stop_gradient",
     "x",
@@ -45,7 +45,7 @@ define(
     differentiable=(),
     axes=IN_ORDER,
 )
-"""The place where gradients end. Passes leave it where it is."""
+"""An operator that gradients do not pass. Passes do not remove it."""
 holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
 holds_for_complex("Tensor._tensor_use_gpudnn")
 

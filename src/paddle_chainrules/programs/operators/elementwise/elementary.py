@@ -14,11 +14,11 @@ from ....paddle_side.dtypes import single
 from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
-from ..shared import conj, is_zero, ops, summed
+from ..shared import broadcast_gradients, conj, is_zero, ops
 from .activation_formulas import celu, or_nan
 
 
-def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
+def define_with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
     """Define a function of each element by its derivative.
 
     Args:
@@ -59,9 +59,9 @@ def _slope(name: str, x: Tensor, _: Tensor) -> Tensor:
 
 
 for name in SLOPES:
-    with_slope(name, partial(_slope, name))
-with_slope("tan", lambda x, out: out * out + 1.0)
-with_slope("tanh_shrink", lambda x, out: ops.square(ops.tanh(x)))
+    define_with_slope(name, partial(_slope, name))
+define_with_slope("tan", lambda x, out: out * out + 1.0)
+define_with_slope("tanh_shrink", lambda x, out: ops.square(ops.tanh(x)))
 holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
 define("softshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
 define("hardshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
@@ -133,18 +133,18 @@ def _heaviside_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     g = call.cotangent
     zero = paddle.zeros_like(g)
-    none = ops.expand(is_zero(x), g.shape)
-    return summed(call, lambda: zero, lambda: ops.where(none, g, zero))
+    at_zero = ops.expand(is_zero(x), g.shape)
+    return broadcast_gradients(call, lambda: zero, lambda: ops.where(at_zero, g, zero))
 
 
 @reverse_of("copysign")
 def _copysign_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
-    nowhere = ops.expand(is_zero(x), g.shape)
+    at_zero = ops.expand(is_zero(x), g.shape)
     zero = paddle.zeros_like(g)
-    return summed(
+    return broadcast_gradients(
         call,
-        lambda: ops.where(nowhere, zero, g * ops.sign(x) * ops.sign(call.out)),
+        lambda: ops.where(at_zero, zero, g * ops.sign(x) * ops.sign(call.out)),
         lambda: zero,
     )
 
@@ -157,32 +157,32 @@ def _stanh_formula(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
 @reverse_of("atan2")
 def _atan2_reverse(call: Call) -> list[Any]:
     x, y = call.args
-    part = call.cotangent / (x * x + y * y)
-    return summed(call, lambda: part * y, lambda: -(part * x))
+    scaled = call.cotangent / (x * x + y * y)
+    return broadcast_gradients(call, lambda: scaled * y, lambda: -(scaled * x))
 
 
 @formula_of("fmax")
 def _fmax_formula(x: Tensor, y: Tensor) -> Tensor:
-    return _chosen(x, y, x >= y)
+    return _select_number(x, y, x >= y)
 
 
 @formula_of("fmin")
 def _fmin_formula(x: Tensor, y: Tensor) -> Tensor:
-    return _chosen(x, y, x <= y)
+    return _select_number(x, y, x <= y)
 
 
-def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
-    """Return the one or the other; where one is NaN, the other."""
+def _select_number(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
+    """Return x where ``first`` holds, else y; where one is NaN, the other."""
     first = ops.logical_or(first, ops.isnan(y))
-    both = first.shape
-    return ops.where(first, ops.expand(x, both), ops.expand(y, both))
+    shape = first.shape
+    return ops.where(first, ops.expand(x, shape), ops.expand(y, shape))
 
 
 @reverse_of("remainder", "Tensor.__mod__")
 def _remainder_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
+    return broadcast_gradients(call, lambda: g, lambda: -(g * ops.floor(x / y)))
 
 
 @formula_of("lerp")

@@ -33,12 +33,12 @@ def _maxout_formula(x: Tensor, groups: int, axis: int) -> Tensor:
     axis %= x.ndim
     shape = [*x.shape]
     shape[axis : axis + 1] = [shape[axis] // groups, groups]
-    parts = ops.reshape(x, shape)
-    first = ops.argmax(parts, axis + 1, True, paddle.int64)
-    places = paddle.arange(groups, dtype="int64")
-    chosen = first == places.reshape([groups, *[1] * (x.ndim - axis - 1)])
-    kept = ops.where(chosen, parts, paddle.zeros_like(parts))
-    return ops.sum(kept, [axis + 1], None, False)
+    grouped = ops.reshape(x, shape)
+    first = ops.argmax(grouped, axis + 1, True, paddle.int64)
+    indices = paddle.arange(groups, dtype="int64")
+    chosen = first == indices.reshape([groups, *[1] * (x.ndim - axis - 1)])
+    maxima = ops.where(chosen, grouped, paddle.zeros_like(grouped))
+    return ops.sum(maxima, [axis + 1], None, False)
 
 
 @formula_of("swiglu")
@@ -52,5 +52,5 @@ def _swiglu_formula(x: Tensor, y: Any) -> Tensor:
 def _fused_softmax_mask_reverse(call: Call) -> list[Any]:
     mask = call.args[1]
     grad = ops.softmax_grad(call.out, call.cotangent, -1)
-    by_mask = summed_to(grad, mask) if 1 in call.wanted else None
-    return [grad, by_mask]
+    mask_grad = summed_to(grad, mask) if 1 in call.wanted else None
+    return [grad, mask_grad]

@@ -13,8 +13,8 @@ from ....paddle_side.dtypes import single
 from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, reverse_of
-from ..shared import ops, summed
-from .elementary import with_slope
+from ..shared import broadcast_gradients, ops
+from .elementary import define_with_slope
 
 ROOT_PI = math.sqrt(math.pi)
 
@@ -32,7 +32,7 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 for name, slope in SLOPES.items():
-    with_slope(name, slope)
+    define_with_slope(name, slope)
 define("polygamma", differentiable=(0,), axes=ELEMENTS)
 define("gammaincc", differentiable=(1,), axes=ELEMENTS)
 define("logit", differentiable=(0,), axes=ELEMENTS)
@@ -53,7 +53,7 @@ def _series(x: Tensor) -> Tensor:
 
 
 def _split_at_one(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where x is below one; the entries that are, and those that are not."""
+    """Return the mask of ``abs(x) < 1``, and x with ones outside and inside of it."""
     small, one = ops.abs(x) < 1.0, paddle.ones_like(x)
     return small, ops.where(small, x, one), ops.where(small, one, x)
 
@@ -81,7 +81,7 @@ def _polygamma_reverse(call: Call) -> list[Any]:
 def _gammaincc_reverse(call: Call) -> list[Any]:
     x, y = call.args
     density = ops.exp((x - 1.0) * ops.log(y) - y - ops.lgamma(x))
-    return summed(call, None, lambda: -(call.cotangent * density))
+    return broadcast_gradients(call, None, lambda: -(call.cotangent * density))
 
 
 @reverse_of("logit")
@@ -89,8 +89,8 @@ def _logit_reverse(call: Call) -> list[Any]:
     x, eps = call.args
     if not eps:
         return [call.cotangent / (x * (1.0 - x)), None]
-    least = single(eps)
-    inside = ops.logical_and(x >= least, x <= 1.0 - least)
+    lower_bound = single(eps)
+    inside = ops.logical_and(x >= lower_bound, x <= 1.0 - lower_bound)
     safe = ops.where(inside, x, paddle.full_like(x, 0.5))
-    part = call.cotangent / (safe * (1.0 - safe))
-    return [ops.where(inside, part, paddle.zeros_like(part)), None]
+    grad = call.cotangent / (safe * (1.0 - safe))
+    return [ops.where(inside, grad, paddle.zeros_like(grad)), None]

@@ -32,7 +32,7 @@ define("unpool3d", differentiable=(0,), axes=FIRST)
 AXES = {"pool2d_grad": 2, "pool3d_grad": 3}
 
 
-def taken(x: Tensor, index: Tensor) -> Tensor:
+def gather_pixels(x: Tensor, index: Tensor) -> Tensor:
     """Take elements of the image of each sample and channel, by their index in it.
 
     Args:
@@ -56,7 +56,7 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
 )
 def _max_pool2d_with_index_grad_reverse(call: Call) -> list[Any]:
     _, mask, g, *attrs = call.args
-    result = ops.reshape(taken(call.cotangent, mask), g.shape)
+    result = ops.reshape(gather_pixels(call.cotangent, mask), g.shape)
     return [None, None, result, *(None for _ in attrs)]
 
 
@@ -69,11 +69,11 @@ def _pool2d_grad_reverse(call: Call) -> list[Any]:
     if attrs[6] == "avg":
         result = getattr(ops, name)(call.cotangent, *attrs)
     else:
-        result = _of_largest(call.cotangent, x, g.shape, *attrs)
+        result = _gather_at_maxima(call.cotangent, x, g.shape, *attrs)
     return [None, None, result, *(None for _ in attrs)]
 
 
-def _of_largest(
+def _gather_at_maxima(
     u: Tensor,
     x: Tensor,
     shape: Sequence[int],
@@ -84,34 +84,37 @@ def _of_largest(
     exclusive: bool,
     layout: str,
     kind: str,
-    whole: bool,
+    is_global: bool,
     adaptive: bool,
     algorithm: str,
 ) -> Tensor:
-    """Return elements of u at the places of the largest of x in each window."""
+    """Return the elements of u at the index of the maximum of x in each window."""
     if adaptive:  # of which Paddle's kernel makes the maximum of all
         raise NoRule("adaptive maxima by pool2d; use adaptive_max_pool2d")
-    last = not layout.startswith("NC")
-    axes = len(kernel)
-    if last:
-        first = [0, axes + 1, *range(1, axes + 1)]
-        u, x = ops.transpose(u, first), ops.transpose(x, first)
-    if not whole:
+    channels_last = not layout.startswith("NC")
+    rank = len(kernel)
+    if channels_last:
+        to_first = [0, rank + 1, *range(1, rank + 1)]
+        u, x = ops.transpose(u, to_first), ops.transpose(x, to_first)
+    if not is_global:
         pairs = _paddings(x.shape[2:], kernel, strides, paddings, algorithm)
-        around = [0] * 4 + [n for pair in pairs for n in pair]
-        if any(around):
-            u, x = ops.pad(u, around, 0.0), ops.pad(x, around, LEAST)
-    indexed = getattr(ops, f"max_pool{axes}d_with_index")
-    mask = indexed(x, kernel, strides, [0] * axes, whole, False, ceil_mode)[1]
-    result = ops.reshape(taken(u, mask), mask.shape)
-    if last:
-        result = ops.transpose(result, [0, *range(2, axes + 2), 1])
+        padding_of_axes = [0] * 4 + [size for pair in pairs for size in pair]
+        if any(padding_of_axes):
+            u, x = (
+                ops.pad(u, padding_of_axes, 0.0),
+                ops.pad(x, padding_of_axes, PADDING_VALUE),
+            )
+    indexed = getattr(ops, f"max_pool{rank}d_with_index")
+    mask = indexed(x, kernel, strides, [0] * rank, is_global, False, ceil_mode)[1]
+    result = ops.reshape(gather_pixels(u, mask), mask.shape)
+    if channels_last:
+        result = ops.transpose(result, [0, *range(2, rank + 2), 1])
     if result.shape != [*shape]:
         raise NoRule("windows that these paddings give twice; pad before pooling")
     return result
 
 
-LEAST = -1e38
+PADDING_VALUE = -1e38
 """The padding, which is no maximum, and is above the kernel's start value."""
 
 
@@ -141,18 +144,18 @@ def _paddings(
 
 @formula_of("lp_pool2d_grad", keeps_kernel=True)
 def _lp_pool2d_grad_formula(
-    x: Tensor, out: Tensor, out_grad: Tensor, *how: Any
+    x: Tensor, out: Tensor, out_grad: Tensor, *attrs: Any
 ) -> Tensor:
-    *windows, power = how
-    kernel, strides, paddings, ceil_mode, _, layout, _, *rest = windows
+    *window_attrs, power = attrs
+    kernel, strides, paddings, ceil_mode, _, layout, _, *others = window_attrs
     if not 0 < power < math.inf:
         raise NoRule(f"the power {power}; use max_pool2d for an infinite one")
-    counts = ops.lp_pool2d(paddle.ones(x.shape, x.dtype), *windows, 1.0)
+    counts = ops.lp_pool2d(paddle.ones(x.shape, x.dtype), *window_attrs, 1.0)
     if (counts == 0).any():
         raise NoRule("windows that hold padding alone; use less of it")
-    given = (kernel, strides, paddings, ceil_mode, True, layout, "avg", *rest)
+    pool_attrs = (kernel, strides, paddings, ceil_mode, True, layout, "avg", *others)
     slope = out_grad * ops.pow(out, 1.0 - single(power)) * counts
-    return ops.pow(x, power - 1.0) * ops.pool2d_grad(x, out, slope, *given)
+    return ops.pow(x, power - 1.0) * ops.pool2d_grad(x, out, slope, *pool_attrs)
 
 
 # The way back from pooling.
@@ -166,8 +169,12 @@ def _unpool_reverse(call: Call) -> list[Any]:
         raise NoRule("channels in the last place; transpose before")
     # Of several that go to one place, the one that stays there.
     name = "unpool" if x.ndim == 4 else "unpool3d"
-    numbers = ops.reshape(paddle.arange(x.size, dtype="float64"), x.shape)
-    placed = getattr(ops, name)(numbers, index, *attrs)
-    stays = ops.reshape(taken(placed, index), x.shape) == numbers
-    result = ops.reshape(taken(call.cotangent, index), x.shape)
-    return [result * ops.cast(stays, result.dtype), None, *(None for _ in attrs)]
+    indices = ops.reshape(paddle.arange(x.size, dtype="float64"), x.shape)
+    scattered = getattr(ops, name)(indices, index, *attrs)
+    is_last_written = ops.reshape(gather_pixels(scattered, index), x.shape) == indices
+    result = ops.reshape(gather_pixels(call.cotangent, index), x.shape)
+    return [
+        result * ops.cast(is_last_written, result.dtype),
+        None,
+        *(None for _ in attrs),
+    ]

@@ -23,7 +23,7 @@ def _roi_pool(
     pooled_width: int,
     spatial_scale: float,
 ) -> Any:
-    """Return pooled regions and places of maxima, which the backward pass needs."""
+    """Return pooled regions and indices of maxima, which the backward pass needs."""
     attributes = ("pooled_height", pooled_height, "pooled_width", pooled_width)
     return RAW.legacy.roi_pool(
         x, boxes, boxes_num, *attributes, "spatial_scale", spatial_scale
@@ -39,16 +39,16 @@ by_kernel("roi_pool")
 
 @reverse_of("roi_pool_grad")
 def _roi_pool_grad_reverse(call: Call) -> list[Any]:
-    x, _, boxes_num, places, g, *attrs = call.args
+    x, _, boxes_num, argmax, g, *attrs = call.args
     count, channels = g.shape[:2]
     size = math.prod(x.shape[2:])
     ends = ops.cast(ops.cumsum(boxes_num, 0, False, False, False), paddle.int64)
-    passed = ops.reshape(ends, [1, -1]) <= paddle.arange(count).reshape([-1, 1])
-    image = ops.sum(ops.cast(passed, paddle.int64), [1], None, True)
+    is_later = ops.reshape(ends, [1, -1]) <= paddle.arange(count).reshape([-1, 1])
+    image = ops.sum(ops.cast(is_later, paddle.int64), [1], None, True)
     plane = image * channels + paddle.arange(channels).reshape([1, -1])
-    flat = ops.reshape(plane * size, [count, channels, 1, 1]) + places
-    result = places >= 0  # regions may be empty
-    flat = ops.reshape(ops.where(result, flat, paddle.zeros_like(flat)), [-1])
-    by_g = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
-    by_g = ops.reshape(by_g, g.shape) * ops.cast(result, g.dtype)
-    return [None, None, None, None, by_g, *(None for _ in attrs)]
+    flat = ops.reshape(plane * size, [count, channels, 1, 1]) + argmax
+    is_filled = argmax >= 0  # regions may be empty
+    flat = ops.reshape(ops.where(is_filled, flat, paddle.zeros_like(flat)), [-1])
+    g_grad = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
+    g_grad = ops.reshape(g_grad, g.shape) * ops.cast(is_filled, g.dtype)
+    return [None, None, None, None, g_grad, *(None for _ in attrs)]

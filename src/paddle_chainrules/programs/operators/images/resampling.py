@@ -24,50 +24,50 @@ linear_in_first(*RESAMPLING, "affine_grid", "unfold", "fold")
 linear_in_first("pad3d", pad_value=0.0)
 
 
-def _repeats(size: list[int], how: Any) -> list[int]:
+def _repeats(size: list[int], attrs: Any) -> list[int]:
     """Return how often each pixel of an image is repeated along each axis.
 
     Raises:
         NoRule: pixels are repeated different numbers of times.
     """
-    data_format, _, height, width, scale, kind, corners, _ = how
-    wanted = [height, width]
+    data_format, _, height, width, scale, kind, corners, _ = attrs
+    out_size = [height, width]
     if data_format != "NCHW" or len(size) != 2 or corners or kind != "nearest":
         raise NoRule("another kind of resampling than nearest; use that for a formula")
     if scale:
-        wanted = [int(n * s) for n, s in zip(size, scale, strict=True)]
-    for n, m in zip(size, wanted, strict=True):
-        places = np.arange(m, dtype=np.float32) * np.float32(np.float32(n) / m)
-        if m % n or (places.astype(int) != np.arange(m) // (m // n)).any():
+        out_size = [int(n * s) for n, s in zip(size, scale, strict=True)]
+    for n, m in zip(size, out_size, strict=True):
+        sources = np.arange(m, dtype=np.float32) * np.float32(np.float32(n) / m)
+        if m % n or (sources.astype(int) != np.arange(m) // (m // n)).any():
             raise NoRule(
                 "a size that is no multiple; give a whole number as scale_factor"
             )
-    return [m // n for n, m in zip(size, wanted, strict=True)]
+    return [m // n for n, m in zip(size, out_size, strict=True)]
 
 
 @formula_of("nearest_interp")
-def _nearest_interp_formula(x: Tensor, *how: Any) -> Tensor:
-    if any(isinstance(part, Tensor | list) for part in how[:3]):
+def _nearest_interp_formula(x: Tensor, *attrs: Any) -> Tensor:
+    if any(isinstance(size, Tensor | list) for size in attrs[:3]):
         raise NoRule("a size that is in a tensor; give numbers")
     n, channels, height, width = x.shape
-    down, along = _repeats([height, width], how[3:])
-    apart = ops.reshape(x, [n, channels, height, 1, width, 1])
-    repeated = ops.expand(apart, [n, channels, height, down, width, along])
-    return ops.reshape(repeated, [n, channels, height * down, width * along])
+    repeat_y, repeat_x = _repeats([height, width], attrs[3:])
+    split = ops.reshape(x, [n, channels, height, 1, width, 1])
+    repeated = ops.expand(split, [n, channels, height, repeat_y, width, repeat_x])
+    return ops.reshape(repeated, [n, channels, height * repeat_y, width * repeat_x])
 
 
 @formula_of("nearest_interp_grad")
-def _nearest_interp_grad_formula(x: Tensor, *how: Any) -> Tensor:
-    *others, g = how[:4]
-    if any(isinstance(part, Tensor | list) for part in others):
+def _nearest_interp_grad_formula(x: Tensor, *attrs: Any) -> Tensor:
+    *sizes, g = attrs[:4]
+    if any(isinstance(size, Tensor | list) for size in sizes):
         raise NoRule("a size that is in a tensor; give numbers")
     n, channels, height, width = x.shape
-    down, along = _repeats([height, width], how[4:])
-    parts = ops.reshape(g, [n, channels, height, down, width, along])
-    return ops.sum(parts, [3, 5], None, False)
+    repeat_y, repeat_x = _repeats([height, width], attrs[4:])
+    blocks = ops.reshape(g, [n, channels, height, repeat_y, width, repeat_x])
+    return ops.sum(blocks, [3, 5], None, False)
 
 
-def _around(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
+def _axis_paddings(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
     """Return each dimension with the padding before and after it.
 
     Raises:
@@ -79,13 +79,13 @@ def _around(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
     return [(2 + k, *pair) for k, pair in enumerate(pairs) if any(pair)]
 
 
-def _end(x: Tensor, axis: int, start: int, count: int) -> Tensor:
-    """Return this many places from one on."""
+def _slice_from(x: Tensor, axis: int, start: int, count: int) -> Tensor:
+    """Return a slice of an axis by its start and length."""
     return ops.slice(x, [axis], [start], [start + count], [1], [])
 
 
-def _borders(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
-    """Return where the repeated parts before and after a dimension begin."""
+def _border_starts(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
+    """Return the starts of the slices that pad a dimension before and after."""
     if mode == "reflect":
         return 1, size - 1 - after
     return size - before, 0
@@ -96,23 +96,25 @@ def _pad3d_formula(
     x: Tensor, paddings: Any, mode: str, value: Any, layout: str
 ) -> Tensor:
     """Pad along one dimension after another."""
-    for axis, before, after in _around(x, paddings, mode, layout):
-        size, parts = x.shape[axis], [x]
+    for axis, before, after in _axis_paddings(x, paddings, mode, layout):
+        size, segments = x.shape[axis], [x]
         if mode == "replicate":
-            wide = [*x.shape]
-            for place, count, at in ((0, before, 0), (size - 1, after, 2)):
-                wide[axis] = count
+            edge_shape = [*x.shape]
+            for start, count, slot in ((0, before, 0), (size - 1, after, 2)):
+                edge_shape[axis] = count
                 if count:
-                    edge = ops.expand(_end(x, axis, place, 1), wide)
-                    parts.insert(at, edge)
+                    edge = ops.expand(_slice_from(x, axis, start, 1), edge_shape)
+                    segments.insert(slot, edge)
         else:
-            places = _borders(mode, size, before, after)
-            for place, count, at in zip(places, (before, after), (0, 2), strict=True):
+            starts = _border_starts(mode, size, before, after)
+            for start, count, slot in zip(starts, (before, after), (0, 2), strict=True):
                 if count:
-                    part = _end(x, axis, place, count)
-                    part = ops.flip(part, [axis]) if mode == "reflect" else part
-                    parts.insert(at, part)
-        x = ops.concat(parts, axis)
+                    segment = _slice_from(x, axis, start, count)
+                    segment = (
+                        ops.flip(segment, [axis]) if mode == "reflect" else segment
+                    )
+                    segments.insert(slot, segment)
+        x = ops.concat(segments, axis)
     return x
 
 
@@ -121,28 +123,34 @@ def _pad3d_grad_formula(
     x: Tensor, out_grad: Tensor, paddings: Any, mode: str, value: Any, layout: str
 ) -> Tensor:
     g = out_grad
-    for axis, before, after in _around(x, paddings, mode, layout)[::-1]:
+    for axis, before, after in _axis_paddings(x, paddings, mode, layout)[::-1]:
         size = x.shape[axis]
-        result = _end(g, axis, before, size)
+        inner = _slice_from(g, axis, before, size)
         if mode == "replicate":
-            places, ends = (0, size - 1), (1, 1)
+            sources, source_counts = (0, size - 1), (1, 1)
         else:
-            places, ends = _borders(mode, size, before, after), (before, after)
+            sources, source_counts = (
+                _border_starts(mode, size, before, after),
+                (before, after),
+            )
         starts = (0, before + size)
-        for place, end, start, count in zip(
-            places, ends, starts, (before, after), strict=True
+        for source, source_count, start, count in zip(
+            sources, source_counts, starts, (before, after), strict=True
         ):
             if not count:
                 continue
-            part = _end(g, axis, start, count)
+            segment = _slice_from(g, axis, start, count)
             if mode == "reflect":
-                part = ops.flip(part, [axis])
+                segment = ops.flip(segment, [axis])
             if mode == "replicate":
-                part = ops.sum(part, [axis], None, True)
-            around = [0] * (2 * g.ndim)
-            around[2 * axis : 2 * axis + 2] = [place, size - place - end]
-            result = result + ops.pad(part, around, 0.0)
-        g = result
+                segment = ops.sum(segment, [axis], None, True)
+            padding_of_axes = [0] * (2 * g.ndim)
+            padding_of_axes[2 * axis : 2 * axis + 2] = [
+                source,
+                size - source - source_count,
+            ]
+            inner = inner + ops.pad(segment, padding_of_axes, 0.0)
+        g = inner
     return g
 
 
@@ -151,11 +159,11 @@ def _pad3d_reverse(call: Call) -> list[Any]:
     x, paddings, mode, value, layout = call.args
     g = call.cotangent
     inner = ops.pad3d_grad(x, g, paddings, mode, 0.0, layout)
-    by_value = None
+    value_grad = None
     if 3 in call.wanted and mode == "constant":
-        by_value = ops.reshape(_total(g) - _total(inner), value.shape)
-    return [inner, None, None, by_value, None]
+        value_grad = ops.reshape(_sum_all(g) - _sum_all(inner), value.shape)
+    return [inner, None, None, value_grad, None]
 
 
-def _total(x: Tensor) -> Tensor:
+def _sum_all(x: Tensor) -> Tensor:
     return ops.sum(x, [], None, False)

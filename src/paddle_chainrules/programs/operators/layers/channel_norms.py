@@ -27,16 +27,16 @@ def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
     return RAW.legacy.instance_norm(x, scale, bias, "epsilon", epsilon)
 
 
-def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Any:
+def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *attrs: Any) -> Any:
     """Normalize a batch without writing into the statistics."""
-    return RAW.batch_norm(x, RAW.assign(mean), RAW.assign(variance), *how)
+    return RAW.batch_norm(x, RAW.assign(mean), RAW.assign(variance), *attrs)
 
 
 define(
     "batch_norm",
     run=_batch_norm,
     writes={1: 1, 2: 2},
-    still=lambda *args: bool(args[5] or args[9]),  # in evaluation
+    writes_nothing=lambda *args: bool(args[5] or args[9]),  # in evaluation
     differentiable=(0, 3, 4),
     fixed=(1, 2, 3, 4, 5),
     axes=FIRST,
@@ -54,12 +54,12 @@ define("instance_norm_grad", axes=FIRST)
 define("group_norm", axes=Images(1, 2))
 
 
-def _group_norm_grad(x: Tensor, scale: Tensor, bias: Tensor, *rest: Any) -> Any:
+def _group_norm_grad(x: Tensor, scale: Tensor, bias: Tensor, *others: Any) -> Any:
     """Return Paddle's gradients, or where they are wrong those of the formula."""
     if has_small_scale(scale, bias):
         with grad_mode(False):
-            return _group_norm_grad_formula(x, scale, bias, *rest)
-    return RAW.group_norm_grad(x, scale, bias, *rest)
+            return _group_norm_grad_formula(x, scale, bias, *others)
+    return RAW.group_norm_grad(x, scale, bias, *others)
 
 
 GROUP_NORM_GRAD = define("group_norm_grad", run=_group_norm_grad, axes=FIRST)
@@ -74,7 +74,7 @@ class Standardized(NamedTuple):
     scale: Tensor
 
 
-def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standardized:
+def standardize(x: Tensor, axes: Sequence[int], epsilon: float) -> Standardized:
     """Return x normalized to mean 0 and variance 1 along axes, except for epsilon.
 
     The kernels of all norms but those of groups round epsilon to float32.
@@ -86,17 +86,21 @@ def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standardized:
     return Standardized(centred * scale, mean, variance, scale)
 
 
-def standard_back(g: Tensor, by: Standardized, axes: Sequence[int]) -> Any:
-    """Return the gradient by x of the result of :func:`standard`."""
-    mean, slope = ops.mean(g, axes, True), ops.mean(g * by.y, axes, True)
-    return (g - mean - by.y * slope) * by.scale
+def standardize_gradient(
+    g: Tensor, normalized: Standardized, axes: Sequence[int]
+) -> Any:
+    """Return the gradient by x of the result of :func:`standardize`."""
+    mean, projection = ops.mean(g, axes, True), ops.mean(g * normalized.y, axes, True)
+    return (g - mean - normalized.y * projection) * normalized.scale
 
 
-def _back(g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any) -> list[Any]:
-    """Return the gradients by scale and shift."""
-    by_scale = None if scale is None else ops.sum(g * y, layout.others, None, False)
-    by_bias = None if bias is None else ops.sum(g, layout.others, None, False)
-    return [by_scale, by_bias]
+def _affine_gradients(
+    g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any
+) -> list[Any]:
+    """Return the gradients by scale and bias."""
+    scale_grad = None if scale is None else ops.sum(g * y, layout.others, None, False)
+    bias_grad = None if bias is None else ops.sum(g, layout.others, None, False)
+    return [scale_grad, bias_grad]
 
 
 # Of a batch, or by what is stored.
@@ -104,49 +108,64 @@ def _back(g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any) -> list[A
 
 @reverse_of("batch_norm")
 def _batch_norm_reverse(call: Call) -> list[Any]:
-    x, *stored, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
+    x, *running, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
         call.args
     )
     scale, bias = Layout(x, layout).affine(x, scale, bias)
-    _, *moved, saved_mean, saved_variance, _ = call.outputs
+    _, *updated, saved_mean, saved_variance, _ = call.outputs
     if use_global or (is_test and not train):  # nothing else is read
-        moved = saved_mean, saved_variance = stored
-    mean, variance = moved
-    by_x, by_scale, by_bias = ops.batch_norm_grad(
+        updated = saved_mean, saved_variance = running
+    mean, variance = updated
+    x_grad, scale_grad, bias_grad = ops.batch_norm_grad(
         *(x, scale, bias, mean, variance, saved_mean, saved_variance, None),
         *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),
     )
-    return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
+    return [x_grad, None, None, scale_grad, bias_grad, *(None for _ in range(6))]
 
 
-def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standardized:
+def _standardize_by_running(
+    x: Tensor, mean: Tensor, variance: Tensor, *layout_and_epsilon: Any
+) -> Standardized:
     """Normalize by a stored mean and variance for each channel."""
-    layout, epsilon = how
-    mean, variance = (ops.reshape(part, layout.shape) for part in (mean, variance))
+    layout, epsilon = layout_and_epsilon
+    mean, variance = (
+        ops.reshape(statistic, layout.shape) for statistic in (mean, variance)
+    )
     scale = ops.rsqrt(variance + single(epsilon))
     return Standardized((x - mean) * scale, mean, variance, scale)
 
 
 @formula_of("batch_norm")
 def _batch_norm_formula(
-    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, bias: Any, *how: Any
+    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, bias: Any, *attrs: Any
 ) -> Any:
-    is_test, momentum, epsilon, data_format, use_global, train = how
+    is_test, momentum, epsilon, data_format, use_global, train = attrs
     layout = Layout(x, data_format)
     if use_global or (is_test and not train):
-        by = _by_stored(x, mean, variance, layout, epsilon)
-        return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
+        normalized = _standardize_by_running(x, mean, variance, layout, epsilon)
+        return (layout.scaled(normalized.y, scale, bias), *(None for _ in range(5)))
     if x.size == layout.channels:  # of one value each, which Paddle leaves as it is
         return (ops.assign(x), mean, variance, *(None for _ in range(3)))
-    by = standard(x, layout.others, single(epsilon))
-    own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
-    old = single(momentum)
-    new = 1.0 - old
-    moved = (
-        before * old + part * new
-        for before, part in zip((mean, variance), own[:2], strict=True)
+    normalized = standardize(x, layout.others, single(epsilon))
+    batch_statistics = [
+        ops.reshape(statistic, [-1])
+        for statistic in (normalized.mean, normalized.variance, normalized.scale)
+    ]
+    decay = single(momentum)
+    weight = 1.0 - decay
+    updated = (
+        running * decay + statistic * weight
+        for running, statistic in zip(
+            (mean, variance), batch_statistics[:2], strict=True
+        )
     )
-    return (layout.scaled(by.y, scale, bias), *moved, own[0], own[2], None)
+    return (
+        layout.scaled(normalized.y, scale, bias),
+        *updated,
+        batch_statistics[0],
+        batch_statistics[2],
+        None,
+    )
 
 
 @formula_of("batch_norm_grad")
@@ -156,21 +175,24 @@ def _batch_norm_grad_formula(*args: Any) -> Any:
     layout = Layout(x, data_format)
     scaled = layout.scaled(g, scale)
     if use_global or (is_test and not train):
-        by = _by_stored(x, mean, variance, layout, epsilon)
-        by_x = scaled * by.scale
+        normalized = _standardize_by_running(x, mean, variance, layout, epsilon)
+        x_grad = scaled * normalized.scale
     elif x.size == layout.channels:
-        zeros = [None if p is None else paddle.zeros_like(p) for p in (scale, bias)]
+        zeros = [
+            None if parameter is None else paddle.zeros_like(parameter)
+            for parameter in (scale, bias)
+        ]
         return (ops.assign(g), *zeros)
     else:
-        by = standard(x, layout.others, single(epsilon))
-        by_x = standard_back(scaled, by, layout.others)
-    return (by_x, *_back(g, layout, by.y, scale, bias))
+        normalized = standardize(x, layout.others, single(epsilon))
+        x_grad = standardize_gradient(scaled, normalized, layout.others)
+    return (x_grad, *_affine_gradients(g, layout, normalized.y, scale, bias))
 
 
 @batch_of("batch_norm")
 def _batch_norm_batch(call: BatchCall) -> list[Any]:
-    """Normalize the batches of many samples by what is stored."""
-    x, *stored, scale, bias, is_test, _, epsilon, data_format, use_global, train = (
+    """Normalize the batches of many samples by the running statistics."""
+    x, *running, scale, bias, is_test, _, epsilon, data_format, use_global, train = (
         call.args
     )
     if not use_global and (train or not is_test):
@@ -181,18 +203,18 @@ def _batch_norm_batch(call: BatchCall) -> list[Any]:
     y = x if 0 in call.batched else ops.unsqueeze(x, [0])
     layout = Layout(y[0], data_format)
 
-    def of_channels(i: int, part: Tensor) -> Tensor:
-        return ops.reshape(part, [-1 if i in call.batched else 1, *layout.shape])
+    def of_channels(i: int, values: Tensor) -> Tensor:
+        return ops.reshape(values, [-1 if i in call.batched else 1, *layout.shape])
 
-    mean, variance = (of_channels(i, part) for i, part in enumerate(stored, 1))
+    mean, variance = (of_channels(i, values) for i, values in enumerate(running, 1))
     y = (y - mean) * ops.rsqrt(variance + single(epsilon))
     if scale is not None:
         y = y * of_channels(3, scale)
     if bias is not None:
         y = y + of_channels(4, bias)
     moments = [
-        part if i in call.batched else ops.expand(part, [call.size, *part.shape])
-        for i, part in enumerate(stored, 1)
+        values if i in call.batched else ops.expand(values, [call.size, *values.shape])
+        for i, values in enumerate(running, 1)
     ]
     return [y, *moments, *moments, None]
 
@@ -205,15 +227,18 @@ def _instance_norm_reverse(call: Call) -> list[Any]:
     x, scale, bias, epsilon = call.args
     scale, bias = Layout(x).affine(x, scale, bias)
     _, mean, variance = call.outputs
-    given = (x, scale, bias, mean, variance, call.cotangent, epsilon)
-    return [*ops.instance_norm_grad(*given), None]
+    grad_args = (x, scale, bias, mean, variance, call.cotangent, epsilon)
+    return [*ops.instance_norm_grad(*grad_args), None]
 
 
 @formula_of("instance_norm")
 def _instance_norm_formula(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
-    by = standard(x, [*range(2, x.ndim)], single(epsilon))
-    moments = (ops.reshape(part, [-1]) for part in (by.mean, by.scale))
-    return (Layout(x).scaled(by.y, scale, bias), *moments)
+    normalized = standardize(x, [*range(2, x.ndim)], single(epsilon))
+    moments = (
+        ops.reshape(statistic, [-1])
+        for statistic in (normalized.mean, normalized.scale)
+    )
+    return (Layout(x).scaled(normalized.y, scale, bias), *moments)
 
 
 @formula_of("instance_norm_grad")
@@ -227,9 +252,9 @@ def _instance_norm_grad_formula(
     epsilon: float,
 ) -> Any:
     layout, axes = Layout(x), [*range(2, x.ndim)]
-    by = standard(x, axes, single(epsilon))
-    by_x = standard_back(layout.scaled(grad_y, scale), by, axes)
-    return (by_x, *_back(grad_y, layout, by.y, scale, bias))
+    normalized = standardize(x, axes, single(epsilon))
+    x_grad = standardize_gradient(layout.scaled(grad_y, scale), normalized, axes)
+    return (x_grad, *_affine_gradients(grad_y, layout, normalized.y, scale, bias))
 
 
 # Of groups of channels.
@@ -240,13 +265,13 @@ def _group_norm_reverse(call: Call) -> list[Any]:
     x, scale, bias, epsilon, groups, data_format = call.args
     layout = Layout(x, data_format)
     scale, bias = layout.affine(x, scale, bias)  # without which Paddle's are wrong
-    parts, axes = layout.grouped(x, groups)
-    mean = ops.mean(parts, axes, True)
-    variance = ops.mean(ops.square(parts - mean), axes, False)
+    grouped, axes = layout.grouped(x, groups)
+    mean = ops.mean(grouped, axes, True)
+    variance = ops.mean(ops.square(grouped - mean), axes, False)
     mean = shaped_as(mean, variance)
-    given = (x, scale, bias, call.out, mean, variance, call.cotangent)
-    results = GROUP_NORM_GRAD.every([*given, epsilon, groups, data_format])
-    return [*results, None, None, None]
+    grad_args = (x, scale, bias, call.out, mean, variance, call.cotangent)
+    grads = GROUP_NORM_GRAD.bind([*grad_args, epsilon, groups, data_format])
+    return [*grads, None, None, None]
 
 
 @formula_of("group_norm")
@@ -254,9 +279,12 @@ def _group_norm_formula(
     x: Tensor, scale: Any, bias: Any, epsilon: float, groups: int, data_format: str
 ) -> Any:
     layout = Layout(x, data_format)
-    by = standard(*layout.grouped(x, groups), epsilon)
-    moments = (ops.reshape(part, [x.shape[0], -1]) for part in (by.mean, by.variance))
-    return (layout.scaled(shaped_as(by.y, x), scale, bias), *moments)
+    normalized = standardize(*layout.grouped(x, groups), epsilon)
+    moments = (
+        ops.reshape(statistic, [x.shape[0], -1])
+        for statistic in (normalized.mean, normalized.variance)
+    )
+    return (layout.scaled(shaped_as(normalized.y, x), scale, bias), *moments)
 
 
 @formula_of("group_norm_grad")
@@ -273,8 +301,11 @@ def _group_norm_grad_formula(
     data_format: str,
 ) -> Any:
     layout = Layout(x, data_format)
-    parts, axes = layout.grouped(x, groups)
-    by = standard(parts, axes, epsilon)
+    grouped, axes = layout.grouped(x, groups)
+    normalized = standardize(grouped, axes, epsilon)
     scaled, _ = layout.grouped(layout.scaled(y_grad, scale), groups)
-    by_x = shaped_as(standard_back(scaled, by, axes), x)
-    return (by_x, *_back(y_grad, layout, shaped_as(by.y, x), scale, bias))
+    x_grad = shaped_as(standardize_gradient(scaled, normalized, axes), x)
+    return (
+        x_grad,
+        *_affine_gradients(y_grad, layout, shaped_as(normalized.y, x), scale, bias),
+    )

@@ -1,8 +1,8 @@
 """Recurrent layers: Paddle's kernels for both passes, and formulas of the second.
 
 Paddle's kernel of the gradients takes lists, so Python can't call it: Paddle's own
-engine calls it. For its derivatives we compute again what it kept, for all steps at
-once, from the states that the layer gives. Formulas: the documentation of
+engine calls it. For its derivatives we recompute its residuals, for all steps at
+once, from the states that the layer returns. Formulas: the documentation of
 ``paddle.nn.LSTM``, ``GRU`` and ``SimpleRNN``.
 """
 
@@ -42,7 +42,7 @@ class Arguments(NamedTuple):
     is_test: bool
 
 
-COUNT = len(Arguments._fields)
+NUM_ARGUMENTS = len(Arguments._fields)
 
 
 class Tape(NamedTuple):
@@ -52,29 +52,29 @@ class Tape(NamedTuple):
     outputs: list[Tensor]
 
 
-def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
-    """Return a call on leaves of its own, and its second result.
+def _record_call(args: Sequence[Any]) -> tuple[Tape, Any]:
+    """Record a call on new leaves; return its tape, and its second result.
 
     It has no dropout, since programs run layers one by one where there is dropout.
     """
-    x, before, weights, length, dropout_state, _, *attrs, _ = args
+    x, states, weights, length, dropout_state, _, *attrs, _ = args
     with grad_mode(True):
-        leaves = [part.detach() for part in (x, *before, *weights)]
+        leaves = [value.detach() for value in (x, *states, *weights)]
         for leaf in leaves:
             leaf.stop_gradient = False
-        split = 1 + len(before)
-        given = leaves[0], leaves[1:split], leaves[split:], length, dropout_state
+        split = 1 + len(states)
+        rnn_args = leaves[0], leaves[1:split], leaves[split:], length, dropout_state
         # In evaluation it keeps nothing.
-        out, state, after = RAW.rnn(*given, 0.0, *attrs, False)
-    return Tape(leaves, [out, *after]), state
+        out, state, last_states = RAW.rnn(*rnn_args, 0.0, *attrs, False)
+    return Tape(leaves, [out, *last_states]), state
 
 
 def _rnn(*args: Any) -> list[Any]:
     """Return all tensors in one list. The second carries the tape, for one use."""
-    tape, state = _taped(args)
+    tape, state = _record_call(args)
     state.tape = [tape]
-    out, *after = (part.detach() for part in tape.outputs)
-    return [out, state, *after]
+    out, *last_states = (output.detach() for output in tape.outputs)
+    return [out, state, *last_states]
 
 
 def _rnn_grad(*args: Any) -> list[Any]:
@@ -84,14 +84,14 @@ def _rnn_grad(*args: Any) -> list[Any]:
         args: those of ``rnn``, its first two results, and cotangents: that of the
             first, and a list of those of the states; None for zero.
     """
-    *given, _, state, g, after = args
+    *rnn_args, _, state, g, state_grads = args
     try:
         tape = state.tape.pop()  # in one step, for other threads
     except (AttributeError, IndexError):
-        tape, _ = _taped(given)
+        tape, _ = _record_call(rnn_args)
     pairs = [
         (y, dy)
-        for y, dy in zip(tape.outputs, (g, *after), strict=True)
+        for y, dy in zip(tape.outputs, (g, *state_grads), strict=True)
         if dy is not None
     ]
     _run_backward([y for y, _ in pairs], [dy for _, dy in pairs], False, None)
@@ -105,7 +105,7 @@ define(
     "rnn",
     " ".join(Arguments._fields),
     run=_rnn,
-    nested=lambda parts: (*parts[:2], [*parts[2:]]),
+    nested=lambda outputs: (*outputs[:2], [*outputs[2:]]),
     lean=lambda *args: RAW.rnn(*args)[0],
     differentiable=(0, 1, 2),
     fixed=(1,),
@@ -121,92 +121,124 @@ define(
 
 @reverse_of("rnn")
 def _rnn_reverse(call: Call) -> Any:
-    given = Arguments(*call.args)
-    if len(given.weight_list) != 4 * given.num_layers * (1 + given.is_bidirec):
+    arguments = Arguments(*call.args)
+    if len(arguments.weight_list) != 4 * arguments.num_layers * (
+        1 + arguments.is_bidirec
+    ):
         raise NoRule("layers without biases; use biases that are zero and frozen")
-    g, _, *after = call.cotangents
-    by_x, *rest = TABLE["rnn_grad"].every([*given, *call.outputs[:2], g, after])
-    split = len(given.pre_state)
-    return [by_x, rest[:split], rest[split:], *(None for _ in given[3:])]
+    g, _, *state_grads = call.cotangents
+    x_grad, *grads = TABLE["rnn_grad"].bind(
+        [*arguments, *call.outputs[:2], g, state_grads]
+    )
+    num_states = len(arguments.pre_state)
+    return [
+        x_grad,
+        grads[:num_states],
+        grads[num_states:],
+        *(None for _ in arguments[3:]),
+    ]
 
 
 @formula_of("rnn_grad", keeps_kernel=True)
 def _rnn_grad_formula(*args: Any) -> Any:
     """Return the gradients layer by layer, from the last."""
-    given = Arguments(*args[:COUNT])
-    out, _, g, after = args[COUNT:]
-    if given.sequence_length is not None:
+    arguments = Arguments(*args[:NUM_ARGUMENTS])
+    out, _, g, state_grads = args[NUM_ARGUMENTS:]
+    if arguments.sequence_length is not None:
         raise NoRule("sequences of several lengths; use RNN with a cell")
-    ways = 1 + given.is_bidirec
-    if given.num_layers * ways == 1:
-        layers = [[_single(given, 0, given.x, out)]]
+    num_directions = 1 + arguments.is_bidirec
+    if arguments.num_layers * num_directions == 1:
+        layers = [[_single_layer(arguments, 0, arguments.x, out)]]
     else:
-        layers = _layers(given, ways)
-    count = given.num_layers * ways
-    zero = paddle.zeros_like(part_of(given.pre_state[0], 0))
-    ends = [
-        [zero if part is None else part_of(part, k) for part in after]
+        layers = _recomputed_layers(arguments, num_directions)
+    count = arguments.num_layers * num_directions
+    zero = paddle.zeros_like(layer_state(arguments.pre_state[0], 0))
+    last_state_grads = [
+        [
+            zero if cotangent is None else layer_state(cotangent, k)
+            for cotangent in state_grads
+        ]
         for k in range(count)
     ]
     states: list[Any] = [None] * count
     weights: list[Any] = [None] * (4 * count)
-    for i in reversed(range(given.num_layers)):
-        parts = [None] * ways if g is None else [g]
-        if ways > 1 and g is not None:
-            parts = ops.split_with_num(g, 2, 2)
+    for i in reversed(range(arguments.num_layers)):
+        cotangents = [None] * num_directions if g is None else [g]
+        if num_directions > 1 and g is not None:
+            cotangents = ops.split_with_num(g, 2, 2)
         inputs = []
-        for way, (layer, part) in enumerate(zip(layers[i], parts, strict=True)):
-            k = i * ways + way
-            part = ops.flip(part, [0]) if way and part is not None else part
-            by_x, states[k], results = layer.gradients(part, ends[k])
-            inputs.append(ops.flip(by_x, [0]) if way else by_x)
-            for place, grad in zip(sources(k, count), results, strict=True):
-                weights[place] = grad
-        g = inputs[0] if ways == 1 else inputs[0] + inputs[1]
-    joined = [ops.concat([*parts], 0) for parts in zip(*states, strict=True)]
-    return (g, *joined, *weights)
+        for direction, (layer, cotangent) in enumerate(
+            zip(layers[i], cotangents, strict=True)
+        ):
+            k = i * num_directions + direction
+            cotangent = (
+                ops.flip(cotangent, [0])
+                if direction and cotangent is not None
+                else cotangent
+            )
+            x_grad, states[k], weight_grads = layer.gradients(
+                cotangent, last_state_grads[k]
+            )
+            inputs.append(ops.flip(x_grad, [0]) if direction else x_grad)
+            for weight_index, grad in zip(
+                weight_indices(k, count), weight_grads, strict=True
+            ):
+                weights[weight_index] = grad
+        g = inputs[0] if num_directions == 1 else inputs[0] + inputs[1]
+    state_gradients = [
+        ops.concat([*cotangents], 0) for cotangents in zip(*states, strict=True)
+    ]
+    return (g, *state_gradients, *weights)
 
 
-def _layers(given: Arguments, ways: int) -> list[list[_RecurrentLayer]]:
+def _recomputed_layers(
+    arguments: Arguments, num_directions: int
+) -> list[list[_RecurrentLayer]]:
     """Return all layers in all directions, computed once more one by one."""
-    x, results = given.x, []
-    for i in range(given.num_layers):
-        outs, row = [], []
-        for way in range(ways):
-            turned = ops.flip(x, [0]) if way else x
-            single = _single(given, i * ways + way, turned, None)
-            row.append(single)
-            outs.append(ops.flip(single.out, [0]) if way else single.out)
-        x = ops.concat(outs, 2) if ways > 1 else outs[0]
-        results.append(row)
-    return results
+    x, layers = arguments.x, []
+    for i in range(arguments.num_layers):
+        outputs, layers_of_level = [], []
+        for direction in range(num_directions):
+            sequence = ops.flip(x, [0]) if direction else x
+            layer = _single_layer(
+                arguments, i * num_directions + direction, sequence, None
+            )
+            layers_of_level.append(layer)
+            outputs.append(ops.flip(layer.out, [0]) if direction else layer.out)
+        x = ops.concat(outputs, 2) if num_directions > 1 else outputs[0]
+        layers.append(layers_of_level)
+    return layers
 
 
-def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _RecurrentLayer:
+def _single_layer(
+    arguments: Arguments, k: int, x: Tensor, out: Tensor | None
+) -> _RecurrentLayer:
     """Return one layer in one direction, by its number."""
-    count = given.num_layers * (1 + given.is_bidirec)
-    one = given._replace(
+    count = arguments.num_layers * (1 + arguments.is_bidirec)
+    layer_arguments = arguments._replace(
         x=x,
-        pre_state=[part_of(state, k) for state in given.pre_state],
-        weight_list=[given.weight_list[i] for i in sources(k, count)],
+        pre_state=[layer_state(state, k) for state in arguments.pre_state],
+        weight_list=[arguments.weight_list[i] for i in weight_indices(k, count)],
         dropout_prob=0.0,
         is_bidirec=False,
         input_size=x.shape[-1],
         num_layers=1,
     )
-    return BACK[given.mode](one, ops.rnn(*one)[0] if out is None else out)
+    return LAYERS_BY_MODE[arguments.mode](
+        layer_arguments, ops.rnn(*layer_arguments)[0] if out is None else out
+    )
 
 
-def sources(k: int, count: int) -> tuple[int, ...]:
-    """Return where the weights of a layer are, and its biases, by x and by h."""
-    return 2 * k, 2 * k + 1, 2 * (count + k), 2 * (count + k) + 1
+def weight_indices(layer: int, count: int) -> tuple[int, ...]:
+    """Return the indices of a layer's weights by x and h, then of its biases."""
+    return 2 * layer, 2 * layer + 1, 2 * (count + layer), 2 * (count + layer) + 1
 
 
-def part_of(state: Tensor, k: int) -> Tensor:
-    return ops.slice(state, [0], [k], [k + 1], [1], [])
+def layer_state(state: Tensor, layer: int) -> Tensor:
+    return ops.slice(state, [0], [layer], [layer + 1], [1], [])
 
 
-def _rows(x: Tensor) -> Tensor:
+def _as_rows(x: Tensor) -> Tensor:
     return ops.reshape(x, [-1, x.shape[-1]])
 
 
@@ -217,134 +249,162 @@ class _RecurrentLayer:
         h: the states before each step, of shape ``[steps, n, hidden]``.
     """
 
-    gates = 1
+    num_gates = 1
 
-    def __init__(self, given: Arguments, out: Tensor) -> None:
-        self.given, self.out, self.steps = given, out, given.x.shape[0]
-        self.h = self._before(given.pre_state[0], out)
-        w_x, self.w_h, b_x, b_h = given.weight_list
-        shape = [*out.shape[:2], self.gates * given.hidden_size]
-        by_x = ops.matmul(_rows(given.x), w_x, False, True) + b_x
-        by_h = ops.matmul(_rows(self.h), self.w_h, False, True) + b_h
-        self.by_x, self.by_h = ops.reshape(by_x, shape), ops.reshape(by_h, shape)
+    def __init__(self, arguments: Arguments, out: Tensor) -> None:
+        self.arguments, self.out, self.steps = arguments, out, arguments.x.shape[0]
+        self.h = self._previous_states(arguments.pre_state[0], out)
+        w_x, self.w_h, b_x, b_h = arguments.weight_list
+        shape = [*out.shape[:2], self.num_gates * arguments.hidden_size]
+        gates_x = ops.matmul(_as_rows(arguments.x), w_x, False, True) + b_x
+        gates_h = ops.matmul(_as_rows(self.h), self.w_h, False, True) + b_h
+        self.gates_x, self.gates_h = (
+            ops.reshape(gates_x, shape),
+            ops.reshape(gates_h, shape),
+        )
 
-    def _before(self, first: Tensor, all: Tensor) -> Tensor:
+    def _previous_states(self, first: Tensor, states: Tensor) -> Tensor:
         if self.steps == 1:
             return first
-        rest = ops.slice(all, [0], [0], [self.steps - 1], [1], [])
-        return ops.concat([first, rest], 0)
+        later = ops.slice(states, [0], [0], [self.steps - 1], [1], [])
+        return ops.concat([first, later], 0)
 
-    def _split(self, x: Tensor) -> list[Tensor]:
-        return list(ops.split_with_num(x, self.gates, 2))
+    def _split_gates(self, x: Tensor) -> list[Tensor]:
+        return list(ops.split_with_num(x, self.num_gates, 2))
 
-    def _back(self, g: Tensor, rest: Tensor | None) -> Tensor:
+    def _state_gradient(self, g: Tensor, addend: Tensor | None) -> Tensor:
         """Return the gradient through the weights of the state, plus the rest."""
-        if rest is None:
+        if addend is None:
             return ops.matmul(g, self.w_h, False, False)
-        return ops.addmm(rest, g, self.w_h, 1.0, 1.0)
+        return ops.addmm(addend, g, self.w_h, 1.0, 1.0)
 
-    def gradients(self, g: Tensor | None, ends: Sequence[Tensor]) -> tuple[Any, ...]:
+    def gradients(
+        self, g: Tensor | None, last_state_grads: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
         """Return gradients by x, by the states before, and by weights and biases."""
-        ends = [ops.reshape(part, part.shape[1:]) for part in ends]
-        steps = [None] * self.steps if g is None else ops.unbind(g, 0)
-        by_x, by_h, before = self.back(steps, ends)
-        x = self.given.x
-        weights = [
-            ops.matmul(by_x, _rows(x), True, False),
-            ops.matmul(by_h, _rows(self.h), True, False),
-            ops.sum(by_x, [0], None, False),
-            ops.sum(by_h, [0], None, False),
+        last_state_grads = [
+            ops.reshape(state, state.shape[1:]) for state in last_state_grads
         ]
-        by_input = ops.matmul(by_x, self.given.weight_list[0], False, False)
-        states = [ops.unsqueeze(part, [0]) for part in before]
-        return ops.reshape(by_input, x.shape), states, weights
+        step_grads = [None] * self.steps if g is None else ops.unbind(g, 0)
+        gates_x_grad, gates_h_grad, first_state_grads = self.gate_gradients(
+            step_grads, last_state_grads
+        )
+        x = self.arguments.x
+        weights = [
+            ops.matmul(gates_x_grad, _as_rows(x), True, False),
+            ops.matmul(gates_h_grad, _as_rows(self.h), True, False),
+            ops.sum(gates_x_grad, [0], None, False),
+            ops.sum(gates_h_grad, [0], None, False),
+        ]
+        input_grad = ops.matmul(
+            gates_x_grad, self.arguments.weight_list[0], False, False
+        )
+        states = [ops.unsqueeze(state, [0]) for state in first_state_grads]
+        return ops.reshape(input_grad, x.shape), states, weights
 
-    def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
+    def gate_gradients(
+        self, g: Sequence[Any], last_state_grads: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
         """Return gradients by the gates' inputs from x and from h, and by the states.
 
         Args:
             g: cotangents of the results of the steps, None for zero.
-            ends: cotangents of the last states.
+            last_state_grads: cotangents of the last states.
         """
         raise NotImplementedError
 
 
 class _SimpleCell(_RecurrentLayer):
-    def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
-        (dh,) = ends
-        if self.given.mode == "RNN_RELU":
+    def gate_gradients(
+        self, g: Sequence[Any], last_state_grads: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
+        (dh,) = last_state_grads
+        if self.arguments.mode == "RNN_RELU":
             slope = ops.cast(self.out > 0.0, self.out.dtype)
         else:
             slope = 1.0 - self.out * self.out
-        slopes, results = ops.unbind(slope, 0), []
+        slopes, gate_grads = ops.unbind(slope, 0), []
         dh = dh if g[-1] is None else dh + g[-1]
         for t in reversed(range(self.steps)):
-            results.append(dh * slopes[t])
-            dh = self._back(results[-1], g[t - 1] if t else None)
-        gates = _rows(ops.stack(results[::-1], 0))
-        return gates, gates, [dh]
+            gate_grads.append(dh * slopes[t])
+            dh = self._state_gradient(gate_grads[-1], g[t - 1] if t else None)
+        all_gate_grads = _as_rows(ops.stack(gate_grads[::-1], 0))
+        return all_gate_grads, all_gate_grads, [dh]
 
 
 class _GRU(_RecurrentLayer):
-    gates = 3
+    num_gates = 3
 
-    def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
-        (dh,) = ends
-        (r_x, z_x, n_x), (r_h, z_h, n_h) = map(self._split, (self.by_x, self.by_h))
+    def gate_gradients(
+        self, g: Sequence[Any], last_state_grads: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
+        (dh,) = last_state_grads
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = map(
+            self._split_gates, (self.gates_x, self.gates_h)
+        )
         r, z = ops.sigmoid(r_x + r_h), ops.sigmoid(z_x + z_h)
         n = ops.tanh(n_x + r * n_h)
-        by_n = (1.0 - z) * (1.0 - n * n)
-        by_z = (self.h - n) * z * (1.0 - z)
-        by_r = by_n * n_h * r * (1.0 - r)
-        slopes = ops.unbind(ops.concat([by_r, by_z, by_n * r], 2), 0)
-        kept = ops.unbind(z, 0)
+        n_slope = (1.0 - z) * (1.0 - n * n)
+        z_slope = (self.h - n) * z * (1.0 - z)
+        r_slope = n_slope * n_h * r * (1.0 - r)
+        slopes = ops.unbind(ops.concat([r_slope, z_slope, n_slope * r], 2), 0)
+        update_gates = ops.unbind(z, 0)
         dh = dh if g[-1] is None else dh + g[-1]
-        results, gates = [], []
+        step_state_grads, gate_grads = [], []
         for t in reversed(range(self.steps)):
-            results.append(dh)
-            gates.append(ops.concat([dh, dh, dh], 1) * slopes[t])
-            rest = dh * kept[t]
-            rest = rest if not t or g[t - 1] is None else rest + g[t - 1]
-            dh = self._back(gates[-1], rest)
-        each = ops.stack(results[::-1], 0)
-        by_x = ops.concat([each * by_r, each * by_z, each * by_n], 2)
-        return _rows(by_x), _rows(ops.stack(gates[::-1], 0)), [dh]
+            step_state_grads.append(dh)
+            gate_grads.append(ops.concat([dh, dh, dh], 1) * slopes[t])
+            direct = dh * update_gates[t]
+            direct = direct if not t or g[t - 1] is None else direct + g[t - 1]
+            dh = self._state_gradient(gate_grads[-1], direct)
+        all_state_grads = ops.stack(step_state_grads[::-1], 0)
+        gates_x_grad = ops.concat(
+            [
+                all_state_grads * r_slope,
+                all_state_grads * z_slope,
+                all_state_grads * n_slope,
+            ],
+            2,
+        )
+        return _as_rows(gates_x_grad), _as_rows(ops.stack(gate_grads[::-1], 0)), [dh]
 
 
 class _LSTM(_RecurrentLayer):
-    gates = 4
+    num_gates = 4
 
-    def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
-        dh, dc = ends
-        i, f, n, o = self._split(self.by_x + self.by_h)
+    def gate_gradients(
+        self, g: Sequence[Any], last_state_grads: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
+        dh, dc = last_state_grads
+        i, f, n, o = self._split_gates(self.gates_x + self.gates_h)
         i, f, n, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(n), ops.sigmoid(o)
-        first = self.given.pre_state[1]
-        kept, added, cells = ops.unbind(f, 0), ops.unbind(i * n, 0), []
+        first = self.arguments.pre_state[1]
+        forget_gates, cell_inputs, cells = ops.unbind(f, 0), ops.unbind(i * n, 0), []
         c = ops.reshape(first, first.shape[1:])
         for t in range(self.steps):
-            c = kept[t] * c + added[t]
+            c = forget_gates[t] * c + cell_inputs[t]
             cells.append(c)
-        all = ops.stack(cells, 0)
-        shown = ops.tanh(all)
-        by_c = ops.unbind(o * (1.0 - shown * shown), 0)
-        of_gates = [
+        all_cells = ops.stack(cells, 0)
+        tanh_cells = ops.tanh(all_cells)
+        cell_slopes = ops.unbind(o * (1.0 - tanh_cells * tanh_cells), 0)
+        gate_slopes = [
             n * i * (1.0 - i),
-            self._before(first, all) * f * (1.0 - f),
+            self._previous_states(first, all_cells) * f * (1.0 - f),
             i * (1.0 - n * n),
-            shown * o * (1.0 - o),
+            tanh_cells * o * (1.0 - o),
         ]
-        slopes, gates = ops.unbind(ops.concat(of_gates, 2), 0), []
+        slopes, gate_grads = ops.unbind(ops.concat(gate_slopes, 2), 0), []
         dh = dh if g[-1] is None else dh + g[-1]
         for t in reversed(range(self.steps)):
-            dc = dh * by_c[t] + dc
-            gates.append(ops.concat([dc, dc, dc, dh], 1) * slopes[t])
-            dc = dc * kept[t]
-            dh = self._back(gates[-1], g[t - 1] if t else None)
-        rows = _rows(ops.stack(gates[::-1], 0))
-        return rows, rows, [dh, dc]
+            dc = dh * cell_slopes[t] + dc
+            gate_grads.append(ops.concat([dc, dc, dc, dh], 1) * slopes[t])
+            dc = dc * forget_gates[t]
+            dh = self._state_gradient(gate_grads[-1], g[t - 1] if t else None)
+        all_gate_grads = _as_rows(ops.stack(gate_grads[::-1], 0))
+        return all_gate_grads, all_gate_grads, [dh, dc]
 
 
-BACK: dict[str, Any] = {
+LAYERS_BY_MODE: dict[str, Any] = {
     "LSTM": _LSTM,
     "GRU": _GRU,
     "RNN_TANH": _SimpleCell,

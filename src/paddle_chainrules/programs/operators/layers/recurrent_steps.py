@@ -14,9 +14,9 @@ from paddle import Tensor
 from ....paddle_side.dtypes import single
 from ..entry import TABLE, decompose_of
 from ..shared import ops
-from .recurrent import Arguments, part_of, sources
+from .recurrent import Arguments, layer_state, weight_indices
 
-LONGEST = 80
+MAX_STEPS = 80
 """The most steps of all layers together. A layer with more stays one operator."""
 
 
@@ -30,119 +30,155 @@ def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
     Returns None for what only Paddle's kernel supports: sequences of several lengths,
     layers without biases, many steps.
     """
-    given = Arguments(*args)
-    if given.dropout_prob and not given.is_test and given.num_layers > 1:
-        return _with_dropout(given)
-    ways = 1 + bool(given.is_bidirec)
-    count = given.num_layers * ways
+    arguments = Arguments(*args)
+    if arguments.dropout_prob and not arguments.is_test and arguments.num_layers > 1:
+        return _run_with_dropout(arguments)
+    num_directions = 1 + bool(arguments.is_bidirec)
+    count = arguments.num_layers * num_directions
     if (
         not decomposed
-        or given.sequence_length is not None
-        or len(given.weight_list) != 4 * count
-        or count * given.x.shape[0] > LONGEST
-        or given.x.dtype not in (paddle.float32, paddle.float64)
-        or 0 in given.x.shape
+        or arguments.sequence_length is not None
+        or len(arguments.weight_list) != 4 * count
+        or count * arguments.x.shape[0] > MAX_STEPS
+        or arguments.x.dtype not in (paddle.float32, paddle.float64)
+        or 0 in arguments.x.shape
     ):
         return None
-    x, ends = given.x, []
-    for i in range(given.num_layers):
-        outs = []
-        for way in range(ways):
-            k = i * ways + way
-            weights = [given.weight_list[j] for j in sources(k, count)]
-            first = [ops.squeeze(part_of(s, k), [0]) for s in given.pre_state]
-            result, last = _in_steps(STEP[given.mode], x, first, weights, bool(way))
-            outs.append(result)
-            ends.append(last)
-        x = ops.concat(outs, 2) if ways > 1 else outs[0]
-    return x, None, [ops.stack([*row], 0) for row in zip(*ends, strict=True)]
+    x, last_states = arguments.x, []
+    for i in range(arguments.num_layers):
+        outputs = []
+        for direction in range(num_directions):
+            k = i * num_directions + direction
+            weights = [arguments.weight_list[j] for j in weight_indices(k, count)]
+            first_states = [
+                ops.squeeze(layer_state(state, k), [0]) for state in arguments.pre_state
+            ]
+            states, last_state = _run_layer(
+                STEP_BY_MODE[arguments.mode], x, first_states, weights, bool(direction)
+            )
+            outputs.append(states)
+            last_states.append(last_state)
+        x = ops.concat(outputs, 2) if num_directions > 1 else outputs[0]
+    return (
+        x,
+        None,
+        [
+            ops.stack([*states_of_kind], 0)
+            for states_of_kind in zip(*last_states, strict=True)
+        ],
+    )
 
 
-def _with_dropout(given: Arguments) -> Any:
+def _run_with_dropout(arguments: Arguments) -> Any:
     """Run layer by layer. Paddle's kernel draws once, for all layers alike."""
-    x, ends, factors = given.x, [], None
-    ways = 1 + bool(given.is_bidirec)
-    biases = 2 * ways * given.num_layers  # come after weights, where there are any
-    for i in range(given.num_layers):
+    x, all_last_states, factors = arguments.x, [], None
+    num_directions = 1 + bool(arguments.is_bidirec)
+    # Biases come after weights, where there are any.
+    biases = 2 * num_directions * arguments.num_layers
+    for i in range(arguments.num_layers):
         if i:
             if factors is None:
-                factors = _drawn(x, given)
-            x = x * factors / single(1.0 - single(given.dropout_prob))
-        first, last = ways * i, ways * (i + 1)
-        states = [ops.slice(s, [0], [first], [last], [1], []) for s in given.pre_state]
-        rows = (slice(at + 2 * first, at + 2 * last) for at in (0, biases))
-        one = given._replace(
+                factors = _draw_dropout_mask(x, arguments)
+            x = x * factors / single(1.0 - single(arguments.dropout_prob))
+        first, last = num_directions * i, num_directions * (i + 1)
+        states = [
+            ops.slice(state, [0], [first], [last], [1], [])
+            for state in arguments.pre_state
+        ]
+        weight_slices = (
+            slice(offset + 2 * first, offset + 2 * last) for offset in (0, biases)
+        )
+        layer_arguments = arguments._replace(
             x=x,
             pre_state=states,
-            weight_list=[w for row in rows for w in given.weight_list[row]],
+            weight_list=[
+                weight
+                for group in weight_slices
+                for weight in arguments.weight_list[group]
+            ],
             dropout_prob=0.0,
             input_size=x.shape[2],
             num_layers=1,
         )
-        x, _, *after = _split_results(ops.rnn(*one))
-        ends.append(after)
-    return x, None, [ops.concat([*row], 0) for row in zip(*ends, strict=True)]
+        x, _, *last_states = _split_results(ops.rnn(*layer_arguments))
+        all_last_states.append(last_states)
+    return (
+        x,
+        None,
+        [ops.concat([*group], 0) for group in zip(*all_last_states, strict=True)],
+    )
 
 
 def _split_results(result: Any) -> list[Tensor]:
-    """Return the output, what the kernel keeps, and the last states, in one list."""
-    out, kept, *after = result
-    nested = len(after) == 1 and isinstance(after[0], list | tuple)
-    return [out, kept, *(after[0] if nested else after)]
+    """Return the output, the kernel's residuals, and the last states, in one list."""
+    out, reserve, *states = result
+    nested = len(states) == 1 and isinstance(states[0], list | tuple)
+    return [out, reserve, *(states[0] if nested else states)]
 
 
-def _drawn(x: Tensor, given: Arguments) -> Tensor:
-    """Return a one for each entry that stays, a zero for others."""
+def _draw_dropout_mask(x: Tensor, arguments: Arguments) -> Tensor:
+    """Draw a mask: ones for entries that remain, zeros for dropped ones."""
     ones = paddle.ones(x.shape, x.dtype)
-    attrs = given.dropout_prob, "upscale_in_train", given.seed, bool(given.seed)
-    _, mask = TABLE["dropout_of_ones"].every([ones, *attrs])
+    attrs = (
+        arguments.dropout_prob,
+        "upscale_in_train",
+        arguments.seed,
+        bool(arguments.seed),
+    )
+    _, mask = TABLE["dropout_of_ones"].bind([ones, *attrs])
     return ops.cast(mask, x.dtype)
 
 
-def _in_steps(
+def _run_layer(
     step: Callable[..., list[Tensor]],
     x: Tensor,
     state: list[Tensor],
     weights: Sequence[Tensor],
-    is_back: bool,
+    is_reverse: bool,
 ) -> tuple[Tensor, list[Tensor]]:
     """Run one layer in one direction; return the states of all steps, and the last."""
     w_x, w_h, b_x, b_h = weights
     steps, n, _ = x.shape
-    by_x = ops.matmul(ops.reshape(x, [steps * n, x.shape[2]]), w_x, False, True) + b_x
-    each = ops.unbind(ops.reshape(by_x, [steps, n, w_x.shape[0]]), 0)
-    results = []
-    for given in reversed(each) if is_back else each:
-        by_h = ops.matmul(state[0], w_h, False, True) + b_h
-        state = step(given, by_h, state)
-        results.append(state[0])
-    return ops.stack(results[::-1] if is_back else results, 0), state
+    all_gates_x = (
+        ops.matmul(ops.reshape(x, [steps * n, x.shape[2]]), w_x, False, True) + b_x
+    )
+    step_gates = ops.unbind(ops.reshape(all_gates_x, [steps, n, w_x.shape[0]]), 0)
+    outputs = []
+    for gates_x in reversed(step_gates) if is_reverse else step_gates:
+        gates_h = ops.matmul(state[0], w_h, False, True) + b_h
+        state = step(gates_x, gates_h, state)
+        outputs.append(state[0])
+    return ops.stack(outputs[::-1] if is_reverse else outputs, 0), state
 
 
-def _lstm_step(by_x: Tensor, by_h: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
-    i, f, n, o = ops.split_with_num(by_x + by_h, 4, 1)
+def _lstm_step(
+    gates_x: Tensor, gates_h: Tensor, state: Sequence[Tensor]
+) -> list[Tensor]:
+    i, f, n, o = ops.split_with_num(gates_x + gates_h, 4, 1)
     c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(n)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
-def _gru_step(by_x: Tensor, by_h: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+def _gru_step(
+    gates_x: Tensor, gates_h: Tensor, state: Sequence[Tensor]
+) -> list[Tensor]:
     (r_x, z_x, n_x), (r_h, z_h, n_h) = (
-        ops.split_with_num(g, 3, 1) for g in (by_x, by_h)
+        ops.split_with_num(g, 3, 1) for g in (gates_x, gates_h)
     )
     z = ops.sigmoid(z_x + z_h)
     n = ops.tanh(n_x + ops.sigmoid(r_x + r_h) * n_h)
     return [(state[0] - n) * z + n]
 
 
-def _tanh_step(by_x: Tensor, by_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
-    return [ops.tanh(by_x + by_h)]
+def _tanh_step(gates_x: Tensor, gates_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
+    return [ops.tanh(gates_x + gates_h)]
 
 
-def _relu_step(by_x: Tensor, by_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
-    return [ops.relu(by_x + by_h)]
+def _relu_step(gates_x: Tensor, gates_h: Tensor, _: Sequence[Tensor]) -> list[Tensor]:
+    return [ops.relu(gates_x + gates_h)]
 
 
-STEP = {
+STEP_BY_MODE = {
     "LSTM": _lstm_step,
     "GRU": _gru_step,
     "RNN_TANH": _tanh_step,

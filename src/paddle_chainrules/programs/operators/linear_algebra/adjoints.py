@@ -22,19 +22,19 @@ def adjoint(x: Tensor) -> Tensor:
     return conj(transposed(x))
 
 
-def chained_product(x: Tensor, *others: Tensor) -> Tensor:
+def chained_product(x: Tensor, *factors: Tensor) -> Tensor:
     """Multiply matrices, from the left to the right."""
-    for y in others:
-        x = ops.matmul(x, y, False, False)
+    for factor in factors:
+        x = ops.matmul(x, factor, False, False)
     return x
 
 
-def columns(x: Tensor) -> Tensor:
+def column_factors(x: Tensor) -> Tensor:
     """Return factors in a shape that multiplies the columns of a matrix."""
     return ops.unsqueeze(x, [-2])
 
 
-def unit(x: Tensor, n: int) -> Tensor:
+def identity_like(x: Tensor, n: int) -> Tensor:
     """Return the unit matrix of n rows, real and as precise as x."""
     dtype = paddle.float64 if x.dtype == paddle.complex128 else x.dtype
     dtype = paddle.float32 if dtype == paddle.complex64 else dtype
@@ -43,20 +43,20 @@ def unit(x: Tensor, n: int) -> Tensor:
 
 def diagonal(x: Tensor) -> Tensor:
     """Return the diagonal of each square matrix."""
-    return ops.sum(x * unit(x, x.shape[-1]), [-1], None, False)
+    return ops.sum(x * identity_like(x, x.shape[-1]), [-1], None, False)
 
 
-def on_diagonal(x: Tensor) -> Tensor:
-    """Return diagonal matrices."""
-    return columns(x) * unit(x, x.shape[-1])
+def diagonal_matrices(x: Tensor) -> Tensor:
+    """Return diagonal matrices with these diagonals."""
+    return column_factors(x) * identity_like(x, x.shape[-1])
 
 
-def part(x: Tensor, axis: int, start: int, end: int) -> Tensor:
-    """Return the part between two places of an axis."""
+def slice_axis(x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    """Return a slice of an axis."""
     return ops.slice(x, [axis % x.ndim], [start], [end], [1], [])
 
 
 def reordered(x: Tensor, letters: Sequence[str], order: Sequence[str]) -> Tensor:
     """Return x with its axes, named by letters, in another order."""
-    places = [letters.index(letter) for letter in order]
-    return x if places == [*range(x.ndim)] else ops.transpose(x, places)
+    perm = [letters.index(letter) for letter in order]
+    return x if perm == [*range(x.ndim)] else ops.transpose(x, perm)

@@ -1,4 +1,4 @@
-"""Diagonals of matrices, taken and put."""
+"""Diagonals of matrices, extracted and set."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _diag_embed_reverse(call: Call) -> list[Any]:
 
 @reverse_of("fill_diagonal_tensor")
 def _fill_diagonal_tensor_reverse(call: Call) -> list[Any]:
-    x, y, *where = call.args
+    x, y, *attrs = call.args
     g = call.cotangent
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
-        by_x = ops.fill_diagonal_tensor(g, paddle.zeros_like(y), *where)
+        x_grad = ops.fill_diagonal_tensor(g, paddle.zeros_like(y), *attrs)
     if 1 in call.wanted:
-        offset, *axes = where
-        by_y = ops.diagonal(g, offset, *(axis % x.ndim for axis in axes))
-        by_y = by_y if by_y.shape == y.shape else ops.reshape(by_y, y.shape)
-    return [by_x, by_y, *(None for _ in where)]
+        offset, *axes = attrs
+        y_grad = ops.diagonal(g, offset, *(axis % x.ndim for axis in axes))
+        y_grad = y_grad if y_grad.shape == y.shape else ops.reshape(y_grad, y.shape)
+    return [x_grad, y_grad, *(None for _ in attrs)]

@@ -20,12 +20,12 @@ from ..shared import conj, ops
 from .adjoints import (
     adjoint,
     chained_product,
-    columns,
+    column_factors,
     diagonal,
-    on_diagonal,
-    part,
+    diagonal_matrices,
+    identity_like,
+    slice_axis,
     transposed,
-    unit,
 )
 
 define("eigh", "x UPLO", axes=MATRICES)
@@ -42,24 +42,24 @@ holds_for_complex("eigh", "eigvalsh", "eig", "eigvals", "svd")
 
 def _gaps(values: Tensor) -> Tensor:
     """Return ``values[j] - values[i]``, and one on the diagonal."""
-    result = columns(values) - ops.unsqueeze(values, [-1])
-    return result + unit(values, values.shape[-1])
+    result = column_factors(values) - ops.unsqueeze(values, [-1])
+    return result + identity_like(values, values.shape[-1])
 
 
 def _off_diagonal(x: Tensor) -> Tensor:
-    return x - on_diagonal(diagonal(x))
+    return x - diagonal_matrices(diagonal(x))
 
 
 def _skew(x: Tensor) -> Tensor:
     return x - adjoint(x)
 
 
-def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
+def _scaled_product(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
     """Return ``left (diagonal of the values + inner) right``, where None is zero."""
-    result = None if values is None else left * columns(values)
+    result = None if values is None else left * column_factors(values)
     if inner is not None:
-        more = chained_product(left, inner)
-        result = more if result is None else result + more
+        product = chained_product(left, inner)
+        result = product if result is None else result + product
     assert result is not None
     return chained_product(result, right)
 
@@ -67,12 +67,14 @@ def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
 @reverse_of("eigh")
 def _eigh_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
-    by_values, by_vectors = call.cotangents
+    values_grad, vectors_grad = call.cotangents
     inner = None
-    if by_vectors is not None:
-        turns = _off_diagonal(_skew(chained_product(adjoint(vectors), by_vectors)))
-        inner = turns / (_gaps(values) * 2.0)
-    return [_between(vectors, by_values, inner, adjoint(vectors)), None]
+    if vectors_grad is not None:
+        rotations = _off_diagonal(
+            _skew(chained_product(adjoint(vectors), vectors_grad))
+        )
+        inner = rotations / (_gaps(values) * 2.0)
+    return [_scaled_product(vectors, values_grad, inner, adjoint(vectors)), None]
 
 
 @formula_of("eigvalsh", keeps_kernel=True)
@@ -83,69 +85,90 @@ def _eigvalsh_formula(x: Tensor, uplo: str, is_test: bool) -> Any:
 @reverse_of("eig")
 def _eig_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
-    by_values, by_vectors = call.cotangents
-    back, inner = adjoint(vectors), None
-    if by_vectors is not None:
-        turns = chained_product(back, by_vectors)
-        length = diagonal(turns)
-        length = (length + conj(length)) * 0.5
-        turns = _off_diagonal(turns - chained_product(back, vectors * columns(length)))
-        inner = turns / conj(_gaps(values))
-    return [_between(ops.inverse(back), by_values, inner, back)]
+    values_grad, vectors_grad = call.cotangents
+    adjoint_vectors, inner = adjoint(vectors), None
+    if vectors_grad is not None:
+        rotations = chained_product(adjoint_vectors, vectors_grad)
+        lengths = diagonal(rotations)
+        lengths = (lengths + conj(lengths)) * 0.5
+        rotations = _off_diagonal(
+            rotations
+            - chained_product(adjoint_vectors, vectors * column_factors(lengths))
+        )
+        inner = rotations / conj(_gaps(values))
+    return [
+        _scaled_product(
+            ops.inverse(adjoint_vectors), values_grad, inner, adjoint_vectors
+        )
+    ]
 
 
 @reverse_of("eigvals")
 def _eigvals_reverse(call: Call) -> list[Any]:
     values, vectors = ops.eig(transposed(call.args[0]))  # whose order it mostly has
-    order = _order(call.out.detach(), values.detach())
-    by_values = ops.squeeze(chained_product(columns(call.cotangent), order), [-2])
-    back = adjoint(vectors)
-    return [transposed(_between(ops.inverse(back), by_values, None, back))]
+    matching = _match_values(call.out.detach(), values.detach())
+    values_grad = ops.squeeze(
+        chained_product(column_factors(call.cotangent), matching), [-2]
+    )
+    adjoint_vectors = adjoint(vectors)
+    return [
+        transposed(
+            _scaled_product(
+                ops.inverse(adjoint_vectors), values_grad, None, adjoint_vectors
+            )
+        )
+    ]
 
 
-def _order(result: Tensor, others: Tensor) -> Tensor:
-    """Return a matrix of ones and zeros that tells which of the others each is."""
-    far = ops.abs(ops.unsqueeze(result, [-1]) - columns(others))
-    nearest = ops.cast(far == ops.min(far, [-1], True), far.dtype)
-    own = ops.unsqueeze(diagonal(nearest), [-1])  # in the same place
+def _match_values(result: Tensor, candidates: Tensor) -> Tensor:
+    """Return a matrix that maps each result to the candidate nearest to it."""
+    distances = ops.abs(ops.unsqueeze(result, [-1]) - column_factors(candidates))
+    nearest = ops.cast(distances == ops.min(distances, [-1], True), distances.dtype)
+    is_in_place = ops.unsqueeze(diagonal(nearest), [-1])  # in the same place
     shared = nearest / ops.sum(nearest, [-1], None, True)
-    return ops.cast(own * unit(far, far.shape[-1]) + (1.0 - own) * shared, result.dtype)
+    return ops.cast(
+        is_in_place * identity_like(distances, distances.shape[-1])
+        + (1.0 - is_in_place) * shared,
+        result.dtype,
+    )
 
 
 @reverse_of("svd")
 def _svd_reverse(call: Call) -> list[Any]:
-    x, full = call.args
+    x, full_matrices = call.args
     u, s, vh = call.outputs
-    by_u, by_s, by_vh = call.cotangents
+    u_grad, s_grad, vh_grad = call.cotangents
     m, n = x.shape[-2:]
     k = min(m, n)
-    if full and m != n:
-        if (by_u if m > n else by_vh) is not None:
+    if full_matrices and m != n:
+        if (u_grad if m > n else vh_grad) is not None:
             raise NoRule(
                 "vectors that the matrix does not determine; use full_matrices=False"
             )
-        u, vh = part(u, -1, 0, k), part(vh, -2, 0, k)
-    inner, outside, gaps = None, [], _gaps(s * s)
-    if by_u is not None:
-        turns = chained_product(adjoint(u), by_u)
-        inner = _off_diagonal(_skew(turns)) / gaps * columns(s)
+        u, vh = slice_axis(u, -1, 0, k), slice_axis(vh, -2, 0, k)
+    inner, outer_terms, gaps = None, [], _gaps(s * s)
+    if u_grad is not None:
+        rotations = chained_product(adjoint(u), u_grad)
+        inner = _off_diagonal(_skew(rotations)) / gaps * column_factors(s)
         if x.is_complex():
-            inner = inner + on_diagonal(diagonal(_skew(turns)) / (s * 2.0))
+            inner = inner + diagonal_matrices(diagonal(_skew(rotations)) / (s * 2.0))
         if m > k:
-            outside.append(
-                chained_product((by_u - chained_product(u, turns)) / columns(s), vh)
+            outer_terms.append(
+                chained_product(
+                    (u_grad - chained_product(u, rotations)) / column_factors(s), vh
+                )
             )
-    if by_vh is not None:
-        turns = chained_product(vh, adjoint(by_vh))
+    if vh_grad is not None:
+        rotations = chained_product(vh, adjoint(vh_grad))
         rows = ops.unsqueeze(s, [-1])
-        result = _off_diagonal(_skew(turns)) / gaps * rows
-        inner = result if inner is None else inner + result
+        through_vh = _off_diagonal(_skew(rotations)) / gaps * rows
+        inner = through_vh if inner is None else inner + through_vh
         if n > k:
-            across = by_vh - chained_product(adjoint(turns), vh)
-            outside.append(chained_product(u, across / rows))
-    total = _between(u, by_s, inner, vh)
-    for more in outside:
-        total = total + more
+            across = vh_grad - chained_product(adjoint(rotations), vh)
+            outer_terms.append(chained_product(u, across / rows))
+    total = _scaled_product(u, s_grad, inner, vh)
+    for term in outer_terms:
+        total = total + term
     return [total, None]
 
 

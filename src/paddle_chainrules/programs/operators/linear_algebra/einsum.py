@@ -15,20 +15,20 @@ from ..axes import ANYWHERE
 from ..calls import BatchCall, NoRule
 from ..entry import TABLE, batch_of, define, formula_of, holds_for_complex
 from ..shared import ops
-from .adjoints import reordered, unit
+from .adjoints import identity_like, reordered
 
 Term = tuple[Tensor, list[str]]
 """A tensor, and a letter for each of its axes, no two the same."""
 
 
-def _run(x: Sequence[Tensor], equation: str) -> list[Tensor]:
+def _run_einsum(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     # Without what is kept for Paddle's own way back.
     result = RAW.einsum(x, equation)[0]
     # Paddle gives the memory of a single operand whose axes stay as they are.
     return [result.clone() if len(x) == 1 and share_memory(result, x[0]) else result]
 
 
-define("einsum", "x equation", run=_run, axes=ANYWHERE)
+define("einsum", "x equation", run=_run_einsum, axes=ANYWHERE)
 holds_for_complex("einsum")
 
 
@@ -38,53 +38,59 @@ def _einsum_formula(x: Sequence[Tensor], equation: str) -> Tensor:
     left, _, right = equation.replace(" ", "").partition("->")
     if "." in equation:
         raise NoRule("an ellipsis given to the operator; call paddle.einsum")
-    rows = left.split(",")
-    terms = [_term(t, letters) for t, letters in zip(x, rows, strict=True)]
+    subscripts = left.split(",")
+    terms = [
+        _without_repeated_letters(t, letters)
+        for t, letters in zip(x, subscripts, strict=True)
+    ]
     result = terms[0]
     for k, term in enumerate(terms[1:], 1):
-        later = {letter for _, letters in terms[k + 1 :] for letter in letters}
-        result = _contracted(result, term, {*right} | later)
-    y, letters = _summed(result, {*right})
+        later_letters = {letter for _, letters in terms[k + 1 :] for letter in letters}
+        result = _contract(result, term, {*right} | later_letters)
+    y, letters = _sum_unneeded(result, {*right})
     return reordered(y, letters, [*right])
 
 
-def _term(x: Tensor, letters: str) -> Term:
-    """Return a term. For a repeated letter take the diagonal."""
-    left = [*letters]
-    while len({*left}) < len(left):
-        second = next(k for k, c in enumerate(left) if c in left[:k])
-        first, n = left.index(left[second]), x.shape[second]
+def _without_repeated_letters(x: Tensor, letters: str) -> Term:
+    """Return a term without repeated letters: take their diagonals."""
+    axis_letters = [*letters]
+    while len({*axis_letters}) < len(axis_letters):
+        second = next(k for k, c in enumerate(axis_letters) if c in axis_letters[:k])
+        first, n = axis_letters.index(axis_letters[second]), x.shape[second]
         shape = [n if k in (first, second) else 1 for k in range(x.ndim)]
-        mask = ops.reshape(unit(x, n), shape)
+        mask = ops.reshape(identity_like(x, n), shape)
         x = ops.sum(x * mask, [second], None, False)
-        del left[second]
-    return x, left
+        del axis_letters[second]
+    return x, axis_letters
 
 
-def _summed(term: Term, kept: Iterable[str]) -> Term:
-    """Sum over the letters that nothing else has."""
+def _sum_unneeded(term: Term, needed: Iterable[str]) -> Term:
+    """Sum over the letters that no later product and no output needs."""
     x, letters = term
-    axes = [k for k, letter in enumerate(letters) if letter not in kept]
+    axes = [k for k, letter in enumerate(letters) if letter not in needed]
     if axes:
         x = ops.sum(x, axes, None, False)
-    return x, [letter for letter in letters if letter in kept]
+    return x, [letter for letter in letters if letter in needed]
 
 
-def _contracted(first: Term, second: Term, kept: set[str]) -> Term:
+def _contract(first: Term, second: Term, needed: set[str]) -> Term:
     """Multiply two tensors, and sum over letters that are not needed any more."""
-    x, of_x = _summed(first, kept | {*second[1]})
-    y, of_y = _summed(second, kept | {*of_x})
-    both = [c for c in of_x if c in of_y]
-    batch, gone = [c for c in both if c in kept], [c for c in both if c not in kept]
-    x, y = _of_one_size(x, of_x, y, of_y, gone)
-    own_x = [c for c in of_x if c not in both]
-    own_y = [c for c in of_y if c not in both]
-    x = reordered(x, of_x, batch + own_x + gone)
-    y = reordered(y, of_y, batch + gone + own_y)
-    n, width = len(batch), len(gone)
+    x, of_x = _sum_unneeded(first, needed | {*second[1]})
+    y, of_y = _sum_unneeded(second, needed | {*of_x})
+    common = [c for c in of_x if c in of_y]
+    batch, contracted = (
+        [c for c in common if c in needed],
+        [c for c in common if c not in needed],
+    )
+    x, y = _sum_over_ones(x, of_x, y, of_y, contracted)
+    free_x = [c for c in of_x if c not in common]
+    free_y = [c for c in of_y if c not in common]
+    x = reordered(x, of_x, batch + free_x + contracted)
+    y = reordered(y, of_y, batch + contracted + free_y)
+    n, width = len(batch), len(contracted)
     lead_x, lead_y = x.shape[:n], y.shape[:n]
-    sizes_x, sizes_y = x.shape[n : n + len(own_x)], y.shape[n + width :]
-    if gone:
+    sizes_x, sizes_y = x.shape[n : n + len(free_x)], y.shape[n + width :]
+    if contracted:
         size = math.prod(y.shape[n : n + width])
         x = ops.reshape(x, [*lead_x, math.prod(sizes_x), size])
         y = ops.reshape(y, [*lead_y, size, math.prod(sizes_y)])
@@ -95,10 +101,10 @@ def _contracted(first: Term, second: Term, kept: set[str]) -> Term:
         x = ops.reshape(x, [*lead_x, *sizes_x, *(1 for _ in sizes_y)])
         y = ops.reshape(y, [*lead_y, *(1 for _ in sizes_x), *sizes_y])
         result = x * y
-    return result, batch + own_x + own_y
+    return result, batch + free_x + free_y
 
 
-def _of_one_size(
+def _sum_over_ones(
     x: Tensor, of_x: list[str], y: Tensor, of_y: list[str], letters: list[str]
 ) -> tuple[Tensor, Tensor]:
     """Sum each over a letter for which the other has one element."""
@@ -114,10 +120,10 @@ def _of_one_size(
 
 @batch_of("einsum")
 def _einsum_batch(call: BatchCall) -> list[Any]:
-    parts, equation = call.args
+    operands, equation = call.args
     left, arrow, right = equation.replace(" ", "").partition("->")
     if "." in equation or not arrow:
         raise NoRule("an equation without all of its letters; write them")
-    fresh = next(c for c in string.ascii_letters if c not in equation)
-    terms = ",".join(fresh + term for term in left.split(","))
-    return TABLE["einsum"].every([parts, f"{terms}->{fresh}{right}"])
+    sample_letter = next(c for c in string.ascii_letters if c not in equation)
+    terms = ",".join(sample_letter + term for term in left.split(","))
+    return TABLE["einsum"].bind([operands, f"{terms}->{sample_letter}{right}"])

@@ -19,11 +19,11 @@ from ..shared import conj, ops
 from .adjoints import (
     adjoint,
     chained_product,
-    columns,
+    column_factors,
     diagonal,
-    on_diagonal,
-    part,
-    unit,
+    diagonal_matrices,
+    identity_like,
+    slice_axis,
 )
 
 define("cholesky", "x upper", defaults={"upper": False}, axes=MATRICES)
@@ -52,36 +52,40 @@ def _cholesky_reverse(
     if upper:
         factor, g = adjoint(factor), adjoint(g)
     inner = ops.tril(chained_product(adjoint(factor), g), 0)
-    inner = inner - on_diagonal(diagonal(inner)) * 0.5
+    inner = inner - diagonal_matrices(diagonal(inner)) * 0.5
     half = lower_solve(factor, adjoint(lower_solve(factor, inner)))
     return [(half + adjoint(half)) * 0.5, None]
 
 
 @reverse_of("lu")
 def _lu_reverse(call: Call) -> list[Any]:
-    both, pivots = call.outputs[:2]
+    packed, pivots = call.outputs[:2]
     g = call.cotangent
-    m, n = both.shape[-2:]
+    m, n = packed.shape[-2:]
     k = min(m, n)
-    order = ops.lu_unpack(both.detach(), pivots, False, True)[0]
-    core = part(part(both, -2, 0, k), -1, 0, k)
-    lower, upper = ops.tril(core, -1) + unit(core, k), ops.triu(core, 0)
-    of_core = part(part(g, -2, 0, k), -1, 0, k)
-    by_lower, by_upper = ops.tril(of_core, -1), ops.triu(of_core, 0)
-    rest = None
+    order = ops.lu_unpack(packed.detach(), pivots, False, True)[0]
+    core = slice_axis(slice_axis(packed, -2, 0, k), -1, 0, k)
+    lower, upper = ops.tril(core, -1) + identity_like(core, k), ops.triu(core, 0)
+    core_grad = slice_axis(slice_axis(g, -2, 0, k), -1, 0, k)
+    lower_grad, upper_grad = ops.tril(core_grad, -1), ops.triu(core_grad, 0)
+    rest_grad = None
     if m > k:
-        below = part(both, -2, k, m)
-        rest = upper_solve(part(g, -2, k, m), upper)
-        by_upper = by_upper - ops.triu(chained_product(adjoint(below), rest), 0)
+        below = slice_axis(packed, -2, k, m)
+        rest_grad = upper_solve(slice_axis(g, -2, k, m), upper)
+        upper_grad = upper_grad - ops.triu(
+            chained_product(adjoint(below), rest_grad), 0
+        )
     elif n > k:
-        beside = part(both, -1, k, n)
-        rest = lower_solve(lower, part(g, -1, k, n), True)
-        by_lower = by_lower - ops.tril(chained_product(rest, adjoint(beside)), -1)
-    inner = ops.tril(chained_product(adjoint(lower), by_lower), -1)
-    inner = inner + ops.triu(chained_product(by_upper, adjoint(upper)), 0)
+        beside = slice_axis(packed, -1, k, n)
+        rest_grad = lower_solve(lower, slice_axis(g, -1, k, n), True)
+        lower_grad = lower_grad - ops.tril(
+            chained_product(rest_grad, adjoint(beside)), -1
+        )
+    inner = ops.tril(chained_product(adjoint(lower), lower_grad), -1)
+    inner = inner + ops.triu(chained_product(upper_grad, adjoint(upper)), 0)
     result = upper_solve(lower_solve(lower, inner, True), upper)
-    if rest is not None:
-        result = ops.concat([result, rest], result.ndim - (2 if m > k else 1))
+    if rest_grad is not None:
+        result = ops.concat([result, rest_grad], result.ndim - (2 if m > k else 1))
     return [chained_product(order, result), None]
 
 
@@ -91,72 +95,77 @@ def _lu_unpack_formula(
 ) -> list[Any]:
     m, n = x.shape[-2:]
     k = min(m, n)
-    lower = ops.tril(part(x, -1, 0, k), -1)
+    lower = ops.tril(slice_axis(x, -1, 0, k), -1)
     if m == k:
-        one = unit(x, k)
+        one = identity_like(x, k)
     else:
-        one = ops.concat([unit(x, k), paddle.zeros([m - k, k], unit(x, k).dtype)], 0)
-    return [None, lower + one, ops.triu(part(x, -2, 0, k), 0)]
+        one = ops.concat(
+            [identity_like(x, k), paddle.zeros([m - k, k], identity_like(x, k).dtype)],
+            0,
+        )
+    return [None, lower + one, ops.triu(slice_axis(x, -2, 0, k), 0)]
 
 
 @reverse_of("qr")
 def _qr_reverse(call: Call) -> list[Any]:
     x, mode = call.args
     q, r = call.outputs
-    by_q: Any
-    by_r: Any
-    by_q, by_r = call.cotangents
+    q_grad: Any
+    r_grad: Any
+    q_grad, r_grad = call.cotangents
     m, n = x.shape[-2:]
     if mode == "r":
         q, r = ops.qr(x, "reduced")
     elif mode == "complete" and m > n:
-        if by_q is not None:
+        if q_grad is not None:
             raise NoRule(
                 "Q with columns that the matrix does not determine; use mode='reduced'"
             )
-        q, r = part(q, -1, 0, n), part(r, -2, 0, n)
-        by_r = part(by_r, -2, 0, n)
+        q, r = slice_axis(q, -1, 0, n), slice_axis(r, -2, 0, n)
+        r_grad = slice_axis(r_grad, -2, 0, n)
     if n <= m:
-        return [_by_square(q, r, by_q, by_r), None]
-    beside = None if by_r is None else part(by_r, -1, m, n)
-    by_r = None if by_r is None else part(by_r, -1, 0, m)
+        return [_tall_qr_gradient(q, r, q_grad, r_grad), None]
+    beside = None if r_grad is None else slice_axis(r_grad, -1, m, n)
+    r_grad = None if r_grad is None else slice_axis(r_grad, -1, 0, m)
     if beside is None:
-        beside = paddle.zeros_like(part(x, -1, m, n))
+        beside = paddle.zeros_like(slice_axis(x, -1, m, n))
     else:
-        more = chained_product(part(x, -1, m, n), adjoint(beside))
-        by_q = more if by_q is None else by_q + more
-    result = _by_square(q, part(r, -1, 0, m), by_q, by_r)
+        through_beside = chained_product(slice_axis(x, -1, m, n), adjoint(beside))
+        q_grad = through_beside if q_grad is None else q_grad + through_beside
+    result = _tall_qr_gradient(q, slice_axis(r, -1, 0, m), q_grad, r_grad)
     return [ops.concat([result, chained_product(q, beside)], x.ndim - 1), None]
 
 
-def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
+def _tall_qr_gradient(q: Tensor, r: Tensor, q_grad: Any, r_grad: Any) -> Tensor:
     """Return the gradient where there are at least as many rows as columns."""
     inner: Any = None
-    if by_r is not None:
-        inner = chained_product(r, adjoint(ops.triu(by_r, 0)))
-    if by_q is not None:
-        other = chained_product(adjoint(by_q), q)
-        inner = -other if inner is None else inner - other
+    if r_grad is not None:
+        inner = chained_product(r, adjoint(ops.triu(r_grad, 0)))
+    if q_grad is not None:
+        projection = chained_product(adjoint(q_grad), q)
+        inner = -projection if inner is None else inner - projection
     lower, middle = ops.tril(inner, -1), diagonal(inner)
     middle = (middle + conj(middle)) * 0.5
-    result = chained_product(q, lower + adjoint(lower) + on_diagonal(middle))
-    return upper_solve(result if by_q is None else result + by_q, r)
+    result = chained_product(q, lower + adjoint(lower) + diagonal_matrices(middle))
+    return upper_solve(result if q_grad is None else result + q_grad, r)
 
 
 @reverse_of("lstsq")
 def _lstsq_reverse(call: Call) -> list[Any]:
     x, y, *_ = call.args
     solution, _, rank, _ = call.outputs
-    g, by_squares, _, by_values = call.cotangents
+    g, squares_grad, _, values_grad = call.cotangents
     g = paddle.zeros_like(solution) if g is None else g
     if rank._is_initialized():  # without all of its rank there is no derivative
         g = g + _nan_where(rank < min(x.shape[-2:]), g)
-    wide = x.shape[-2] < x.shape[-1]
-    by_x, by_y = (_shortest if wide else _nearest)(x, y, solution, g, by_squares)
-    if by_values is not None:
+    is_wide = x.shape[-2] < x.shape[-1]
+    x_grad, y_grad = (_minimum_norm_gradients if is_wide else _least_squares_gradients)(
+        x, y, solution, g, squares_grad
+    )
+    if values_grad is not None:
         u, _, vh = ops.svd(x, False)
-        by_x = by_x + chained_product(u * columns(by_values), vh)
-    return [by_x, by_y, None, None]
+        x_grad = x_grad + chained_product(u * column_factors(values_grad), vh)
+    return [x_grad, y_grad, None, None]
 
 
 def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
@@ -164,31 +173,31 @@ def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
     return ops.unsqueeze(ops.where(bad, nan, paddle.zeros_like(nan)), [-1, -2])
 
 
-def _nearest(
-    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, by_squares: Any
+def _least_squares_gradients(
+    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, squares_grad: Any
 ) -> tuple[Tensor, Tensor]:
     """Return gradients by both, with at least as many equations as unknowns."""
     q, r = ops.qr(x, "reduced")
-    once = ops.triangular_solve(r, g, True, True, False)
-    twice = ops.triangular_solve(r, once, True, False, False)
-    by_y, rest = chained_product(q, once), y - chained_product(x, solution)
-    if by_squares is not None:
-        by_y = by_y + rest * columns(by_squares) * 2.0
-    return chained_product(rest, adjoint(twice)) - chained_product(
-        by_y, adjoint(solution)
-    ), by_y
+    r_solution = ops.triangular_solve(r, g, True, True, False)
+    normal_solution = ops.triangular_solve(r, r_solution, True, False, False)
+    y_grad, residual = chained_product(q, r_solution), y - chained_product(x, solution)
+    if squares_grad is not None:
+        y_grad = y_grad + residual * column_factors(squares_grad) * 2.0
+    return chained_product(residual, adjoint(normal_solution)) - chained_product(
+        y_grad, adjoint(solution)
+    ), y_grad
 
 
-def _shortest(
+def _minimum_norm_gradients(
     x: Tensor, y: Tensor, solution: Tensor, g: Tensor, _: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return the same for fewer equations, which have one shortest solution."""
+    """Return gradients by both, with fewer equations: of the minimum-norm solution."""
     q, r = ops.qr(adjoint(x), "reduced")
-    by_y = ops.triangular_solve(r, chained_product(adjoint(q), g), True, False, False)
-    back = ops.triangular_solve(
+    y_grad = ops.triangular_solve(r, chained_product(adjoint(q), g), True, False, False)
+    weights = ops.triangular_solve(
         r, chained_product(adjoint(q), solution), True, False, False
     )
-    across = g - chained_product(q, chained_product(adjoint(q), g))
-    return chained_product(back, adjoint(across)) - chained_product(
-        by_y, adjoint(solution)
-    ), by_y
+    orthogonal = g - chained_product(q, chained_product(adjoint(q), g))
+    return chained_product(weights, adjoint(orthogonal)) - chained_product(
+        y_grad, adjoint(solution)
+    ), y_grad

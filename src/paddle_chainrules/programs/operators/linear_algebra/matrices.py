@@ -29,12 +29,18 @@ class ProductAxes(ShapePolymorphic):
     """The kind for products of matrices, or of rows by a matrix shared by samples."""
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
         x, y = [*args.values()][:2]
-        turned = args.get("transpose_x", False) or args.get("transpose_weight", False)
-        is_left = [*given] == [x] and len(x.shape) > count
-        return is_left and not turned and len(y.shape) == 2
+        is_transposed = args.get("transpose_x", False) or args.get(
+            "transpose_weight", False
+        )
+        is_left = [*row_inputs] == [x] and len(x.shape) > num_row_axes
+        return is_left and not is_transposed and len(y.shape) == 2
 
 
 PRODUCT = ProductAxes()
@@ -65,46 +71,48 @@ def rows(x: Tensor) -> Tensor:
 
 @reverse_of("matmul")
 def _matmul_reverse(call: Call) -> list[Any]:
-    x, y, turn_x, turn_y = call.args
-    return [*_matmul(call, x, y, turn_x, turn_y), None, None]
+    x, y, transpose_x, transpose_y = call.args
+    return [*_matmul_gradients(call, x, y, transpose_x, transpose_y), None, None]
 
 
 @reverse_of("Tensor.__matmul__", "bmm")
 def _bmm_reverse(call: Call) -> list[Any]:
     x, y = call.args
-    return _matmul(call, x, y, False, False)
+    return _matmul_gradients(call, x, y, False, False)
 
 
-def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> list[Any]:
+def _matmul_gradients(
+    call: Call, x: Tensor, y: Tensor, transpose_x: bool, transpose_y: bool
+) -> list[Any]:
     g = call.cotangent
-    vector_x, vector_y = x.ndim == 1, y.ndim == 1
-    if vector_x:
-        x, turn_x = ops.unsqueeze(x, [0]), False
-        g = ops.unsqueeze(g, [-1 if vector_y else -2])
-    if vector_y:
-        y, turn_y = ops.unsqueeze(y, [1]), False
+    is_vector_x, is_vector_y = x.ndim == 1, y.ndim == 1
+    if is_vector_x:
+        x, transpose_x = ops.unsqueeze(x, [0]), False
+        g = ops.unsqueeze(g, [-1 if is_vector_y else -2])
+    if is_vector_y:
+        y, transpose_y = ops.unsqueeze(y, [1]), False
         g = ops.unsqueeze(g, [-1])
-    by_x = by_y = None
+    x_grad = y_grad = None
     if 0 in call.wanted:
-        if turn_x:
-            by_x = ops.matmul(conj(y), g, turn_y, True)
+        if transpose_x:
+            x_grad = ops.matmul(conj(y), g, transpose_y, True)
         else:
-            by_x = ops.matmul(g, conj(y), False, not turn_y)
-        by_x = summed_to(by_x, x)
-        by_x = ops.reshape(by_x, call.args[0].shape) if vector_x else by_x
+            x_grad = ops.matmul(g, conj(y), False, not transpose_y)
+        x_grad = summed_to(x_grad, x)
+        x_grad = ops.reshape(x_grad, call.args[0].shape) if is_vector_x else x_grad
     if 1 in call.wanted:
-        if y.ndim == 2 and x.ndim > 2 and not turn_x:
+        if y.ndim == 2 and x.ndim > 2 and not transpose_x:
             x, g = rows(x), rows(g)
-        if turn_y:
-            by_y = ops.matmul(g, conj(x), True, turn_x)
+        if transpose_y:
+            y_grad = ops.matmul(g, conj(x), True, transpose_x)
         else:
-            by_y = ops.matmul(conj(x), g, not turn_x, False)
-        by_y = summed_to(by_y, y)
-        by_y = ops.reshape(by_y, call.args[1].shape) if vector_y else by_y
-    return [by_x, by_y]
+            y_grad = ops.matmul(conj(x), g, not transpose_x, False)
+        y_grad = summed_to(y_grad, y)
+        y_grad = ops.reshape(y_grad, call.args[1].shape) if is_vector_y else y_grad
+    return [x_grad, y_grad]
 
 
-_LONG = 1024
+_MAX_TERMS_AFTER_BIAS = 1024
 """The number of terms above which a sum does not begin with the bias.
 
 It would round by several last places there, and would not be faster any more.
@@ -115,7 +123,7 @@ It would round by several last places there, and would not be faster any more.
 def _linear_instead(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
     if bias is None or len(x.shape) != 2 or len(bias.shape) != 1:
         return None
-    if weight.shape[0] > _LONG:
+    if weight.shape[0] > _MAX_TERMS_AFTER_BIAS:
         return None
     if {x.dtype, weight.dtype, bias.dtype} not in ({"float32"}, {"float64"}):
         return None
@@ -125,35 +133,37 @@ def _linear_instead(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
 @reverse_of("linear")
 def _linear_reverse(call: Call) -> list[Any]:
     x, weight, bias = call.args
-    return _linear(call, x, weight, bias, False)
+    return _linear_gradients(call, x, weight, bias, False)
 
 
 @reverse_of("linear_v2")
 def _linear_v2_reverse(call: Call) -> list[Any]:
-    x, weight, bias, turned = call.args
-    return [*_linear(call, x, weight, bias, turned), None]
+    x, weight, bias, transpose_weight = call.args
+    return [*_linear_gradients(call, x, weight, bias, transpose_weight), None]
 
 
-def _linear(
-    call: Call, x: Tensor, weight: Tensor, bias: Any, turned: bool
+def _linear_gradients(
+    call: Call, x: Tensor, weight: Tensor, bias: Any, transpose_weight: bool
 ) -> list[Any]:
     g = call.cotangent
-    by_x = by_weight = by_bias = None
+    x_grad = weight_grad = bias_grad = None
     if weight.ndim != 2:  # of several matrices, or a vector
-        by_x, by_weight = _matmul(call, x, weight, False, turned)
+        x_grad, weight_grad = _matmul_gradients(
+            call, x, weight, False, transpose_weight
+        )
     elif 0 in call.wanted:
-        by_x = ops.matmul(g, conj(weight), False, not turned)
+        x_grad = ops.matmul(g, conj(weight), False, not transpose_weight)
     if 1 in call.wanted and weight.ndim == 2:
         if x.ndim == 1:
             x, g = ops.unsqueeze(x, [0]), ops.unsqueeze(g, [0])
         x, g = rows(conj(x)), rows(g)
-        if turned:
-            by_weight = ops.matmul(g, x, True, False)
+        if transpose_weight:
+            weight_grad = ops.matmul(g, x, True, False)
         else:
-            by_weight = ops.matmul(x, g, True, False)
+            weight_grad = ops.matmul(x, g, True, False)
     if 2 in call.wanted:
-        by_bias = summed_to(g, bias)
-    return [by_x, by_weight, by_bias]
+        bias_grad = summed_to(g, bias)
+    return [x_grad, weight_grad, bias_grad]
 
 
 @formula_of("matmul_grad")
@@ -161,7 +171,7 @@ def _matmul_grad_formula(
     x: Tensor, y: Tensor, out_grad: Tensor, transpose_x: bool, transpose_y: bool
 ) -> list[Any]:
     call = Call([x, y], [], [out_grad], frozenset({0, 1}))
-    return _matmul(call, x, y, transpose_x, transpose_y)
+    return _matmul_gradients(call, x, y, transpose_x, transpose_y)
 
 
 @formula_of("addmm_grad")
@@ -169,8 +179,8 @@ def _addmm_grad_formula(
     input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
 ) -> list[Any]:
     g = out_grad * single(alpha)
-    by_x, by_y = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
-    return [summed_to(out_grad, input) * single(beta), by_x, by_y]
+    x_grad, y_grad = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
+    return [summed_to(out_grad, input) * single(beta), x_grad, y_grad]
 
 
 formula_of("addmm")(addmm)
@@ -192,10 +202,10 @@ def _dot_formula(x: Tensor, y: Tensor) -> Tensor:
 
 @jet_of("matmul")
 def _matmul_jet(call: JetCall) -> list[Any]:
-    x, y, turn_x, turn_y = call.args
+    x, y, transpose_x, transpose_y = call.args
 
     def times(a: Tensor, b: Tensor) -> Tensor:
-        return ops.matmul(a, b, turn_x, turn_y)
+        return ops.matmul(a, b, transpose_x, transpose_y)
 
     return [[call.out, *product_series(x, y, times)[1:]]]
 
@@ -203,29 +213,29 @@ def _matmul_jet(call: JetCall) -> list[Any]:
 @jet_of("linear")
 def _linear_jet(call: JetCall) -> list[Any]:
     x, weight, bias = call.args
-    results = product_series(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
+    series = product_series(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
     if bias is not None:
         shape = call.out.shape
-        spread = linear_series(lambda part: ops.expand(part, shape), bias[1:])
-        results = [*map(total, zip(results, spread, strict=True))]
-    return [[call.out, *results]]
+        bias_series = linear_series(lambda term: ops.expand(term, shape), bias[1:])
+        series = [*map(total, zip(series, bias_series, strict=True))]
+    return [[call.out, *series]]
 
 
 # Of many samples.
 
 
 def _product_by_matrices(
-    call: BatchCall, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool
+    call: BatchCall, x: Tensor, y: Tensor, transpose_x: bool, transpose_y: bool
 ) -> Tensor:
     """Multiply arguments 0 and 1, with vectors as matrices of one row or column."""
     ndim = max(call.ndim(0), call.ndim(1), 2)
     if call.ndim(0) == 1:
-        x, turn_x = ops.unsqueeze(x, [-2]), False
+        x, transpose_x = ops.unsqueeze(x, [-2]), False
     if call.ndim(1) == 1:
-        y, turn_y = ops.unsqueeze(y, [-1]), False
+        y, transpose_y = ops.unsqueeze(y, [-1]), False
     x = aligned(x, ndim) if 0 in call.batched else x
     y = aligned(y, ndim) if 1 in call.batched else y
-    result = ops.matmul(x, y, turn_x, turn_y)
+    result = ops.matmul(x, y, transpose_x, transpose_y)
     if call.ndim(0) > 1 and call.ndim(1) > 1:
         return result
     return ops.reshape(result, [call.size, *call.shapes[0]])

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
-from ..axes import ANYWHERE, FIRST, full
+from ..axes import ANYWHERE, FIRST, batched_arg
 from ..calls import BatchCall, Call
 from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
@@ -53,9 +53,9 @@ def _cross_reverse(call: Call) -> list[Any]:
     x, y, axis = call.args
     g = conj(call.cotangent)
     axis = x.shape.index(3) if axis == 9 else axis  # Paddle's word for the first
-    by_x = conj(ops.cross(y, g, axis)) if 0 in call.wanted else None
-    by_y = conj(ops.cross(g, x, axis)) if 1 in call.wanted else None
-    return [by_x, by_y, None]
+    x_grad = conj(ops.cross(y, g, axis)) if 0 in call.wanted else None
+    y_grad = conj(ops.cross(g, x, axis)) if 1 in call.wanted else None
+    return [x_grad, y_grad, None]
 
 
 @formula_of("bilinear")
@@ -83,7 +83,7 @@ def _trace_formula(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
 def _cross_batch(call: BatchCall) -> list[Any]:
     axis, shape = call.args[2], call.shapes[0]
     axis = shape.index(3) if axis == 9 else axis % len(shape)
-    parts = [ops.unbind(full(call, i), axis + 1) for i in (0, 1)]
-    (a, b, c), (x, y, z) = parts
-    results = [b * z - c * y, c * x - a * z, a * y - b * x]
-    return [ops.stack(results, axis + 1)]
+    components = [ops.unbind(batched_arg(call, i), axis + 1) for i in (0, 1)]
+    (a, b, c), (x, y, z) = components
+    product = [b * z - c * y, c * x - a * z, a * y - b * x]
+    return [ops.stack(product, axis + 1)]

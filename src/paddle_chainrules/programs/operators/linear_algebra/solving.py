@@ -16,8 +16,8 @@ from ....paddle_side.dtypes import dtype_name
 from ..axes import MATRICES, Matrices
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
-from ..shared import conj, ops, summed, summed_to
-from .adjoints import adjoint, chained_product, part, transposed, unit
+from ..shared import broadcast_gradients, conj, ops, summed_to
+from .adjoints import adjoint, chained_product, identity_like, slice_axis, transposed
 
 define("inverse", axes=MATRICES)
 define("solve", axes=Matrices(batches=False))
@@ -38,8 +38,8 @@ holds_for_complex(
 
 @reverse_of("inverse")
 def _inverse_reverse(call: Call) -> list[Any]:
-    back = adjoint(call.out)
-    return [-chained_product(back, call.cotangent, back)]
+    adjoint_inverse = adjoint(call.out)
+    return [-chained_product(adjoint_inverse, call.cotangent, adjoint_inverse)]
 
 
 @reverse_of("solve")
@@ -49,27 +49,27 @@ def _solve_reverse(call: Call) -> list[Any]:
     if out.ndim < x.ndim:  # right-hand sides are vectors
         g, out = ops.unsqueeze(g, [-1]), ops.unsqueeze(out, [-1])
         y = ops.unsqueeze(y, [-1])
-    by_y = ops.solve(adjoint(x), g)
-    by_x = None
+    y_grad = ops.solve(adjoint(x), g)
+    x_grad = None
     if 0 in call.wanted:
-        by_x = summed_to(-chained_product(by_y, adjoint(out)), x)
-    return [by_x, ops.reshape(summed_to(by_y, y), call.args[1].shape)]
+        x_grad = summed_to(-chained_product(y_grad, adjoint(out)), x)
+    return [x_grad, ops.reshape(summed_to(y_grad, y), call.args[1].shape)]
 
 
 @reverse_of("triangular_solve")
 def _triangular_solve_reverse(call: Call) -> list[Any]:
     x, _, upper, transpose, unitriangular = call.args
     out = call.out
-    by_y = ops.triangular_solve(
+    y_grad = ops.triangular_solve(
         conj(x), call.cotangent, upper, not transpose, unitriangular
     )
 
-    def by_x() -> Tensor:
-        result = -chained_product(by_y, adjoint(out))
+    def x_grad() -> Tensor:
+        result = -chained_product(y_grad, adjoint(out))
         result = transposed(result) if transpose else result
         return triangle(result, upper, unitriangular)
 
-    return [*summed(call, by_x, lambda: by_y, None, None, None)]
+    return [*broadcast_gradients(call, x_grad, lambda: y_grad, None, None, None)]
 
 
 def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
@@ -80,16 +80,20 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 @reverse_of("cholesky_solve")
 def _cholesky_solve_reverse(call: Call) -> list[Any]:
     _, factor, upper = call.args
-    by_x = ops.cholesky_solve(call.cotangent, factor, upper)
+    x_grad = ops.cholesky_solve(call.cotangent, factor, upper)
 
-    def by_factor() -> Tensor:
-        half = chained_product(by_x, adjoint(call.out))
-        both = half + adjoint(half)
-        root = triangle(factor, upper)
-        result = chained_product(root, both) if upper else chained_product(both, root)
+    def factor_grad() -> Tensor:
+        half = chained_product(x_grad, adjoint(call.out))
+        symmetric = half + adjoint(half)
+        triangular = triangle(factor, upper)
+        result = (
+            chained_product(triangular, symmetric)
+            if upper
+            else chained_product(symmetric, triangular)
+        )
         return triangle(-result, upper)
 
-    return summed(call, lambda: by_x, by_factor, None)
+    return broadcast_gradients(call, lambda: x_grad, factor_grad, None)
 
 
 @formula_of("lu_solve", keeps_kernel=True)
@@ -111,7 +115,7 @@ def cofactors(x: Tensor) -> Tensor | None:
     if n == 1:
         return paddle.ones_like(x)
     if n == 2:
-        signs = 2.0 * unit(x, 2) - 1.0
+        signs = 2.0 * identity_like(x, 2) - 1.0
         return ops.flip(x, [x.ndim - 2, x.ndim - 1]) * signs
     if n == 3:
         first, second = (ops.roll(x, [-k], [x.ndim - 2]) for k in (1, 2))
@@ -131,13 +135,13 @@ def _det_reverse(call: Call) -> list[Any]:
         return [_as_matrix(g) * conj(slopes)]
     is_singular = _is_singular(x, call.out)
     singular = ops.expand(_as_matrix(is_singular), x.shape)
-    one = ops.expand(unit(x, x.shape[-1]), x.shape)
-    back = adjoint(ops.inverse(ops.where(singular, one, x)))
+    identity = ops.expand(identity_like(x, x.shape[-1]), x.shape)
+    adjoint_inverse = adjoint(ops.inverse(ops.where(singular, identity, x)))
     zero = call.out - call.out.detach()
     ones = paddle.ones_like(zero)
-    nothing = 0.0 * ops.sqrt(ops.where(is_singular, zero, ones))  # its slope is NaN
-    slopes = _singular_slopes(x) + _as_matrix(nothing)
-    slopes = ops.where(singular, slopes, _as_matrix(conj(call.out)) * back)
+    nan_slope = 0.0 * ops.sqrt(ops.where(is_singular, zero, ones))  # its slope is NaN
+    slopes = _singular_slopes(x) + _as_matrix(nan_slope)
+    slopes = ops.where(singular, slopes, _as_matrix(conj(call.out)) * adjoint_inverse)
     return [_as_matrix(g) * slopes]
 
 
@@ -146,8 +150,8 @@ def _is_singular(x: Tensor, out: Tensor) -> Tensor:
     x, out, n = x.detach(), out.detach(), x.shape[-1]
     squares = ops.real(x * conj(x)) if x.is_complex() else x * x
     size = ops.sqrt(ops.sum(squares, [-2, -1], None, False) / n)
-    least = 64 * float(np.finfo(dtype_name(size.dtype)).eps)
-    return ops.abs(out) <= least * ops.pow(size, float(n))
+    tolerance = 64 * float(np.finfo(dtype_name(size.dtype)).eps)
+    return ops.abs(out) <= tolerance * ops.pow(size, float(n))
 
 
 def _singular_slopes(x: Tensor) -> Tensor:
@@ -155,33 +159,35 @@ def _singular_slopes(x: Tensor) -> Tensor:
 
     They are constants, without a gradient.
     """
-    left, values, right = ops.svd(x.detach(), False)
+    u, values, vh = ops.svd(x.detach(), False)
     n = x.shape[-1]
-    others = ops.expand(ops.unsqueeze(values, [-2]), [*values.shape, n])
-    others = ops.where(
-        ops.expand(unit(values, n) > 0, others.shape), paddle.ones_like(others), others
+    other_values = ops.expand(ops.unsqueeze(values, [-2]), [*values.shape, n])
+    other_values = ops.where(
+        ops.expand(identity_like(values, n) > 0, other_values.shape),
+        paddle.ones_like(other_values),
+        other_values,
     )
-    products = ops.prod(others, [-1], False, False)
-    phase = conj(ops.det(left) * ops.det(right))
-    columns = left * ops.cast(ops.unsqueeze(products, [-2]), x.dtype)
-    return (_as_matrix(phase) * chained_product(columns, right)).detach()
+    products = ops.prod(other_values, [-1], False, False)
+    phase = conj(ops.det(u) * ops.det(vh))
+    scaled_u = u * ops.cast(ops.unsqueeze(products, [-2]), x.dtype)
+    return (_as_matrix(phase) * chained_product(scaled_u, vh)).detach()
 
 
 @reverse_of("slogdet")
 def _slogdet_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
-    by_sign, by_log = (ops.squeeze(part(g, 0, k, k + 1), [0]) for k in (0, 1))
+    sign_grad, log_grad = (ops.squeeze(slice_axis(g, 0, k, k + 1), [0]) for k in (0, 1))
     if x.is_complex():  # the phase turns, and the logarithm is a real one
-        sign = ops.squeeze(part(call.out, 0, 0, 1), [0])
-        turn = by_sign * conj(sign)
-        by_log = (by_log + conj(by_log) + turn - conj(turn)) * 0.5
-    return [_as_matrix(by_log) * adjoint(ops.inverse(x))]
+        sign = ops.squeeze(slice_axis(call.out, 0, 0, 1), [0])
+        rotation = sign_grad * conj(sign)
+        log_grad = (log_grad + conj(log_grad) + rotation - conj(rotation)) * 0.5
+    return [_as_matrix(log_grad) * adjoint(ops.inverse(x))]
 
 
 @formula_of("matrix_power", keeps_kernel=True)
 def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
     if n == 0:
-        return x * 0.0 + unit(x, x.shape[-1])
+        return x * 0.0 + identity_like(x, x.shape[-1])
     return _matrix_power(x, n)
 
 
@@ -189,11 +195,11 @@ def _matrix_power(x: Tensor, n: int) -> Tensor:
     """Return a power of a matrix by repeated squaring; n is not 0."""
     base = x if n > 0 else ops.inverse(x)
     result: Any = None
-    left = abs(n)
-    while left:
-        if left & 1:
+    remaining = abs(n)
+    while remaining:
+        if remaining & 1:
             result = base if result is None else ops.matmul(result, base, False, False)
-        left >>= 1
-        base = ops.matmul(base, base, False, False) if left else base
+        remaining >>= 1
+        base = ops.matmul(base, base, False, False) if remaining else base
     power: Tensor = result
     return power

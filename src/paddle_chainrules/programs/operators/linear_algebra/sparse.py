@@ -20,7 +20,7 @@ def csr(
     """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
     if listener() is None:
         return on_graph(name, first, second, crows, cols, d)
-    result: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
+    result: Tensor = TABLE[name].bind([first, second, crows, cols, d])[0]
     return result
 
 
@@ -34,26 +34,26 @@ for _name, _kind in PRODUCTS.items():
     )
 
 
-def _reverse(name: str) -> Any:
+def _reverse_rule(name: str) -> Any:
     def rule(call: Call) -> list[Any]:
         first, second, *pattern = call.args
-        every = first, second, call.cotangent
+        operands = first, second, call.cotangent
         grads: list[Any] = [None] * 5
-        for k, (other, (i, j)) in enumerate(PRODUCTS[name].back):
+        for k, (kernel, (i, j)) in enumerate(PRODUCTS[name].back):
             if k in call.wanted:
-                grads[k] = TABLE[other].every([every[i], every[j], *pattern])[0]
+                grads[k] = TABLE[kernel].bind([operands[i], operands[j], *pattern])[0]
         return grads
 
     return rule
 
 
-def _series(name: str) -> Any:
+def _series_rule(name: str) -> Any:
     def rule(call: JetCall) -> list[Any]:
         first, second, crows, cols, d = call.args
         pattern = crows[0], cols[0], d
 
         def times(x: Tensor, y: Tensor) -> Tensor:
-            result: Tensor = TABLE[name].every([x, y, *pattern])[0]
+            result: Tensor = TABLE[name].bind([x, y, *pattern])[0]
             return result
 
         return [[call.out, *product_series(first, second, times)[1:]]]
@@ -62,11 +62,11 @@ def _series(name: str) -> Any:
 
 
 for _name in PRODUCTS:
-    reverse_of(_name)(_reverse(_name))
-    jet_of(_name)(_series(_name))
+    reverse_of(_name)(_reverse_rule(_name))
+    jet_of(_name)(_series_rule(_name))
 
 
-def _batch(name: str) -> Any:
+def _batch_rule(name: str) -> Any:
     """Return a rule that puts the dense matrices of all samples side by side."""
 
     def rule(call: BatchCall) -> list[Any]:
@@ -77,13 +77,15 @@ def _batch(name: str) -> Any:
                 "all, and reduce the result by samples"
             )
         size, rows, width = dense.shape
-        side = ops.reshape(ops.transpose(dense, [1, 0, 2]), [rows, size * width])
-        result = TABLE[name].every([values, side, *pattern])[0]
-        apart = ops.reshape(result, [result.shape[0], size, width])
-        return [ops.transpose(apart, [1, 0, 2])]
+        side_by_side = ops.reshape(
+            ops.transpose(dense, [1, 0, 2]), [rows, size * width]
+        )
+        result = TABLE[name].bind([values, side_by_side, *pattern])[0]
+        per_sample = ops.reshape(result, [result.shape[0], size, width])
+        return [ops.transpose(per_sample, [1, 0, 2])]
 
     return rule
 
 
 for _name in ("csr_product", "csr_adjoint"):
-    batch_of(_name)(_batch(_name))
+    batch_of(_name)(_batch_rule(_name))

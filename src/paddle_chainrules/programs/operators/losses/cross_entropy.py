@@ -11,9 +11,9 @@ from ....paddle_side.rules.derivatives.losses import logarithms
 from ..axes import AxesArgument
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
-from ..manipulation.putting import masked
+from ..manipulation.scattering import masked
 from ..shared import one_hot, ops
-from .labels import classes
+from .labels import checked_classes
 
 define(
     "cross_entropy_with_softmax",
@@ -31,26 +31,26 @@ def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
     x, label, soft, use_softmax, *attrs = call.args
     axis = attrs[-1]
     softmax, _ = call.outputs
-    of_softmax, g = call.cotangents
-    by_x = by_label = None
+    softmax_grad, g = call.cotangents
+    x_grad = label_grad = None
     if g is not None and 0 in call.wanted:
         if soft:
-            by_x = g * _slope(x, softmax, label, use_softmax, axis)
+            x_grad = g * _soft_label_slope(x, softmax, label, use_softmax, axis)
         else:
-            by_x = ops.cross_entropy_with_softmax_grad(
+            x_grad = ops.cross_entropy_with_softmax_grad(
                 label, softmax, g, soft, use_softmax, *attrs
             )
     if g is not None and 1 in call.wanted:
-        by_label = -(g * logarithms(x, use_softmax, axis))
-    if of_softmax is not None and 0 in call.wanted:
-        part = of_softmax
+        label_grad = -(g * logarithms(x, use_softmax, axis))
+    if softmax_grad is not None and 0 in call.wanted:
+        through_softmax = softmax_grad
         if use_softmax:
-            part = ops.softmax_grad(softmax, of_softmax, axis)
-        by_x = part if by_x is None else by_x + part
-    return [by_x, by_label, *(None for _ in call.args[2:])]
+            through_softmax = ops.softmax_grad(softmax, softmax_grad, axis)
+        x_grad = through_softmax if x_grad is None else x_grad + through_softmax
+    return [x_grad, label_grad, *(None for _ in call.args[2:])]
 
 
-def _slope(
+def _soft_label_slope(
     x: Tensor, softmax: Tensor, label: Tensor, use_softmax: bool, axis: int
 ) -> Tensor:
     """Return the slope for labels that are probabilities.
@@ -80,9 +80,11 @@ def _cross_entropy_with_softmax_formula(
         return softmax, -ops.sum(label * logs, [axis], None, True)
     if label.ndim < x.ndim:
         label = ops.unsqueeze(label, [axis])
-    there = label != ignore_index
-    chosen = ops.take_along_axis(logs, classes(label, there, x.shape[axis]), axis)
-    return softmax, masked(-chosen, there)
+    is_valid = label != ignore_index
+    chosen = ops.take_along_axis(
+        logs, checked_classes(label, is_valid, x.shape[axis]), axis
+    )
+    return softmax, masked(-chosen, is_valid)
 
 
 @formula_of("cross_entropy_with_softmax_grad")
@@ -99,11 +101,11 @@ def _cross_entropy_with_softmax_grad_formula(
     axis %= softmax.ndim
     if label.ndim < softmax.ndim:
         label = ops.unsqueeze(label, [axis])
-    there = label != ignore_index
-    label = classes(label, there, softmax.shape[axis])
-    chosen = ops.logical_and(one_hot(label, softmax, axis), there)
+    is_valid = label != ignore_index
+    label = checked_classes(label, is_valid, softmax.shape[axis])
+    chosen = ops.logical_and(one_hot(label, softmax, axis), is_valid)
     if use_softmax:
-        part = softmax - ops.cast(chosen, softmax.dtype)
-        return masked(loss_grad * part, ops.expand(there, softmax.shape))
-    part = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
-    return loss_grad * masked(part, chosen)
+        slope = softmax - ops.cast(chosen, softmax.dtype)
+        return masked(loss_grad * slope, ops.expand(is_valid, softmax.shape))
+    slope = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
+    return loss_grad * masked(slope, chosen)

@@ -32,26 +32,26 @@ def _hsigmoid_loss_formula(
     is_sparse_too: bool,
 ) -> Tensor:
     if path is None:
-        path, code = _binary(label, num_classes)
-    there = path >= 0
-    nodes = ops.where(there, path, paddle.zeros_like(path))
+        path, code = _binary_tree_path(label, num_classes)
+    is_on_path = path >= 0
+    nodes = ops.where(is_on_path, path, paddle.zeros_like(path))
     rows = ops.embedding(nodes, w, -1, False)
     scores = ops.sum(rows * ops.unsqueeze(x, [1]), [2], None, False)
     if bias is not None:
         scores = scores + ops.squeeze(ops.embedding(nodes, bias, -1, False), [2])
     loss = ops.softplus(scores, 1.0, 80.0) - scores * ops.cast(code, x.dtype)
-    loss = ops.where(there, loss, paddle.zeros_like(loss))
+    loss = ops.where(is_on_path, loss, paddle.zeros_like(loss))
     return ops.sum(loss, [1], None, True)
 
 
-def _binary(label: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the nodes on the path to a class, and whether it goes right at each.
+def _binary_tree_path(label: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the nodes on the path to a class, and whether it turns right at each.
 
     After the last node come -1. Node n of the tree has the children 2n + 1 and 2n + 2.
     """
     depth = (2 * count - 1).bit_length() - 1
     halves = 2 ** paddle.arange(depth, dtype=label.dtype)
     leaf = ops.reshape(label, [-1, 1]) + count
-    here = ops.floor_divide(leaf, halves)
-    above = ops.floor_divide(here, paddle.full_like(here, 2))
-    return above - 1, here - above * 2
+    node_numbers = ops.floor_divide(leaf, halves)
+    parents = ops.floor_divide(node_numbers, paddle.full_like(node_numbers, 2))
+    return parents - 1, node_numbers - parents * 2

@@ -18,10 +18,10 @@ from ..axes import ANYWHERE, ELEMENTS, FIRST
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
-from ..manipulation.putting import masked
+from ..manipulation.scattering import masked
 from ..reductions.reductions import share
 from ..shared import ops
-from .labels import classes
+from .labels import checked_classes
 
 
 def _nll_loss(
@@ -34,16 +34,18 @@ def _nll_loss(
     return RAW.nll_loss(x, label, weight, ignore_index, reduction)
 
 
-def _of_alignments(name: str, *names: str) -> None:
-    """Define a loss over all alignments, with the gradient that it finds on the way.
+def _define_alignment_loss(name: str, *attr_names: str) -> None:
+    """Define a loss over all alignments, with the gradient that its kernel computes.
 
     Args:
-        names: of its attributes.
+        attr_names: of its attributes.
     """
 
     def run(*args: Any) -> Any:
         tensors, attrs = args[:4], args[4:]
-        attributes = [part for pair in zip(names, attrs, strict=True) for part in pair]
+        attributes = [
+            item for pair in zip(attr_names, attrs, strict=True) for item in pair
+        ]
         return getattr(RAW.legacy, name)(*tensors, *attributes)
 
     define(name, run=run, shown=1, differentiable=(0,), fixed=(1,))
@@ -59,20 +61,20 @@ define("huber_loss", axes=ELEMENTS)
 define("label_smooth", axes=ANYWHERE)
 define("log_loss", differentiable=(0,), axes=ELEMENTS)
 define("identity_loss", axes=ANYWHERE)
-_of_alignments("warpctc", "blank", "norm_by_times")
-_of_alignments("warprnnt", "blank", "fastemit_lambda")
+_define_alignment_loss("warpctc", "blank", "norm_by_times")
+_define_alignment_loss("warprnnt", "blank", "fastemit_lambda")
 
 
 @reverse_of("bce_loss")
 def _bce_loss_reverse(call: Call) -> list[Any]:
     x, label = call.args
     g = call.cotangent
-    by_x = by_label = None
+    x_grad = label_grad = None
     if 0 in call.wanted:
-        by_x = ops.bce_loss_grad(x, label, g)
+        x_grad = ops.bce_loss_grad(x, label, g)
     if 1 in call.wanted:
-        by_label = g * (_log_of_probability(1.0 - x) - _log_of_probability(x))
-    return [by_x, by_label]
+        label_grad = g * (_log_of_probability(1.0 - x) - _log_of_probability(x))
+    return [x_grad, label_grad]
 
 
 @formula_of("bce_loss")
@@ -84,8 +86,8 @@ def _bce_loss_formula(x: Tensor, label: Tensor) -> Tensor:
 @formula_of("bce_loss_grad")
 def _bce_loss_grad_formula(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
     variance = (1.0 - x) * x
-    least = paddle.full_like(x, single(1e-12))
-    return out_grad * (x - label) / ops.maximum(variance, least)
+    min_variance = paddle.full_like(x, single(1e-12))
+    return out_grad * (x - label) / ops.maximum(variance, min_variance)
 
 
 formula_of("sigmoid_cross_entropy_with_logits")(cross_entropy_with_logits)
@@ -94,10 +96,10 @@ formula_of("sigmoid_cross_entropy_with_logits")(cross_entropy_with_logits)
 @formula_of("label_smooth")
 def _label_smooth_formula(label: Tensor, prior: Any, epsilon: float) -> Tensor:
     epsilon = single(epsilon)  # as Paddle's kernel has them
-    kept = label * single(1.0 - epsilon)
+    smoothed = label * single(1.0 - epsilon)
     if prior is None:
-        return kept + single(epsilon / max(label.shape[-1], 1))
-    return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
+        return smoothed + single(epsilon / max(label.shape[-1], 1))
+    return smoothed + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
 
 
 @formula_of("nll_loss")
@@ -106,12 +108,12 @@ def _nll_loss_formula(
 ) -> Any:
     if weight is None:
         weight = paddle.ones([x.shape[1]], x.dtype)
-    there = label != ignore_index
-    label = classes(label, there, x.shape[1])
+    is_valid = label != ignore_index
+    label = checked_classes(label, is_valid, x.shape[1])
     chosen = ops.squeeze(ops.take_along_axis(x, ops.unsqueeze(label, [1]), 1), [1])
     weights = ops.gather(weight, ops.reshape(label, [-1]), 0)
-    weights = masked(ops.reshape(weights, label.shape), there)
-    loss = masked(-(chosen * weights), there)
+    weights = masked(ops.reshape(weights, label.shape), is_valid)
+    loss = masked(-(chosen * weights), is_valid)
     total = ops.sum(weights, [], None, False)
     if reduction == "none":
         return loss, paddle.zeros([], x.dtype)
@@ -127,26 +129,26 @@ def _kldiv_loss_formula(
     if reduction == "none":
         return loss
     total = ops.sum(loss, [], None, False)
-    parts = {"sum": [], "mean": x.shape, "batchmean": x.shape[:1]}
-    return share(total, parts[reduction])
+    divisors = {"sum": [], "mean": x.shape, "batchmean": x.shape[:1]}
+    return share(total, divisors[reduction])
 
 
 @formula_of("huber_loss")
 def _huber_loss_formula(x: Tensor, label: Tensor, delta: float) -> Tensor:
     delta = single(delta)
     distance = label - x
-    far = ops.abs(distance)
-    near = far <= delta
+    size = ops.abs(distance)
+    is_near = size <= delta
     return ops.where(
-        near, distance * distance * 0.5, far * delta - (0.5 * delta * delta)
+        is_near, distance * distance * 0.5, size * delta - (0.5 * delta * delta)
     )
 
 
 @formula_of("log_loss")
 def _log_loss_formula(x: Tensor, label: Tensor, epsilon: float) -> Tensor:
     epsilon = single(epsilon)
-    other = (1.0 - label) * ops.log((1.0 - x) + epsilon)
-    return -(label * ops.log(x + epsilon)) - other
+    complement = (1.0 - label) * ops.log((1.0 - x) + epsilon)
+    return -(label * ops.log(x + epsilon)) - complement
 
 
 @formula_of("identity_loss")
@@ -167,6 +169,6 @@ def _divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
     if log_target:
         logs: Tensor = ops.exp(target) * (target - x)
         return logs
-    part = target * (bounded_log(target, 0.0, 0.0) - x)
-    result: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
+    term = target * (bounded_log(target, 0.0, 0.0) - x)
+    result: Tensor = ops.where(target > 0, term, paddle.zeros_like(term))
     return result

@@ -1,1 +1,1 @@
-"""The same elements in other shapes and at other places."""
+"""Reshaping, indexing, gathering and scattering of elements."""

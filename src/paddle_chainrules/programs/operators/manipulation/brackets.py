@@ -1,4 +1,4 @@
-"""Parts of a tensor by an index in brackets, and tensors with other values there."""
+"""Indexing in brackets, and tensors with values set at an index."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.index_lists import item_of
-from ..axes import AxesArgument, ShapePolymorphic, Sizes, Varies, full, moved
+from ..axes import (
+    AxesArgument,
+    ShapePolymorphic,
+    Varies,
+    VaryingAxes,
+    batched_arg,
+    batched_axis,
+)
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import define, holds_for_complex, jet_of, reverse_of
 from ..series import linear_series
 from ..shared import ops, summed_to
-from .places import gradient_of_taken, row_numbers
+from .flat_indices import flat_gather_gradient, flat_indices
 
 
 class Sliced(AxesArgument):
-    """The kind for parts along axes by begin and end, and for values set there.
+    """The kind for slices along axes by start and end, and for values set there.
 
     Args:
         batches: whether the results of many samples follow from it.
     """
 
     def __init__(self, batches: bool = True) -> None:
-        super().__init__("axes", parts=True)
+        super().__init__("axes", splits_or_joins=True)
         self.batches = batches
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
@@ -35,25 +42,27 @@ class Sliced(AxesArgument):
             call = replace(call, args=[*args, [n + 1 for n in dropped]])
         return super().batch(operator, call)
 
-    def moved(self, axis: Any, ndim: int) -> Any:
-        return [moved(n, ndim) for n in axis]
+    def batched_axes(self, axis: Any, ndim: int) -> Any:
+        return [batched_axis(n, ndim) for n in axis]
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        """Return False for a part of the samples, since their number may vary."""
-        given = op.named
-        rows = zip(given["axes"], given["starts"], given["ends"], strict=True)
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        """Return False for a slice of the samples, since their number may vary."""
+        named = op.named
+        ranges = zip(named["axes"], named["starts"], named["ends"], strict=True)
         return not any(
-            varies(op.args[0].shape[axis]) and (start != 0 or end < WHOLE)
-            for axis, start, end in rows
+            varies(op.args[0].shape[axis]) and (start != 0 or stop < SLICE_END)
+            for axis, start, stop in ranges
         )
 
 
-WHOLE = 2**31 - 1
+SLICE_END = 2**31 - 1
 """The end of a slice that has no end."""
 
 
 class Indexed(ShapePolymorphic):
-    """The kind for parts by an index in brackets.
+    """The kind for indexing in brackets.
 
     Args:
         batches: whether the results of many samples follow from it.
@@ -62,66 +71,82 @@ class Indexed(ShapePolymorphic):
     def __init__(self, batches: bool = True) -> None:
         self.batches = batches
 
-    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        """Return False for a part of the samples, though in a program it may be all."""
+    def is_size_independent(
+        self, op: Any, varying_axes: VaryingAxes, varies: Varies
+    ) -> bool:
+        """Return False where it may select only some samples."""
         shape = op.args[0].shape
-        parts = zip(shape, parts_of(op.named["index"], len(shape)), strict=False)
-        return not any(varies(size) and _is_some(part, varies) for size, part in parts)
+        entries = zip(shape, index_entries(op.named["index"], len(shape)), strict=False)
+        return not any(
+            varies(size) and _selects_some(entry, varies) for size, entry in entries
+        )
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
         """Return True for integers and slices alone. Axes of lists may come first."""
-        parts = parts_of(args["index"], len(args["x"].shape))
-        if not all(type(part) in (int, slice) for part in parts):
+        entries = index_entries(args["index"], len(args["x"].shape))
+        if not all(type(entry) in (int, slice) for entry in entries):
             return False
-        return [*given] == [args["x"]] and parts[:count] == [slice(None)] * count
+        return [*row_inputs] == [args["x"]] and entries[:num_row_axes] == [
+            slice(None)
+        ] * num_row_axes
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
         x, index = call.args
-        parts = index if isinstance(index, tuple) else (index,)
-        tensors = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
+        entries = index if isinstance(index, tuple) else (index,)
+        tensors = [k for k, entry in enumerate(entries) if isinstance(entry, Tensor)]
         if not tensors:
-            return [x.__getitem__((slice(None), *parts))]
+            return [x.__getitem__((slice(None), *entries))]
         if 1 not in call.batched:
-            ints = [k for k, part in enumerate(parts) if isinstance(part, Tensor | int)]
+            ints = [
+                k for k, entry in enumerate(entries) if isinstance(entry, Tensor | int)
+            ]
             if ints != [*range(ints[0], ints[-1] + 1)]:
                 raise NoRule(
                     "tensors among indices with others between; index in turns"
                 )
-            if not all(parts[k].size for k in tensors):  # right on first axes alone
-                result = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(parts)
+            if not all(entries[k].size for k in tensors):  # right on first axes alone
+                result = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(entries)
                 last = result.ndim - 1
                 return [ops.transpose(result, [last, *range(last)])]
-            return [x.__getitem__((slice(None), *parts))]
-        if tensors != [0] or any(isinstance(part, int) for part in parts):
+            return [x.__getitem__((slice(None), *entries))]
+        if tensors != [0] or any(isinstance(entry, int) for entry in entries):
             raise NoRule(
                 "indices of each sample along later axes; move them to the front"
             )
         if 0 not in call.batched:
-            return [x.__getitem__(parts)]
-        place = full(call, 1) if isinstance(index, Tensor) else parts[0]
+            return [x.__getitem__(entries)]
+        row_index = batched_arg(call, 1) if isinstance(index, Tensor) else entries[0]
         count = x.shape[1]
-        place = ops.where(place < 0, place + count, place)
-        rows, flat = numbered_rows(replace(call, args=(x, place)), 0, 1)
-        taken = ops.gather(rows, flat, 0)
-        taken = ops.reshape(taken, [*place.shape, *x.shape[2:]])
-        rest = (slice(None),) * place.ndim
-        return [taken.__getitem__((*rest, *parts[1:]))] if parts[1:] else [taken]
+        row_index = ops.where(row_index < 0, row_index + count, row_index)
+        rows, flat = join_samples(replace(call, args=(x, row_index)), 0, 1)
+        gathered = ops.gather(rows, flat, 0)
+        gathered = ops.reshape(gathered, [*row_index.shape, *x.shape[2:]])
+        leading = (slice(None),) * row_index.ndim
+        return (
+            [gathered.__getitem__((*leading, *entries[1:]))]
+            if entries[1:]
+            else [gathered]
+        )
 
 
-def _is_some(part: Any, varies: Varies) -> bool:
-    """Tell whether a part of an index may be less than all along its axis."""
-    shape = getattr(part, "shape", None)
+def _selects_some(entry: Any, varies: Varies) -> bool:
+    """Tell whether an index entry may select less than its whole axis."""
+    shape = getattr(entry, "shape", None)
     if shape is not None:  # a tensor: as many as there are samples
         return not any(map(varies, shape))
-    if not isinstance(part, slice):
+    if not isinstance(entry, slice):
         return True
-    ends = part.start, part.stop
-    return ends != (None, None) or part.step not in (None, 1, -1)
+    bounds = entry.start, entry.stop
+    return bounds != (None, None) or entry.step not in (None, 1, -1)
 
 
-def gathered_back(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
+def gather_gradient(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
     """Return the gradient of a gather, in the shape of x.
 
     Paddle's kernel is wrong for a 0-d index along an axis in the middle.
@@ -131,24 +156,24 @@ def gathered_back(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
     return ops.gather_grad(x, index, g, axis)
 
 
-def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
-    """Join the first axes of all samples; return that, and indices into it.
+def join_samples(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
+    """Join the rows of all samples along one axis; return that, and indices into it.
 
-    The indices are in a row.
+    The indices are a vector.
     """
-    tensor, places = full(call, x), full(call, index)
+    tensor, indices = batched_arg(call, x), batched_arg(call, index)
     size, count = tensor.shape[:2]
-    starts = paddle.arange(0, size * count, count, dtype=places.dtype)
-    starts = ops.reshape(starts, [size, *[1] * (places.ndim - 1)])
+    offsets = paddle.arange(0, size * count, count, dtype=indices.dtype)
+    offsets = ops.reshape(offsets, [size, *[1] * (indices.ndim - 1)])
     flat = ops.reshape(tensor, [size * count, *tensor.shape[2:]])
-    return flat, ops.reshape(places + starts, [-1])
+    return flat, ops.reshape(indices + offsets, [-1])
 
 
-_get: Any = vars(paddle.Tensor)["_getitem_dygraph"]
+_raw_getitem: Any = vars(paddle.Tensor)["_getitem_dygraph"]
 
 
 def _getitem(x: Tensor, index: Any) -> Any:
-    return item_of(_get, x, index)
+    return item_of(_raw_getitem, x, index)
 
 
 define(
@@ -168,39 +193,40 @@ define(
 holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
 
 
-class Basic(NamedTuple):
+class BasicIndex(NamedTuple):
     """An index of ints, slices and new axes, as the operators on slices take it."""
 
     axes: list[int]
     starts: list[int]
     ends: list[int]
     steps: list[int]
-    drop: list[int]
-    """Axes that an int takes away."""
-    kept: list[int]
-    """The shape with these, and without new axes."""
+    dropped_axes: list[int]
+    """Axes that an int removes."""
+    kept_shape: list[int]
+    """The shape with dropped axes of size 1, and without new axes."""
     has_new: bool
 
 
-def basic(index: Any, shape: list[int]) -> Basic | None:
+def parse_basic_index(index: Any, shape: list[int]) -> BasicIndex | None:
     """Return the parsed index; None where it holds other than ints and slices."""
-    each = index if isinstance(index, tuple) else (index,)
-    has_new = any(part is None for part in each)
-    result = Basic([], [], [], [], [], [*shape], has_new)
-    for axis, part in enumerate(parts_of(index, len(shape))):
+    entries = index if isinstance(index, tuple) else (index,)
+    has_new = any(entry is None for entry in entries)
+    result = BasicIndex([], [], [], [], [], [*shape], has_new)
+    for axis, entry in enumerate(index_entries(index, len(shape))):
         n = shape[axis]
-        if type(part) is int:
-            start = part % n
+        if type(entry) is int:
+            start = entry % n
             stop, step = start + 1, 1
-            result.drop.append(axis)
-        elif type(part) is slice and all(
-            p is None or type(p) is int for p in (part.start, part.stop, part.step)
+            result.dropped_axes.append(axis)
+        elif type(entry) is slice and all(
+            bound is None or type(bound) is int
+            for bound in (entry.start, entry.stop, entry.step)
         ):
-            start, stop, step = part.indices(n)
+            start, stop, step = entry.indices(n)
         else:
             return None
-        result.kept[axis] = len(range(start, stop, step))
-        if (start, stop, step) != (0, n, 1) or axis in result.drop:
+        result.kept_shape[axis] = len(range(start, stop, step))
+        if (start, stop, step) != (0, n, 1) or axis in result.dropped_axes:
             result.axes.append(axis)
             result.starts.append(start)
             result.ends.append(stop if stop >= 0 else -n - 1)
@@ -210,27 +236,29 @@ def basic(index: Any, shape: list[int]) -> Basic | None:
 
 def without_new_axes(index: Any, shape: list[int]) -> tuple[Any, list[int]]:
     """Return an index of ints and slices without new axes, and the shape it gives."""
-    parts = [*index] if isinstance(index, tuple | list) else [index]
-    kept = tuple(part for part in parts if part is not None)
-    where = basic(kept, shape)
-    assert where is not None  # since it is a view
-    results = [n for axis, n in enumerate(where.kept) if axis not in where.drop]
-    return kept, results
+    entries = [*index] if isinstance(index, tuple | list) else [index]
+    without_new = tuple(entry for entry in entries if entry is not None)
+    parsed = parse_basic_index(without_new, shape)
+    assert parsed is not None  # since it is a view
+    result_shape = [
+        n for axis, n in enumerate(parsed.kept_shape) if axis not in parsed.dropped_axes
+    ]
+    return without_new, result_shape
 
 
-def parts_of(index: Any, ndim: int) -> list[Any]:
-    """Return the part of an index for each axis in order, without new axes."""
-    return [part for part in _without_ellipsis(index, ndim) if part is not None]
+def index_entries(index: Any, ndim: int) -> list[Any]:
+    """Return the entry of an index for each axis in order, without new axes."""
+    return [entry for entry in _expand_ellipsis(index, ndim) if entry is not None]
 
 
-def _without_ellipsis(index: Any, ndim: int) -> list[Any]:
-    parts = [*index] if isinstance(index, tuple) else [index]
-    for i, part in enumerate(parts):
-        if part is Ellipsis:
-            count = sum(p is not None for p in parts) - 1
-            parts[i : i + 1] = [slice(None)] * (ndim - count)
+def _expand_ellipsis(index: Any, ndim: int) -> list[Any]:
+    entries = [*index] if isinstance(index, tuple) else [index]
+    for i, entry in enumerate(entries):
+        if entry is Ellipsis:
+            count = sum(other is not None for other in entries) - 1
+            entries[i : i + 1] = [slice(None)] * (ndim - count)
             break
-    return parts
+    return entries
 
 
 @reverse_of("Tensor._getitem_dygraph")
@@ -239,15 +267,18 @@ def _getitem_reverse(call: Call) -> list[Any]:
     g = call.cotangent
     if not g.size:
         return [paddle.zeros_like(x), None]
-    where = basic(index, x.shape)
-    if where is None:
-        return [_at_tensors(x, index, g), None]
-    axes, starts, ends, steps, drop, kept, has_new = where
+    parsed = parse_basic_index(index, x.shape)
+    if parsed is None:
+        return [_tensor_index_gradient(x, index, g), None]
+    axes, starts, ends, steps, dropped, kept_shape, has_new = parsed
     if not axes:
         return [ops.reshape(g, x.shape), None]
     if {*steps} == {1} and not has_new:
-        return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), drop), None]
-    g = g if g.shape == kept else ops.reshape(g, kept)
+        return [
+            ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), dropped),
+            None,
+        ]
+    g = g if g.shape == kept_shape else ops.reshape(g, kept_shape)
     if {*steps} == {1}:
         return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), []), None]
     return [ops.strided_slice_grad(x, g, axes, starts, ends, steps), None]
@@ -255,56 +286,69 @@ def _getitem_reverse(call: Call) -> list[Any]:
 
 @jet_of("Tensor._getitem_dygraph")
 def _getitem_jet(call: JetCall) -> list[Any]:
-    x, index = call.args[0], _values(call.args[1])
+    x, index = call.args[0], _index_values(call.args[1])
     return [
-        [call.out, *linear_series(lambda part: part._getitem_dygraph(index), x[1:])]
+        [
+            call.out,
+            *linear_series(lambda term: term._getitem_dygraph(index), x[1:]),
+        ]
     ]
 
 
-def _values(index: Any) -> Any:
+def _index_values(index: Any) -> Any:
     """Return an index with the values of tensors that have a series along a curve."""
     if isinstance(index, list) and index and isinstance(index[0], Tensor):
         return index[0]
     if isinstance(index, tuple | list):
-        return type(index)(map(_values, index))
+        return type(index)(map(_index_values, index))
     return index
 
 
-def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
+def _tensor_index_gradient(x: Tensor, index: Any, g: Tensor) -> Tensor:
     """Return the gradient where tensors of integers are in the index."""
-    parts = _without_ellipsis(index, x.ndim)
-    if any(part is None for part in parts):
+    entries = _expand_ellipsis(index, x.ndim)
+    if any(entry is None for entry in entries):
         raise NoRule(
             "a new axis beside a tensor in an index, where Paddle takes other elements "
             "than NumPy, also from beyond the tensor; use unsqueeze on what is found"
         )
-    at = [i for i, part in enumerate(parts) if isinstance(part, Tensor)]
-    rest = [part for i, part in enumerate(parts) if i not in at]
-    plain = all(type(part) is slice and part == slice(None) for part in rest)
-    tensors = [parts[i] for i in at]
-    if plain and len(at) == 1:
-        (axis,), (numbers,) = at, tensors
-        if numbers.ndim > 1:
-            numbers = ops.reshape(numbers, [-1])
+    tensor_axes = [i for i, entry in enumerate(entries) if isinstance(entry, Tensor)]
+    others = [entry for i, entry in enumerate(entries) if i not in tensor_axes]
+    others_are_full = all(
+        type(entry) is slice and entry == slice(None) for entry in others
+    )
+    tensors = [entries[i] for i in tensor_axes]
+    if others_are_full and len(tensor_axes) == 1:
+        (axis,), (indices,) = tensor_axes, tensors
+        if indices.ndim > 1:
+            indices = ops.reshape(indices, [-1])
             g = ops.reshape(g, [*x.shape[:axis], -1, *x.shape[axis + 1 :]])
-        return gathered_back(x, numbers, g, axis)
-    if plain and at == [*range(len(at))] and any(part.ndim for part in tensors):
+        return gather_gradient(x, indices, g, axis)
+    if (
+        others_are_full
+        and tensor_axes == [*range(len(tensor_axes))]
+        and any(entry.ndim for entry in tensors)
+    ):
         return ops.index_put(paddle.zeros_like(x), tensors, g, True)
-    return gradient_of_taken(x, row_numbers(x)._getitem_dygraph(index), g)
+    return flat_gather_gradient(x, flat_indices(x)._getitem_dygraph(index), g)
 
 
 @reverse_of("set_value_with_tensor")
 def _set_value_with_tensor_reverse(call: Call) -> list[Any]:
-    _, values, starts, ends, steps, axes, drop, new = call.args
-    if new:
+    _, values, starts, ends, steps, axes, dropped, new_axes = call.args
+    if new_axes:
         raise NoRule("new axes where values are set; reshape the values")
     g, attrs = call.cotangent, call.args[2:]
-    by_x = by_values = None
+    x_grad = values_grad = None
     if 0 in call.wanted:
-        by_x = ops.set_value_with_tensor(g, paddle.zeros_like(values), *attrs)
+        x_grad = ops.set_value_with_tensor(g, paddle.zeros_like(values), *attrs)
     if 1 in call.wanted:
-        part = ops.strided_slice(g, axes, starts, ends, steps)
-        kept = [n for i, n in enumerate(part.shape) if i not in drop]
-        part = part if part.shape == kept else ops.reshape(part, kept)
-        by_values = summed_to(part, values)
-    return [by_x, by_values, *(None for _ in attrs)]
+        value_grad = ops.strided_slice(g, axes, starts, ends, steps)
+        kept_shape = [n for i, n in enumerate(value_grad.shape) if i not in dropped]
+        value_grad = (
+            value_grad
+            if value_grad.shape == kept_shape
+            else ops.reshape(value_grad, kept_shape)
+        )
+        values_grad = summed_to(value_grad, values)
+    return [x_grad, values_grad, *(None for _ in attrs)]

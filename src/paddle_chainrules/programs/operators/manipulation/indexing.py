@@ -8,18 +8,18 @@ import paddle
 from paddle import Tensor
 
 from ...capture_error import CaptureError
-from ..axes import ANYWHERE, full
+from ..axes import ANYWHERE, batched_arg
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import batch_of, define, holds_for_complex, jet_of, raw, reverse_of
 from ..kernels import by_kernel, linear_in_first
 from ..known_shapes import define_of_known_shape
 from ..series import linear_series
 from ..shared import aligned, ops
-from .brackets import Sliced, gathered_back, numbered_rows
+from .brackets import Sliced, gather_gradient, join_samples
 
 
 def scatter_by_mask(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
-    """Return zeros of the shape of x with a mask's selection at its places.
+    """Return zeros of the shape of x, with the selected values scattered by the mask.
 
     Raises:
         CaptureError: the mask selects another count than at the capture.
@@ -80,35 +80,40 @@ holds_for_complex("masked_select", "masked_select_grad")
 
 @reverse_of("slice")
 def _slice_reverse(call: Call) -> list[Any]:
-    x, *where = call.args
-    return [ops.slice_grad(x, call.cotangent, *where), *(None for _ in where)]
+    x, *attrs = call.args
+    return [ops.slice_grad(x, call.cotangent, *attrs), *(None for _ in attrs)]
 
 
 @jet_of("slice")
 def _slice_jet(call: JetCall) -> list[Any]:
-    x, *where = call.args
-    return [[call.out, *linear_series(lambda part: ops.slice(part, *where), x[1:])]]
+    x, *attrs = call.args
+    return [
+        [
+            call.out,
+            *linear_series(lambda term: ops.slice(term, *attrs), x[1:]),
+        ]
+    ]
 
 
 @reverse_of("slice_grad")
 def _slice_grad_reverse(call: Call) -> list[Any]:
-    _, _, *where = call.args
-    return [None, ops.slice(call.cotangent, *where), *(None for _ in where)]
+    _, _, *attrs = call.args
+    return [None, ops.slice(call.cotangent, *attrs), *(None for _ in attrs)]
 
 
 @reverse_of("crop")
 def _crop_reverse(call: Call) -> list[Any]:
     x, _, offsets = call.args
     sizes = zip(x.shape, offsets, call.out.shape, strict=True)
-    around = [n for size, start, n in sizes for n in (start, size - start - n)]
-    return [ops.pad(call.cotangent, around, 0.0), None, None]
+    paddings = [n for size, start, n in sizes for n in (start, size - start - n)]
+    return [ops.pad(call.cotangent, paddings, 0.0), None, None]
 
 
 @reverse_of("gather", "index_select")
 def _gather_reverse(call: Call) -> list[Any]:
     x, index, axis = call.args
     axis = int(axis) % x.ndim
-    return [gathered_back(x, index, call.cotangent, axis), None, None]
+    return [gather_gradient(x, index, call.cotangent, axis), None, None]
 
 
 @reverse_of("gather_grad")
@@ -123,8 +128,8 @@ def _embedding_reverse(call: Call) -> list[Any]:
     g = ops.reshape(call.cotangent, [-1, weight.shape[1]])
     index = ops.reshape(x, [-1])
     if padding_idx != -1:
-        kept = ops.cast(index != padding_idx, g.dtype)
-        g = g * ops.unsqueeze(kept, [1])
+        mask = ops.cast(index != padding_idx, g.dtype)
+        g = g * ops.unsqueeze(mask, [1])
     return [None, ops.gather_grad(weight, index, g, 0), None, None]
 
 
@@ -137,8 +142,8 @@ def _masked_select_grad_reverse(call: Call) -> list[Any]:
 def _index_add_reverse(call: Call) -> list[Any]:
     _, index, _, axis = call.args
     g = call.cotangent
-    part = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
-    return [g, None, part, None]
+    value_grad = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
+    return [g, None, value_grad, None]
 
 
 @reverse_of("gather_nd")
@@ -153,8 +158,8 @@ def _gather_nd_reverse(call: Call) -> list[Any]:
 @reverse_of("scatter_nd_add")
 def _scatter_nd_add_reverse(call: Call) -> list[Any]:
     index = call.args[1]
-    part = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
-    return [call.cotangent, None, part]
+    updates_grad = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
+    return [call.cotangent, None, updates_grad]
 
 
 @reverse_of("index_sample")
@@ -186,7 +191,7 @@ def _gather_batch(call: BatchCall) -> list[Any]:
     if axis:
         raise NoRule("indices of each sample along a later axis; move it to the front")
     if 0 in call.batched:
-        x, index = numbered_rows(call, 0, 1)
+        x, index = join_samples(call, 0, 1)
     result = ops.gather(x, ops.reshape(index, [-1]), 0)
     return [ops.reshape(result, [call.size, *call.shapes[0]])]
 
@@ -194,15 +199,15 @@ def _gather_batch(call: BatchCall) -> list[Any]:
 @batch_of("gather_grad")
 def _gather_grad_batch(call: BatchCall) -> list[Any]:
     _, index, _, axis = call.args
-    x, grad = full(call, 0), full(call, 2)
+    x, grad = batched_arg(call, 0), batched_arg(call, 2)
     axis = axis % call.ndim(0)
     if 1 not in call.batched:
         return [ops.gather_grad(x, index, grad, axis + 1)]
     if axis:
         raise NoRule("indices of each sample along a later axis; move it to the front")
-    rows, places = numbered_rows(call, 0, 1)
+    rows, indices = join_samples(call, 0, 1)
     grad = ops.reshape(grad, [-1, *rows.shape[1:]])
-    return [ops.reshape(ops.gather_grad(rows, places, grad, 0), x.shape)]
+    return [ops.reshape(ops.gather_grad(rows, indices, grad, 0), x.shape)]
 
 
 @batch_of("embedding")
@@ -212,8 +217,8 @@ def _embedding_batch(call: BatchCall) -> list[Any]:
         return [ops.embedding(*call.args)]
     if padding != -1:
         raise NoRule("tables of each sample with padding; give one table")
-    table, places = numbered_rows(call, 1, 0)
-    result = ops.embedding(places, table, -1, False)
+    table, indices = join_samples(call, 1, 0)
+    result = ops.embedding(indices, table, -1, False)
     return [ops.reshape(result, [call.size, *call.shapes[0]])]
 
 
@@ -222,16 +227,16 @@ def _gather_nd_batch(call: BatchCall) -> list[Any]:
     x, index = call.args
     if 0 not in call.batched:
         return [ops.gather_nd(x, index)]
-    index = full(call, 1)
-    steps = paddle.arange(call.size, dtype=index.dtype)
-    steps = ops.reshape(steps, [call.size, *[1] * (index.ndim - 1)])
-    steps = ops.expand(steps, [*index.shape[:-1], 1])
-    return [ops.gather_nd(x, ops.concat([steps, index], index.ndim - 1))]
+    index = batched_arg(call, 1)
+    sample_indices = paddle.arange(call.size, dtype=index.dtype)
+    sample_indices = ops.reshape(sample_indices, [call.size, *[1] * (index.ndim - 1)])
+    sample_indices = ops.expand(sample_indices, [*index.shape[:-1], 1])
+    return [ops.gather_nd(x, ops.concat([sample_indices, index], index.ndim - 1))]
 
 
 @batch_of("index_sample")
 def _index_sample_batch(call: BatchCall) -> list[Any]:
-    parts = [full(call, i) for i in (0, 1)]
-    rows = [ops.reshape(part, [-1, part.shape[-1]]) for part in parts]
+    operands = [batched_arg(call, i) for i in (0, 1)]
+    rows = [ops.reshape(operand, [-1, operand.shape[-1]]) for operand in operands]
     result = ops.index_sample(*rows)
     return [ops.reshape(result, [call.size, *call.shapes[0]])]

@@ -14,7 +14,7 @@ from ..entry import define, formula_of, reverse_of
 from ..kernels import linear_in_first
 from ..known_shapes import define_of_known_shape
 from ..shared import ops, shaped_as, summed_to
-from .places import gradient_of_taken, row_numbers
+from .flat_indices import flat_gather_gradient, flat_indices
 
 for name, axes in (
     *(("pixel_shuffle", Images()), ("pixel_unshuffle", Images())),
@@ -26,42 +26,46 @@ for name, axes in (
 
 @formula_of("pixel_shuffle", "pixel_unshuffle_grad")
 def _pixel_shuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
-    """Put channels side by side in space."""
+    """Move channels into neighbouring pixels."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, channels, height, width = x.shape
-    parts = [n, channels // factor**2, factor, factor, height, width]
-    turned = ops.transpose(ops.reshape(x, parts), [0, 1, 4, 2, 5, 3])
-    return ops.reshape(turned, [n, parts[1], height * factor, width * factor])
+    split_shape = [n, channels // factor**2, factor, factor, height, width]
+    transposed = ops.transpose(ops.reshape(x, split_shape), [0, 1, 4, 2, 5, 3])
+    return ops.reshape(transposed, [n, split_shape[1], height * factor, width * factor])
 
 
 @formula_of("pixel_unshuffle", "pixel_shuffle_grad")
 def _pixel_unshuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
-    """Put places side by side back into channels."""
+    """Move neighbouring pixels into channels."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, channels, height, width = x.shape
-    inner = [height // factor, factor, width // factor, factor]
-    turned = ops.transpose(ops.reshape(x, [n, channels, *inner]), [0, 1, 3, 5, 2, 4])
-    return ops.reshape(turned, [n, channels * factor**2, inner[0], inner[2]])
+    split_sizes = [height // factor, factor, width // factor, factor]
+    transposed = ops.transpose(
+        ops.reshape(x, [n, channels, *split_sizes]), [0, 1, 3, 5, 2, 4]
+    )
+    return ops.reshape(
+        transposed, [n, channels * factor**2, split_sizes[0], split_sizes[2]]
+    )
 
 
 @formula_of("channel_shuffle")
 def _channel_shuffle_formula(x: Tensor, groups: int, data_format: str) -> Tensor:
-    return _mixed(x, [groups, -1], data_format)
+    return _shuffle_channels(x, [groups, -1], data_format)
 
 
 @formula_of("channel_shuffle_grad")
 def _channel_shuffle_grad_formula(x: Tensor, groups: int, data_format: str) -> Tensor:
-    return _mixed(x, [-1, groups], data_format)
+    return _shuffle_channels(x, [-1, groups], data_format)
 
 
-def _mixed(x: Tensor, parts: list[int], data_format: str) -> Tensor:
+def _shuffle_channels(x: Tensor, table_shape: list[int], data_format: str) -> Tensor:
     """Arrange channels in a table and read it by columns."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, _, *space = x.shape
-    table = ops.reshape(x, [n, *parts, *space])
+    table = ops.reshape(x, [n, *table_shape, *space])
     return ops.reshape(ops.transpose(table, [0, 2, 1, 3, 4]), x.shape)
 
 
@@ -73,11 +77,13 @@ define("reduce_as", differentiable=(0,), shapes=(1,), axes=ANYWHERE)
 define("multiplex", "x index", differentiable=(0,))
 
 
-def _strided(x: Tensor, *how: Any) -> Tensor:
+def _strided(x: Tensor, *attrs: Any) -> Tensor:
     """Return a strided view of a tensor that fills its own memory."""
-    dims, stride, offset = how
-    steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
-    if offset // x.element_size() + sum(steps) >= x.size:
+    dims, stride, offset = attrs
+    last_offsets = (
+        stride_of_axis * (n - 1) for n, stride_of_axis in zip(dims, stride, strict=True)
+    )
+    if offset // x.element_size() + sum(last_offsets) >= x.size:
         raise NotImplementedError(
             "strides that reach beyond a tensor, into one that it is a part of; take "
             "them of that one"
@@ -87,7 +93,7 @@ def _strided(x: Tensor, *how: Any) -> Tensor:
             "as_strided of a view, whose strides count in the memory of another "
             "tensor; take a clone"
         )
-    return RAW.as_strided(x, *how)
+    return RAW.as_strided(x, *attrs)
 
 
 define("tensor_unfold", "x axis size step", view=True, axes=OtherAxes("axis"))
@@ -113,8 +119,8 @@ def _repeat_interleave_with_tensor_index_reverse(call: Call) -> list[Any]:
     x, counts, axis, *_ = call.args
     axis %= x.ndim
     g = call.cotangent
-    rows = paddle.arange(x.shape[axis])
-    source = ops.repeat_interleave_with_tensor_index(rows, counts, 0, g.shape[axis])
+    indices = paddle.arange(x.shape[axis])
+    source = ops.repeat_interleave_with_tensor_index(indices, counts, 0, g.shape[axis])
     return [ops.gather_grad(x, source, g, axis), *[None] * 4]
 
 
@@ -131,19 +137,19 @@ def _reduce_as_reverse(call: Call) -> list[Any]:
 
 @reverse_of("multiplex")
 def _multiplex_reverse(call: Call) -> list[Any]:
-    parts, index = call.args
+    inputs, index = call.args
     g = call.cotangent
     row = ops.reshape(index, [-1, *[1] * (g.ndim - 1)])
     zero = paddle.zeros_like(g)
-    chosen = (ops.expand(row == k, g.shape) for k in range(len(parts)))
-    return [[ops.where(there, g, zero) for there in chosen], None]
+    masks = (ops.expand(row == k, g.shape) for k in range(len(inputs)))
+    return [[ops.where(mask, g, zero) for mask in masks], None]
 
 
 @reverse_of("tensor_unfold")
 def _tensor_unfold_reverse(call: Call) -> list[Any]:
     x, *attrs = call.args
-    numbers = ops.tensor_unfold(row_numbers(x), *attrs)
-    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in attrs)]
+    indices = ops.tensor_unfold(flat_indices(x), *attrs)
+    return [flat_gather_gradient(x, indices, call.cotangent), *(None for _ in attrs)]
 
 
 @reverse_of("as_strided")
@@ -152,5 +158,5 @@ def _as_strided_reverse(call: Call) -> list[Any]:
     dtype = {4: "int32", 8: "int64"}.get(x.element_size())
     if dtype is None or x._offset() or not x.is_contiguous():
         raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
-    numbers = ops.as_strided(row_numbers(x, dtype), *attrs)
-    return [gradient_of_taken(x, numbers, call.cotangent), *(None for _ in attrs)]
+    indices = ops.as_strided(flat_indices(x, dtype), *attrs)
+    return [flat_gather_gradient(x, indices, call.cotangent), *(None for _ in attrs)]

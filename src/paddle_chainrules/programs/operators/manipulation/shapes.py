@@ -19,7 +19,7 @@ from ..axes import (
     MATRICES,
     AxesArgument,
     ShapePolymorphic,
-    moved,
+    batched_axis,
 )
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
@@ -42,12 +42,16 @@ class Transposed(ShapePolymorphic):
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
         x, order = call.args
-        return [ops.transpose(x, [0, *(moved(n, len(order)) for n in order)])]
+        return [ops.transpose(x, [0, *(batched_axis(n, len(order)) for n in order)])]
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
-        return [*args["perm"][:count]] == [*range(count)]
+        return [*args["perm"][:num_row_axes]] == [*range(num_row_axes)]
 
 
 class Stacked(ShapePolymorphic):
@@ -56,42 +60,48 @@ class Stacked(ShapePolymorphic):
     batches = True
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
-        parts, axis = call.args
-        return [ops.stack(parts, axis % len(call.shapes[0]) + 1)]
+        operands, axis = call.args
+        return [ops.stack(operands, axis % len(call.shapes[0]) + 1)]
 
     def keeps_rows(
-        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+        self,
+        args: Mapping[str, Any],
+        row_inputs: Sequence[Any],
+        outputs: Any,
+        num_row_axes: int,
     ) -> bool:
-        axis, rank = args["axis"], len(given[0].shape) + 1
-        return isinstance(axis, int) and axis % rank >= count
+        axis, rank = args["axis"], len(row_inputs[0].shape) + 1
+        return isinstance(axis, int) and axis % rank >= num_row_axes
 
 
 class Flipped(AxesArgument):
     """The kind that flips along axes, along none without axes."""
 
-    def moved(self, axis: Any, ndim: int) -> Any:
-        return super().moved(axis, ndim) if axis else axis
+    def batched_axes(self, axis: Any, ndim: int) -> Any:
+        return super().batched_axes(axis, ndim) if axis else axis
 
 
 class Rolled(AxesArgument):
-    """The kind that rolls along axes, or over all elements in a row without axes."""
+    """The kind that rolls along axes, or without axes the flattened tensor."""
 
-    def moved(self, axis: Any, ndim: int) -> Any:
+    def batched_axes(self, axis: Any, ndim: int) -> Any:
         if isinstance(axis, list | tuple) and not axis:
             raise NoRule("all axes as one; give an axis, or reshape before")
-        return super().moved(axis, ndim)
+        return super().batched_axes(axis, ndim)
 
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True, axes=IN_ORDER, linear=(0,))
 define("transpose", view=True, axes=Transposed(), linear=(0,))
 define("Tensor.T", "x", view=True, axes=ANYWHERE)
-define("concat", defaults={"axis": 0}, axes=AxesArgument("axis", parts=True))
+define("concat", defaults={"axis": 0}, axes=AxesArgument("axis", splits_or_joins=True))
 define("stack", defaults={"axis": 0}, axes=Stacked())
-define("split", view=True, axes=AxesArgument("axis", parts=True))
-define("split_with_num", view=True, axes=AxesArgument("axis", parts=True))
-define("unbind", "x axis", view=True, axes=AxesArgument("axis", parts=True))
-define("unstack", "x axis num", view=True, axes=AxesArgument("axis", parts=True))
+define("split", view=True, axes=AxesArgument("axis", splits_or_joins=True))
+define("split_with_num", view=True, axes=AxesArgument("axis", splits_or_joins=True))
+define("unbind", "x axis", view=True, axes=AxesArgument("axis", splits_or_joins=True))
+define(
+    "unstack", "x axis num", view=True, axes=AxesArgument("axis", splits_or_joins=True)
+)
 MAX_AXES = 8
 """The most axes that Paddle's kernels for expand and tile take."""
 
@@ -100,8 +110,8 @@ def _expand(x: Tensor, shape: Any) -> Tensor:
     """Expand, with axes side by side as one where there are too many for Paddle."""
     if max(len(shape), x.ndim) <= MAX_AXES or isinstance(shape, Tensor):
         return RAW.expand(x, shape)
-    given = [1] * (len(shape) - x.ndim) + x.shape
-    pairs = [(n, n if m == -1 else m) for n, m in zip(given, shape, strict=True)]
+    padded_shape = [1] * (len(shape) - x.ndim) + x.shape
+    pairs = [(n, n if m == -1 else m) for n, m in zip(padded_shape, shape, strict=True)]
     groups: list[list[int]] = []
     for n, m in pairs:
         if groups and (groups[-1][0] == groups[-1][1]) == (n == m):
@@ -116,7 +126,7 @@ def _tile(x: Tensor, times: Any) -> Tensor:
     """Tile, along one axis after another where there are too many for Paddle."""
     if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_AXES:
         return RAW.tile(x, times)
-    return _tiled_in_turn(x, _repeats(x, times))
+    return _tile_by_axis(x, _repeats(x, times))
 
 
 define("expand", run=_expand, view=True, axes=ELEMENTS, linear=(0,))
@@ -155,8 +165,8 @@ def _flatten_reverse(call: Call) -> list[Any]:
 @reverse_of("transpose")
 def _transpose_reverse(call: Call) -> list[Any]:
     perm = [axis % len(call.args[1]) for axis in call.args[1]]
-    back = [perm.index(i) for i in range(len(perm))]
-    return [ops.transpose(call.cotangent, back), None]
+    inverse = [perm.index(i) for i in range(len(perm))]
+    return [ops.transpose(call.cotangent, inverse), None]
 
 
 MANY_ROWS = 128
@@ -166,61 +176,69 @@ The kernels cut and join rows one after another.
 """
 
 
-def _cuts(shape: Sequence[int], axis: Any) -> bool:
+def _has_many_rows(shape: Sequence[int], axis: Any) -> bool:
     return type(axis) is int and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
 
 
 @instead_of("split")
 def _split_instead(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
-    known = isinstance(sections, list | tuple) and all(
+    is_static = isinstance(sections, list | tuple) and all(
         type(n) is int and (n > 0 or n == -1) for n in sections
     )
-    return (slices, (x, sections, axis)) if known and _cuts(x.shape, axis) else None
+    return (
+        (slices, (x, sections, axis))
+        if is_static and _has_many_rows(x.shape, axis)
+        else None
+    )
 
 
 @instead_of("split_with_num")
 def _split_with_num_instead(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
-    known = type(count) is int and _cuts(x.shape, axis)
-    return (slices, (x, count, axis)) if known else None
+    is_static = type(count) is int and _has_many_rows(x.shape, axis)
+    return (slices, (x, count, axis)) if is_static else None
 
 
 def slices(x: Tensor, sections: Sequence[int] | int, axis: int) -> list[Tensor]:
-    """Return parts by their number or by their sizes, in memory of their own.
+    """Split into contiguous slices, by their number or by their sizes.
 
     Args:
         sections: as ``paddle.split`` takes them, -1 for what the others leave.
     """
-    whole = x.shape[axis]
+    size = x.shape[axis]
     if isinstance(sections, int):
-        sections = [whole // sections] * sections
-    rest = whole - sum(n for n in sections if n > 0)
-    ends = accumulate((rest if n == -1 else n for n in sections), initial=0)
+        sections = [size // sections] * sections
+    remaining = size - sum(n for n in sections if n > 0)
+    bounds = accumulate((remaining if n == -1 else n for n in sections), initial=0)
     return [
         RAW.slice(x, [axis], [start], [stop], [1], []).contiguous()
-        for start, stop in pairwise(ends)
+        for start, stop in pairwise(bounds)
     ]
 
 
 @instead_of("concat")
-def _concat_instead(parts: Any, axis: Any) -> tuple[Any, Any] | None:
-    shapes = {v.shape for v in parts}
-    if len(shapes) != 1 or len(parts) < 2 or not _cuts(parts[0].shape, axis):
+def _concat_instead(operands: Any, axis: Any) -> tuple[Any, Any] | None:
+    shapes = {v.shape for v in operands}
+    if (
+        len(shapes) != 1
+        or len(operands) < 2
+        or not _has_many_rows(operands[0].shape, axis)
+    ):
         return None
-    return stacked, (parts, axis % len(parts[0].shape))
+    return stacked, (operands, axis % len(operands[0].shape))
 
 
-def stacked(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Stack tensors of one shape along a new axis."""
-    shape = parts[0].shape
-    shape[axis] *= len(parts)
-    return RAW.reshape(RAW.stack(parts, axis), shape)
+def stacked(operands: Sequence[Tensor], axis: int) -> Tensor:
+    """Concatenate tensors of one shape along an axis, by stack and reshape."""
+    shape = operands[0].shape
+    shape[axis] *= len(operands)
+    return RAW.reshape(RAW.stack(operands, axis), shape)
 
 
 @reverse_of("concat")
 def _concat_reverse(call: Call) -> list[Any]:
-    parts, axis = call.args
+    operands, axis = call.args
     axis = int(axis) % call.cotangent.ndim
-    return [ops.split(call.cotangent, [p.shape[axis] for p in parts], axis), None]
+    return [ops.split(call.cotangent, [x.shape[axis] for x in operands], axis), None]
 
 
 @reverse_of("stack")
@@ -245,15 +263,15 @@ def _split_reverse(call: Call) -> list[Any]:
 
 @reverse_of("unbind", "unstack")
 def _unbind_reverse(call: Call) -> list[Any]:
-    x, axis, *rest = call.args
+    x, axis, *attrs = call.args
     return [
         ops.stack(_cotangents_or_zeros(call), axis % x.ndim),
         None,
-        *(None for _ in rest),
+        *(None for _ in attrs),
     ]
 
 
-def _summed_back(g: Tensor, x: Tensor) -> Tensor:
+def _expand_gradient(g: Tensor, x: Tensor) -> Tensor:
     lead = g.ndim - x.ndim
     axes = [*range(lead)]
     axes += [
@@ -266,12 +284,12 @@ def _summed_back(g: Tensor, x: Tensor) -> Tensor:
 
 @reverse_of("expand")
 def _expand_reverse(call: Call) -> list[Any]:
-    return [_summed_back(call.cotangent, call.args[0]), None]
+    return [_expand_gradient(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("expand_as")
 def _expand_as_reverse(call: Call) -> list[Any]:
-    return [_summed_back(call.cotangent, call.args[0]), None, None]
+    return [_expand_gradient(call.cotangent, call.args[0]), None, None]
 
 
 def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
@@ -282,12 +300,12 @@ def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
     return [*zip(times, shape, strict=True)]
 
 
-def _split_axes(pairs: Sequence[tuple[int, int]]) -> int:
-    """Return how many axes there are with those that repeat split in two."""
+def _num_split_axes(pairs: Sequence[tuple[int, int]]) -> int:
+    """Return the number of axes after each that repeats is split in two."""
     return sum(1 + (count > 1) for count, _ in pairs)
 
 
-def _tiled_in_turn(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+def _tile_by_axis(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     """Repeat along one axis after another, by tensors of three axes."""
     shape = [size for _, size in pairs]
     for axis, (count, size) in enumerate(pairs):
@@ -299,8 +317,8 @@ def _tiled_in_turn(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     return ops.reshape(x, shape)
 
 
-def _summed_in_turn(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    """Return the gradient of what repeats along one axis after another."""
+def _tile_gradient_by_axis(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the gradient of a tile along one axis after another."""
     shape = [*g.shape]
     for axis, (count, size) in enumerate(pairs):
         if count != 1:
@@ -314,31 +332,33 @@ def _summed_in_turn(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
 def _tile_formula(x: Tensor, times: Any) -> Tensor:
     """Split each axis in two and repeat one of them."""
     pairs = _repeats(x, times)
-    if _split_axes(pairs) > MAX_AXES:
-        return _tiled_in_turn(x, pairs)
-    split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
-    every = [
+    if _num_split_axes(pairs) > MAX_AXES:
+        return _tile_by_axis(x, pairs)
+    split_shape = [
+        n for count, size in pairs for n in ([1, size] if count > 1 else [size])
+    ]
+    repeated_shape = [
         n for count, size in pairs for n in ([count, size] if count > 1 else [size])
     ]
-    repeated = ops.expand(ops.reshape(x, split), every)
+    repeated = ops.expand(ops.reshape(x, split_shape), repeated_shape)
     return ops.reshape(repeated, [count * size for count, size in pairs])
 
 
 @reverse_of("tile")
 def _tile_reverse(call: Call) -> list[Any]:
     x, times = call.args
-    split: list[int] = []
-    repeats = []
+    split_shape: list[int] = []
+    repeat_axes = []
     pairs = _repeats(x, times)
-    if _split_axes(pairs) > MAX_AXES:
-        return [shaped_as(_summed_in_turn(call.cotangent, pairs), x), None]
+    if _num_split_axes(pairs) > MAX_AXES:
+        return [shaped_as(_tile_gradient_by_axis(call.cotangent, pairs), x), None]
     for count, size in pairs:
         if count > 1:
-            repeats.append(len(split))
-            split.append(count)
-        split.append(size)
-    g = ops.reshape(call.cotangent, split)
-    g = ops.sum(g, repeats, None, False) if repeats else g
+            repeat_axes.append(len(split_shape))
+            split_shape.append(count)
+        split_shape.append(size)
+    g = ops.reshape(call.cotangent, split_shape)
+    g = ops.sum(g, repeat_axes, None, False) if repeat_axes else g
     return [shaped_as(g, x), None]
 
 
@@ -354,19 +374,19 @@ def _triu_reverse(call: Call) -> list[Any]:
 
 @formula_of("tril")
 def _tril_formula(x: Tensor, diagonal: int) -> Tensor:
-    return _kept(x, lambda row, column: column - row <= diagonal)
+    return _masked_matrix(x, lambda row, column: column - row <= diagonal)
 
 
 @formula_of("triu")
 def _triu_formula(x: Tensor, diagonal: int) -> Tensor:
-    return _kept(x, lambda row, column: column - row >= diagonal)
+    return _masked_matrix(x, lambda row, column: column - row >= diagonal)
 
 
-def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Return the entries at some places of matrices, and zeros elsewhere."""
+def _masked_matrix(x: Tensor, condition: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return matrices with zeros where a condition on row and column is false."""
     rows = paddle.arange(x.shape[-2], dtype="float32").reshape([-1, 1])
     columns = paddle.arange(x.shape[-1], dtype="float32").reshape([1, -1])
-    mask = ops.expand(where(rows, columns), x.shape)
+    mask = ops.expand(condition(rows, columns), x.shape)
     return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
 
 
@@ -374,7 +394,7 @@ def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 def _masked_fill_formula(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
     value = value if value.dtype == x.dtype else value.astype(x.dtype)
-    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
+    x, mask, value = (ops.expand(operand, shape) for operand in (x, mask, value))
     result: Tensor = ops.where(mask, value, x)
     return result
 
@@ -394,12 +414,12 @@ def _pad_reverse(call: Call) -> list[Any]:
 
 @reverse_of("meshgrid")
 def _meshgrid_reverse(call: Call) -> list[Any]:
-    (parts,) = call.args
+    (inputs,) = call.args
     grads = []
-    for k, (part, g) in enumerate(zip(parts, call.cotangents, strict=True)):
-        others = [i for i in range(len(parts)) if i != k]
-        g = ops.sum(g, others, None, False) if g is not None and others else g
-        grads.append(None if g is None else ops.reshape(g, part.shape))
+    for k, (x, g) in enumerate(zip(inputs, call.cotangents, strict=True)):
+        other_axes = [i for i in range(len(inputs)) if i != k]
+        g = ops.sum(g, other_axes, None, False) if g is not None and other_axes else g
+        grads.append(None if g is None else ops.reshape(g, x.shape))
     return [grads]
 
 
@@ -421,14 +441,19 @@ def _roll_reverse(call: Call) -> list[Any]:
 @jet_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _reshape_jet(call: JetCall) -> list[Any]:
     shape = call.out.shape
-    rest = linear_series(lambda part: ops.reshape(part, shape), call.args[0][1:])
-    return [[call.out, *rest]]
+    higher = linear_series(lambda term: ops.reshape(term, shape), call.args[0][1:])
+    return [[call.out, *higher]]
 
 
 @jet_of("transpose")
 def _transpose_jet(call: JetCall) -> list[Any]:
     x, perm = call.args
-    return [[call.out, *linear_series(lambda part: ops.transpose(part, perm), x[1:])]]
+    return [
+        [
+            call.out,
+            *linear_series(lambda term: ops.transpose(term, perm), x[1:]),
+        ]
+    ]
 
 
 @jet_of("concat")
@@ -436,13 +461,13 @@ def _concat_jet(call: JetCall) -> list[Any]:
     series, axis = call.args
     axis = axis[0] if isinstance(axis, list) else axis
     results: list[Any] = [call.out]
-    for parts in [*zip(*series, strict=True)][1:]:
-        if all(part is None for part in parts):
+    for coefficients in [*zip(*series, strict=True)][1:]:
+        if all(term is None for term in coefficients):
             results.append(None)
             continue
-        pairs = zip(series, parts, strict=True)
-        full = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
-        results.append(ops.concat(full, axis))
+        pairs = zip(series, coefficients, strict=True)
+        filled = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
+        results.append(ops.concat(filled, axis))
     return [results]
 
 

@@ -11,7 +11,7 @@ from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..kernels import by_kernel
 from ..shared import conj, ops
-from .ordering import Rows
+from .ordering import ReducedRows
 from .reductions import axes_of
 
 define(
@@ -30,35 +30,37 @@ by_kernel("cumprod")
 holds_for_complex("prod", "cumprod", "cumprod_grad")
 
 
-def _shifted(x: Tensor, axis: int, steps: int) -> Tensor:
+def _shift_left(x: Tensor, axis: int, steps: int) -> Tensor:
     """Return the values this many steps later along an axis, zeros at the end."""
     n = x.shape[axis]
-    after = [0, 0] * x.ndim
-    after[2 * axis + 1] = min(steps, n)
-    part = ops.slice(x, [axis], [min(steps, n)], [n], [1], [])
-    return ops.pad(part, after, 0.0)
+    paddings = [0, 0] * x.ndim
+    paddings[2 * axis + 1] = min(steps, n)
+    later = ops.slice(x, [axis], [min(steps, n)], [n], [1], [])
+    return ops.pad(later, paddings, 0.0)
 
 
-def recurrence(factor: Tensor, term: Tensor, axis: int) -> Tensor:
+def solve_recurrence(factor: Tensor, term: Tensor, axis: int) -> Tensor:
     """Solve ``y[k] = term[k] + factor[k] * y[k + 1]`` along an axis."""
     steps = 1
     while steps < term.shape[axis]:
-        term = term + factor * _shifted(term, axis, steps)
+        term = term + factor * _shift_left(term, axis, steps)
         steps *= 2
         if steps < term.shape[axis]:
-            factor = factor * _shifted(factor, axis, steps // 2)
+            factor = factor * _shift_left(factor, axis, steps // 2)
     return term
 
 
 @reverse_of("prod")
 def _prod_reverse(call: Call) -> list[Any]:
-    x, axis, _, every = call.args
-    rows = Rows(x, [*range(x.ndim)] if every else axes_of(x, axis))
-    row = rows.of(x)
-    last = row.ndim - 1
-    others = ops.cumprod(row, last, True, False) * ops.cumprod(row, last, True, True)
-    result = rows.back(conj(others) * rows.reduced(call.cotangent))
-    return [result, None, None, None]
+    x, axis, _, reduce_all = call.args
+    rows = ReducedRows(x, [*range(x.ndim)] if reduce_all else axes_of(x, axis))
+    values = rows.to_rows(x)
+    last = values.ndim - 1
+    other_products = ops.cumprod(values, last, True, False) * ops.cumprod(
+        values, last, True, True
+    )
+    grad = rows.from_rows(conj(other_products) * rows.reshape_reduced(call.cotangent))
+    return [grad, None, None, None]
 
 
 @formula_of("cumprod_grad", keeps_kernel=True)
@@ -72,9 +74,9 @@ def _cumprod_grad_formula(
     if reverse:
         x, g = ops.flip(x, [dim]), ops.flip(g, [dim])
     if exclusive:
-        g = _shifted(g, dim, 1)
+        g = _shift_left(g, dim, 1)
     before = ops.cumprod(x, dim, True, False)
-    result = before * recurrence(_shifted(x, dim, 1), g, dim)
+    result = before * solve_recurrence(_shift_left(x, dim, 1), g, dim)
     return ops.flip(result, [dim]) if reverse else result
 
 
@@ -102,14 +104,16 @@ def _logcumsumexp_grad_formula(
     shape, axis = row.shape, 0 if row.ndim == 1 else axis % row.ndim
     out, g = ops.reshape(out, shape), ops.reshape(out_grad, shape)
     if reverse:
-        row, out, g = (ops.flip(part, [axis]) for part in (row, out, g))
+        row, out, g = (ops.flip(values, [axis]) for values in (row, out, g))
     n = shape[axis]
     if n > 1:
-        now = ops.slice(out, [axis], [0], [n - 1], [1], [])
-        after = ops.slice(out, [axis], [1], [n], [1], [])
-        end = [0, 0] * len(shape)
-        end[2 * axis + 1] = 1
-        g = recurrence(ops.pad(ops.exp(now - after), end, 0.0), g, axis)
+        current = ops.slice(out, [axis], [0], [n - 1], [1], [])
+        following = ops.slice(out, [axis], [1], [n], [1], [])
+        paddings = [0, 0] * len(shape)
+        paddings[2 * axis + 1] = 1
+        g = solve_recurrence(
+            ops.pad(ops.exp(current - following), paddings, 0.0), g, axis
+        )
     result = ops.exp(row - out) * g
     if reverse:
         result = ops.flip(result, [axis])

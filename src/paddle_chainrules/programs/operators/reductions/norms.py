@@ -48,8 +48,9 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 @reverse_of("p_norm")
 def _p_norm_reverse(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *attrs = call.args
-    places = axis, min(epsilon, MAX_NORM_EPSILON)  # which the norm itself does not add
-    grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *attrs)
+    # The norm itself does not add epsilon.
+    axis_eps = axis, min(epsilon, MAX_NORM_EPSILON)
+    grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *axis_eps, *attrs)
     return [grad, *(None for _ in call.args[1:])]
 
 
@@ -80,22 +81,24 @@ def _p_norm_grad(
     size = ops.abs(x)
     if math.isinf(p):
         return g * ops.sign(x) * ops.cast(size == out, x.dtype)
-    share = _quotient(size, out)
+    ratio = _quotient(size, out)
     if p < 1:
-        return g * ops.sign(x) * ops.pow(share, p - 1.0)
-    none = is_zero(share)
+        return g * ops.sign(x) * ops.pow(ratio, p - 1.0)
+    at_zero = is_zero(ratio)
     one = paddle.ones_like(x)
-    powers = ops.pow(ops.where(none, one, share), p - 1.0)
-    zeros = _zero_without_slope(ops.where(none, share, one)) if p < 2 else share
-    return g * ops.sign(x) * ops.where(none, zeros, powers)
+    powers = ops.pow(ops.where(at_zero, one, ratio), p - 1.0)
+    zeros = _zero_without_slope(ops.where(at_zero, ratio, one)) if p < 2 else ratio
+    return g * ops.sign(x) * ops.where(at_zero, zeros, powers)
 
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a / b``, and 0 where b is 0. The derivative by b is NaN there."""
-    none = is_zero(b)
+    at_zero = is_zero(b)
     one = paddle.ones_like(b)
-    result = a / ops.where(none, one, b)
-    return ops.where(none, a * _zero_without_slope(ops.where(none, b, one)), result)
+    result = a / ops.where(at_zero, one, b)
+    return ops.where(
+        at_zero, a * _zero_without_slope(ops.where(at_zero, b, one)), result
+    )
 
 
 def _zero_without_slope(x: Tensor) -> Tensor:

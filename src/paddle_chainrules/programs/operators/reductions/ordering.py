@@ -16,16 +16,21 @@ from ..shared import ops
 from .reductions import axes_of
 
 
-def _topk(x: Tensor, k: Any, *how: Any) -> Any:
+def _topk(x: Tensor, k: Any, *attrs: Any) -> Any:
     if isinstance(k, Tensor):
         raise NotImplementedError(
             "topk with a tensor that says how many, so that shapes depend on values; "
             "give an int"
         )
-    return RAW.topk(x, k, *how)
+    return RAW.topk(x, k, *attrs)
 
 
-define("topk", run=_topk, differentiable=(0,), axes=AxesArgument("axis", parts=True))
+define(
+    "topk",
+    run=_topk,
+    differentiable=(0,),
+    axes=AxesArgument("axis", splits_or_joins=True),
+)
 define("argsort", axes=AxesArgument("axis"))
 define("kthvalue", axes=ANYWHERE)
 define("mode", axes=ANYWHERE)
@@ -35,7 +40,7 @@ define("median", axes=ANYWHERE)
 define("nanmedian")
 
 
-def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
+def _index_gradient(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
     """Return the gradient where the second output gives the index of each element."""
     x, *attrs = call.args
     g, index = call.cotangent, call.outputs[1]
@@ -51,46 +56,46 @@ def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
 
 @reverse_of("topk")
 def _topk_reverse(call: Call) -> list[Any]:
-    return _chosen(call, call.args[2])
+    return _index_gradient(call, call.args[2])
 
 
 @reverse_of("argsort", "cummax", "cummin")
 def _argsort_reverse(call: Call) -> list[Any]:
-    return _chosen(call, call.args[1])
+    return _index_gradient(call, call.args[1])
 
 
 @reverse_of("kthvalue")
 def _kthvalue_reverse(call: Call) -> list[Any]:
-    return _chosen(call, call.args[2], call.args[3])
+    return _index_gradient(call, call.args[2], call.args[3])
 
 
 @reverse_of("mode")
 def _mode_reverse(call: Call) -> list[Any]:
-    return _chosen(call, call.args[1], call.args[2])
+    return _index_gradient(call, call.args[1], call.args[2])
 
 
-class Rows:
-    """A tensor as rows that a reduction goes over, and back in its first shape."""
+class ReducedRows:
+    """A tensor as rows to reduce along the last axis, and back in its first shape."""
 
     def __init__(self, x: Tensor, axes: list[int]) -> None:
         axes = axes if x.ndim else []
-        rest = [i for i in range(x.ndim) if i not in axes]
-        self._perm = [*rest, *axes]
+        other_axes = [i for i in range(x.ndim) if i not in axes]
+        self._perm = [*other_axes, *axes]
         self._shape = [x.shape[i] for i in self._perm]
-        self.lead = [x.shape[i] for i in rest]
+        self.lead = [x.shape[i] for i in other_axes]
         self.count = math.prod(x.shape[i] for i in axes)
 
-    def of(self, x: Tensor) -> Tensor:
-        """Return x with the row along the last axis."""
+    def to_rows(self, x: Tensor) -> Tensor:
+        """Return x with the reduced elements along the last axis."""
         if self._perm != [*range(len(self._perm))]:
             x = ops.transpose(x, self._perm)
         return ops.reshape(x, [*self.lead, self.count])
 
-    def reduced(self, x: Tensor, count: int = 1) -> Tensor:
-        """Return the results of each row, this many values."""
+    def reshape_reduced(self, x: Tensor, count: int = 1) -> Tensor:
+        """Return reduced results as rows of this many values."""
         return ops.reshape(x, [*self.lead, count])
 
-    def back(self, row: Tensor) -> Tensor:
+    def from_rows(self, row: Tensor) -> Tensor:
         """Return the rows in the first shape."""
         row = ops.reshape(row, self._shape)
         perm = self._perm
@@ -102,24 +107,24 @@ class Rows:
 @reverse_of("median", "nanmedian")
 def _median_reverse(call: Call) -> list[Any]:
     x, axis, _, mode = call.args
-    rows = Rows(x, axes_of(x, axis))
-    row = rows.of(x)
+    rows = ReducedRows(x, axes_of(x, axis))
+    values = rows.to_rows(x)
     index = call.outputs[1]
-    index = rows.reduced(index, index.size // max(math.prod(rows.lead), 1))
+    index = rows.reshape_reduced(index, index.size // max(math.prod(rows.lead), 1))
     last = max(rows.count - 1, 0)
     index = ops.clip(index, 0, last)  # anything where there is no number
-    places = paddle.full(index.shape, 1.0 / max(index.shape[-1], 1), x.dtype)
-    zeros = paddle.zeros_like(row)
-    part = ops.put_along_axis(zeros, index, places, row.ndim - 1, "add", True)
+    weights = paddle.full(index.shape, 1.0 / max(index.shape[-1], 1), x.dtype)
+    zeros = paddle.zeros_like(values)
+    slope = ops.put_along_axis(zeros, index, weights, values.ndim - 1, "add", True)
     if mode == "avg":  # shared by those that are equal to it
-        part = _shared(row, rows.reduced(call.out), part)
-    result = rows.back(part * rows.reduced(call.cotangent))
+        slope = _share_among_ties(values, rows.reshape_reduced(call.out), slope)
+    result = rows.from_rows(slope * rows.reshape_reduced(call.cotangent))
     return [result, None, None, None]
 
 
-def _shared(row: Tensor, middle: Tensor, otherwise: Tensor) -> Tensor:
-    equal = ops.logical_or(row == middle, ops.isnan(middle))
-    equal = ops.cast(equal, row.dtype)
-    count = ops.sum(equal, [row.ndim - 1], None, True)
-    some = ops.expand(count > 0, row.shape)
-    return ops.where(some, equal / count, otherwise)
+def _share_among_ties(values: Tensor, middle: Tensor, otherwise: Tensor) -> Tensor:
+    equal = ops.logical_or(values == middle, ops.isnan(middle))
+    equal = ops.cast(equal, values.dtype)
+    count = ops.sum(equal, [values.ndim - 1], None, True)
+    has_ties = ops.expand(count > 0, values.shape)
+    return ops.where(has_ties, equal / count, otherwise)

@@ -71,8 +71,8 @@ holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
 
 def axes_of(x: Tensor, axis: Any) -> list[int]:
     """Return axes as non-negative integers; all of them for none."""
-    given = [axis] if isinstance(axis, int) else [*(axis or [])]
-    return sorted({int(a) % max(x.ndim, 1) for a in given}) or [*range(x.ndim)]
+    axis_list = [axis] if isinstance(axis, int) else [*(axis or [])]
+    return sorted({int(a) % max(x.ndim, 1) for a in axis_list}) or [*range(x.ndim)]
 
 
 def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
@@ -80,14 +80,14 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
     if not x.ndim:
         return ops.reshape(g, [])
     if not keepdim or g.ndim != x.ndim:
-        kept = [1 if i in axes else n for i, n in enumerate(x.shape)]
-        g = ops.reshape(g, kept)
+        kept_shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
+        g = ops.reshape(g, kept_shape)
     return ops.expand(g, x.shape)
 
 
 def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Divide by the product of these sizes, which may vary with a batch."""
-    (result,) = SHARE.every([x, [*sizes]])
+    (result,) = SHARE.bind([x, [*sizes]])
     return result
 
 
@@ -99,7 +99,7 @@ def _share_reverse(call: Call) -> list[Any]:
 @jet_of("share")
 def _share_jet(call: JetCall) -> list[list[Any]]:
     x, sizes = call.args
-    return [linear_series(lambda part: share(part, sizes), x)]
+    return [linear_series(lambda term: share(term, sizes), x)]
 
 
 @reverse_of("sum")
@@ -114,15 +114,15 @@ def _sum_reverse(call: Call) -> list[Any]:
 def _mean_reverse(call: Call) -> list[Any]:
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
-    part = share(call.cotangent, [x.shape[i] for i in axes])
-    return [spread(part, x, axes, keepdim), None, None]
+    scaled = share(call.cotangent, [x.shape[i] for i in axes])
+    return [spread(scaled, x, axes, keepdim), None, None]
 
 
 @reverse_of("mean_all")
 def _mean_all_reverse(call: Call) -> list[Any]:
     x = call.args[0]
-    part = share(call.cotangent, x.shape)
-    return [spread(part, x, [*range(x.ndim)], False)]
+    scaled = share(call.cotangent, x.shape)
+    return [spread(scaled, x, [*range(x.ndim)], False)]
 
 
 @reverse_of("max", "min", "amax", "amin")
@@ -139,7 +139,7 @@ def _softmax_reverse(call: Call) -> list[Any]:
     return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
 
 
-def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
+def _subtract_max(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
     """Return x less its largest along axes, and that largest value.
 
     No gradient goes through the largest value.
@@ -148,20 +148,20 @@ def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
     return x - top, top
 
 
-def _cut(below: Tensor) -> Tensor:
-    """Return values of at least -64, as Paddle does."""
+def _clamp_exponents(below: Tensor) -> Tensor:
+    """Clamp exponents to at least -64, as Paddle does."""
     return ops.maximum(below, paddle.full([], -64.0, below.dtype))
 
 
 @formula_of("softmax")
 def _softmax_formula(x: Tensor, axis: int) -> Tensor:
-    weights = ops.exp(_cut(_below_top(x, [axis])[0]))
+    weights = ops.exp(_clamp_exponents(_subtract_max(x, [axis])[0]))
     return weights / ops.sum(weights, [axis], None, True)
 
 
 @formula_of("log_softmax")
 def _log_softmax_formula(x: Tensor, axis: int) -> Tensor:
-    below = _cut(_below_top(x, [axis])[0])
+    below = _clamp_exponents(_subtract_max(x, [axis])[0])
     return below - ops.log(ops.sum(ops.exp(below), [axis], None, True))
 
 
@@ -190,7 +190,7 @@ def _squared_l2_norm_formula(x: Tensor) -> Tensor:
 
 def _logsumexp_formula(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = axes_of(x, axis)
-    below, top = _below_top(x, axes)
+    below, top = _subtract_max(x, axes)
     total = ops.log(ops.sum(ops.exp(below), axes, None, True)) + top
     if keepdim:
         return total
