@@ -33,7 +33,7 @@ from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, CapturedFunction, kinds_of
 from .comparison import ROUGH, RTOL, TIMES, ComparedResult, other_inputs, shaken
-from .compiling.collapsing import collapsed
+from .compiling.collapsing import collapse_sums
 from .compiling.passes import program_of, simplify
 from .compiling.program import Program
 from .tracing.operations import Value
@@ -211,7 +211,7 @@ def _first_program(
         known = record.inputs, record.constants
         program = simplify(program_of(record.ops, *known, ends, shared=shared))
         if record.by_series:
-            program = collapsed(program)
+            program = collapse_sums(program)
         captured = _captured(record, program, outputs, ends)
         if further is None and begun is not None and (once or not record.draws):
             begun.append(OpenTrace(record, given, outputs))

@@ -108,7 +108,7 @@ class Scan:
                 except NotRepeatable:
                     pass
                 else:
-                    for _ in made.steps(self.count):
+                    for _ in made.run_steps(self.count):
                         pass
                     last, ys = made.result()
                     return [*last, *ys]

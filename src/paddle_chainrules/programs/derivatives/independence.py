@@ -21,7 +21,7 @@ from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
 from ..comparison import other_inputs
 from ..compiling.program import Program
-from ..compiling.source import compiled
+from ..compiling.source import compile_program
 from ..tracing.operations import Value
 from ..tracing.record import Tracer
 
@@ -43,7 +43,7 @@ def is_by_rows(
     with not_listening(), grad_mode(False):
         program, given = _recorded(record, start, starts, outputs)
         # Operator by operator: machine code, after some calls, rounds otherwise.
-        function = compiled(program.as_run)
+        function = compile_program(program.as_run)
         points = [[record.tensor(x) for x in given]]
         if record.is_reused:
             points.append(other_inputs(program, points[0]))
