@@ -37,7 +37,7 @@ from .compiling.collapsing import collapse_sums
 from .compiling.passes import program_of, simplify
 from .compiling.program import Program
 from .tracing.operations import Value
-from .tracing.outside import outside
+from .tracing.outside import outside_dependencies
 from .tracing.record import Tracer
 
 _CONSTANT = (
@@ -274,7 +274,7 @@ def _captured(
                 f"it gives a {type(out).__name__}, which every call would have to make "
                 "anew; give tensors and numbers alone"
             )
-    reached, free = outside(record)
+    reached, free = outside_dependencies(record)
     made = frozenset(filter(record.is_own, program.constants))
     kept = tuple(t for v, t in program.constants.items() if v not in made)
     return CapturedFunction(
@@ -385,7 +385,7 @@ def _compare(
     count = sum(isinstance(out, Tensor) for out in results or ())
     if results is None or count != len(program.outputs):
         given, record = _begun(other)
-        record.place = ""  # of which nobody asks
+        record.location = ""  # of which nobody asks
         with drawing_from(state):
             results = _recorded(record, fn, given)
         del given, record  # and the memory

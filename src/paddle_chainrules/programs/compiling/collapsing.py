@@ -19,7 +19,7 @@ from typing import Any
 
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
-from ..tracing.operations import Operation, Value, fresh_numbers, read
+from ..tracing.operations import Operation, Value, fresh_numbers, inputs_read
 from .passes import needed_ops, program_of
 from .program import Program
 from .proportional import (
@@ -82,7 +82,7 @@ class _SumCollapser:
             self.positions.update(dict.fromkeys(op.outputs, (i, 0)))
             if len(op.outputs) == 1:
                 self._register(op.outputs[0], op)
-            self.use_counts.update(read(op))
+            self.use_counts.update(inputs_read(op))
         self.pending = [
             (_latest_first(self.positions[v]), v.number, v) for v in self.producers
         ]
@@ -264,7 +264,7 @@ class _SumCollapser:
         producer, old_producer = self.producers[total], self.producers[out]
         self._register(out, replace(producer, outputs=(out,)))
         if self.use_counts[total]:
-            self.use_counts.update(read(producer))
+            self.use_counts.update(inputs_read(producer))
         else:
             del self.producers[total]
         self._release_inputs(old_producer)
@@ -307,18 +307,18 @@ class _SumCollapser:
         self._register(out, op)
         last_input = max((self.positions[v][0] for v in op.inputs), default=-1)
         self.positions[out] = last_input, next(self.next_order)
-        self.use_counts.update(read(op))
+        self.use_counts.update(inputs_read(op))
         return out
 
     def _release_inputs(self, op: Operation) -> None:
         """Remove the producers of inputs that only a removed operation used."""
-        worklist = [*read(op)]
+        worklist = [*inputs_read(op)]
         while worklist:
             value = worklist.pop()
             self.use_counts[value] -= 1
             if not self.use_counts[value] and value in self.producers:
                 self.dead_producers[value] = self.producers.pop(value)
-                worklist += read(self.dead_producers[value])
+                worklist += inputs_read(self.dead_producers[value])
 
     def _schedule(self) -> list[Operation]:
         """Return the operations by position, each after the producers of its inputs."""

@@ -231,11 +231,11 @@ def _replace_operations(
             if decomposition is None
             else decomposition.instantiate(op, fresh, constants, constant_by_content)
         ):
-            canonical = common.named(new_op)
+            canonical = common.canonical(new_op)
             # What a program gives is its own.
-            if not program_outputs.isdisjoint(canonical.outputs) or not common.is_known(
-                canonical
-            ):
+            if not program_outputs.isdisjoint(
+                canonical.outputs
+            ) or not common.is_duplicate(canonical):
                 results.append(canonical)
     return results, constants
 
@@ -320,7 +320,7 @@ def _trace_formula(
         return None
     common = CommonSubexpressions()
     ops = []
-    for inner_op in map(common.named, tracer.ops):
+    for inner_op in map(common.canonical, tracer.ops):
         if inner_op.operator.alias:
             common.alias[inner_op.outputs[0]] = inner_op.args[0]
         else:

@@ -88,7 +88,7 @@ def _rewrite(
     common = CommonSubexpressions()
     negated: dict[Value, Value] = {}
     results = []
-    for op in map(common.named, ops):
+    for op in map(common.canonical, ops):
         if op.operator.alias:
             common.alias[op.outputs[0]] = op.args[0]
             continue
@@ -96,9 +96,9 @@ def _rewrite(
             common.alias[op.outputs[0]] = negated[op.args[0]]
             continue
         for signed_op in _move_signs_late(_as_plain_operator(op), negated, fresh):
-            for expanded_op in _expand_operands(common.named(signed_op), fresh):
-                expanded_op = common.named(expanded_op)
-                if expanded_op.operator.name == "copy" or not common.is_known(
+            for expanded_op in _expand_operands(common.canonical(signed_op), fresh):
+                expanded_op = common.canonical(expanded_op)
+                if expanded_op.operator.name == "copy" or not common.is_duplicate(
                     expanded_op
                 ):
                     results.append(expanded_op)

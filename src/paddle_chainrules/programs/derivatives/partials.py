@@ -20,7 +20,7 @@ from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_anoth
 from ..operators.calls import Series
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
-from ..tracing.where import in_one_place
+from ..tracing.where import at_one_location
 from .independence import is_by_rows
 from .taylor import in_full, own, second_sums_of, series_of
 
@@ -254,7 +254,7 @@ def _at_point(
             return result
         restore_random_state(state)
     seen = seen or _seen(fn, inputs, directions, by_rows)
-    with in_one_place(seen.record):
+    with at_one_location(seen.record):
         return answer(seen)
 
 

@@ -20,7 +20,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
-from ...programs.tracing.existing import is_once, single_use_captures
+from ...programs.tracing.existing import is_single_use, single_use_captures
 from ...programs.tracing.operations import Value
 from ..tape.eager import eagerly
 from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
@@ -271,7 +271,7 @@ def node_of(
     )
     is_reverse = isinstance(programs, _Reverse)
     return DifferentiableProgram(
-        *(forward_backward, places, wanted, free, whole, reverse, is_once()),
+        *(forward_backward, places, wanted, free, whole, reverse, is_single_use()),
         values,
         is_reverse,
     )
