@@ -13,7 +13,7 @@ from ..tracing.operations import Operation
 
 
 def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
-    """Tell whether an operation does the same for any number of samples.
+    """Tell whether an operation is valid for any number of samples.
 
     Args:
         varies: tells whether a size varies with the number of samples.
