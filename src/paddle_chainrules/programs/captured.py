@@ -30,11 +30,11 @@ class CapturedFunction(NamedTuple):
     free: list[Tensor]
     """Tensors that required gradients before and are not arguments."""
     kept: tuple[Tensor, ...]
-    """Constants of the program that the function has not made."""
+    """Constants of the program that the function has not created."""
     kinds: tuple[Any, ...]
     """Their kinds when they were captured, by :func:`kinds_of`."""
     made: frozenset[Value] = frozenset()
-    """Constants that the function makes from nothing that may change."""
+    """Constants that the function creates from nothing that may change."""
     by_series: bool = False
     """Tells whether it asked for derivatives at points, which may run in blocks."""
 
@@ -44,9 +44,11 @@ class CapturedFunction(NamedTuple):
 
     def is_like(self, other: CapturedFunction) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
-        own = self.outputs, self.requires, self.kinds
-        theirs = other.outputs, other.requires, other.kinds
-        return own == theirs and not (self._reaches() or other._reaches())
+        own_facts = self.outputs, self.requires, self.kinds
+        other_facts = other.outputs, other.requires, other.kinds
+        return own_facts == other_facts and not (
+            self._uses_free_variables() or other._uses_free_variables()
+        )
 
     def expanding(self) -> CapturedFunction:
         """Return the same, with one number for each constant that is only a number."""
@@ -59,17 +61,19 @@ class CapturedFunction(NamedTuple):
         """
         return min(most, rows_at_once(self.program, size)) if self.by_series else most
 
-    def _reaches(self) -> bool:
+    def _uses_free_variables(self) -> bool:
         """Tell whether the program has a free variable that it did not drop."""
         constants = {*map(id, self.program.constants.values())}
         return not constants.isdisjoint(map(id, self.free))
 
     def filled(self, tensors: list[Any]) -> list[Any]:
-        """Return all that the function gives, with tensors in their places."""
+        """Return the function's results, with tensors in place of :data:`PLACE`."""
         if len(tensors) == len(self.outputs):
             return tensors
-        each = iter(tensors)
-        return [next(each) if part is PLACE else part for part in self.outputs]
+        remaining = iter(tensors)
+        return [
+            next(remaining) if output is PLACE else output for output in self.outputs
+        ]
 
 
 def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:

@@ -216,7 +216,7 @@ def node_of(
     ]
     free, count = captured.free, len(leaves)
     if begun:
-        free = begun[0].without_made(free)
+        free = begun[0].tensors_from_outside(free)
 
     def asking(leaves: list[Any]) -> Sequence[Any]:
         ask_for(free)
