@@ -541,7 +541,8 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
     plain, kept_without = way()
     assert kept < 0.75 * kept_without
     found = [
-        compile_program(way.forward_backward.whole.with_loops) for way in (ours, plain)
+        compile_program(way.forward_backward.combined.with_loops)
+        for way in (ours, plain)
     ]
     cotangent = randn([9, 1], seed=1)
     outputs = [run(*leaves, cotangent) for run in found]

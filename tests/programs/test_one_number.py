@@ -53,7 +53,7 @@ def test_layers_of_any_number_of_samples(name, monkeypatch):
 
 def programs(fn, *sizes):
     found = [capture(lambda leaves: [fn(*leaves)], [randn([n, 3])]) for n in sizes]
-    return [(one, one.expanding()) for one in found]
+    return [(one, one.with_expanded_scalars()) for one in found]
 
 
 def test_what_the_function_makes_is_expanded():

@@ -180,7 +180,7 @@ def _with_gradients(
     """Return the functions of the forward and backward pass."""
     outputs, ways = (
         way.forward_backward.count,
-        recompute_cheap_residuals(way.forward_backward.apart, goes_into),
+        recompute_cheap_residuals(way.forward_backward.unpacked, goes_into),
     )
 
     def in_three(names: list[str]) -> Any:

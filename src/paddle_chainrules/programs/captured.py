@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 
 from .batches.blocks import rows_at_once
-from .compiling.passes import expanding
+from .compiling.passes import expand_scalar_constants
 from .compiling.program import Program
 from .tracing.operations import Value
 
@@ -29,18 +29,20 @@ class CapturedFunction(NamedTuple):
     """
     free: list[Tensor]
     """Tensors that required gradients before and are not arguments."""
-    kept: tuple[Tensor, ...]
+    outside_constants: tuple[Tensor, ...]
     """Constants of the program that the function has not created."""
     kinds: tuple[Any, ...]
     """Their kinds when they were captured, by :func:`kinds_of`."""
-    made: frozenset[Value] = frozenset()
+    own_constants: frozenset[Value] = frozenset()
     """Constants that the function creates from nothing that may change."""
     by_series: bool = False
     """Tells whether it asked for derivatives at points, which may run in blocks."""
 
     def is_stale(self) -> bool:
         """Tell whether constants differ from those that were captured."""
-        return bool(self.kept) and self.kinds != kinds_of(self.kept)
+        return bool(self.outside_constants) and self.kinds != kinds_of(
+            self.outside_constants
+        )
 
     def is_like(self, other: CapturedFunction) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
@@ -50,9 +52,11 @@ class CapturedFunction(NamedTuple):
             self._uses_free_variables() or other._uses_free_variables()
         )
 
-    def expanding(self) -> CapturedFunction:
+    def with_expanded_scalars(self) -> CapturedFunction:
         """Return the same, with one number for each constant that is only a number."""
-        return self._replace(program=expanding(self.program, self.made))
+        return self._replace(
+            program=expand_scalar_constants(self.program, self.own_constants)
+        )
 
     def at_once(self, most: int, size: int) -> int:
         """Return how many of ``most`` samples it may serve, captured for ``size``.

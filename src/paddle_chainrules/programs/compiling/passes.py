@@ -42,7 +42,9 @@ def program_of(
     return Program(tuple(inputs), live_constants, tuple(ops), tuple(results), name)
 
 
-def expanding(program: Program, own_constants: Collection[Value]) -> Program:
+def expand_scalar_constants(
+    program: Program, own_constants: Collection[Value]
+) -> Program:
     """Replace each constant that is one number, repeated, by an expanded number.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import computed_of
-from .passes import expanding, needed_ops, program_of
+from .passes import expand_scalar_constants, needed_ops, program_of
 from .program import Program
 from .reuse import alias_roots
 
@@ -47,13 +47,13 @@ class ForwardBackward:
     _unpacked: ForwardBackward | None = None
 
     @property
-    def apart(self) -> ForwardBackward:
+    def unpacked(self) -> ForwardBackward:
         """The same with a tensor for each residual."""
         return self._unpacked or self
 
     def for_samples(self, samples: Samples) -> ForwardBackward:
         """Return the same for any number of samples, with a tensor per residual."""
-        forward_backward = self.apart
+        forward_backward = self.unpacked
         forward = replace(forward_backward.forward, samples=samples)
         return replace(
             forward_backward, forward=forward, _backward_cache={}, _ancestors_cache={}
@@ -90,7 +90,7 @@ class ForwardBackward:
         )
 
     @property
-    def whole(self) -> Program:
+    def combined(self) -> Program:
         """Forward and backward pass in one program, with the gradients that exist."""
         forward = self.forward
         gradients = tuple(grad for grad in self._gradients if grad is not None)
@@ -102,18 +102,20 @@ class ForwardBackward:
     @cached_property
     def joint(self) -> Program:
         """The program of outputs and gradients, without residuals between them."""
-        whole, forward = self.apart.whole, self.apart.forward
-        gradients = whole.outputs[len(forward.outputs) :]
-        outputs = [*whole.outputs[: self.count], *gradients]
-        program = program_of(whole.ops, whole.inputs, whole.constants, outputs, "joint")
-        return replace(program, samples=whole.samples)
+        combined, forward = self.unpacked.combined, self.unpacked.forward
+        gradients = combined.outputs[len(forward.outputs) :]
+        outputs = [*combined.outputs[: self.count], *gradients]
+        program = program_of(
+            combined.ops, combined.inputs, combined.constants, outputs, "joint"
+        )
+        return replace(program, samples=combined.samples)
 
     @property
-    def used(self) -> list[bool]:
+    def gradient_exists(self) -> list[bool]:
         """Tells for each gradient whether it exists."""
         return [grad is not None for grad in self._gradients]
 
-    def behind(self, has_cotangent: tuple[bool, ...]) -> frozenset[Value]:
+    def ancestors(self, has_cotangent: tuple[bool, ...]) -> frozenset[Value]:
         """Return the values that outputs with a cotangent depend on, and themselves."""
         if has_cotangent not in self._ancestors_cache:
             pairs = zip(self.forward.outputs, has_cotangent, strict=False)
@@ -127,13 +129,15 @@ class ForwardBackward:
         """Return the same, with these values recomputed in the backward pass."""
         return self._split_again(self._merged, values)
 
-    def expanding(self, own_constants: Collection[Value]) -> ForwardBackward:
+    def with_expanded_scalars(
+        self, own_constants: Collection[Value]
+    ) -> ForwardBackward:
         """Return the same, with one number for each constant that is only a number.
 
         Args:
-            own_constants: as :func:`.passes.expanding` has it.
+            own_constants: as :func:`.passes.expand_scalar_constants` has it.
         """
-        return self._split_again(expanding(self._merged, own_constants))
+        return self._split_again(expand_scalar_constants(self._merged, own_constants))
 
     @property
     def _merged(self) -> Program:
@@ -156,10 +160,10 @@ class ForwardBackward:
         """The residuals, and the operations of the backward pass on them."""
         return self._residuals, self._backward_ops
 
-    def of_used(self) -> ForwardBackward:
+    def with_existing_gradients(self) -> ForwardBackward:
         """Return the same with only the gradients that exist."""
         gradients = tuple(grad for grad in self._gradients if grad is not None)
-        unpacked = self._unpacked and self._unpacked.of_used()
+        unpacked = self._unpacked and self._unpacked.with_existing_gradients()
         return replace(
             self, _gradients=gradients, _backward_cache={}, _unpacked=unpacked
         )

@@ -85,7 +85,10 @@ class CompiledFunction(NamedTuple):
         most = own.at_once(most, size)
         if True in own.requires or self.structure != other.structure:
             return None
-        for one, another in ((own, its), (own.expanding(), its.expanding())):
+        for one, another in (
+            (own, its),
+            (own.with_expanded_scalars(), its.with_expanded_scalars()),
+        ):
             if one.is_like(another):
                 sizes = size, another.program, its_size, most
                 samples = samples_of(one.program, *sizes)

@@ -64,7 +64,8 @@ class CompiledVJP(NamedTuple):
         if (
             self.seeds != other.seeds
             or self.places != other.places
-            or self.forward_backward.used != other.forward_backward.used
+            or self.forward_backward.gradient_exists
+            != other.forward_backward.gradient_exists
             or self.structure != other.structure
         ):
             return None
@@ -76,8 +77,8 @@ class CompiledVJP(NamedTuple):
                 alike
                 and own.forward_backward.reachable == its.forward_backward.reachable
             ):
-                sizes = size, its.forward_backward.whole, its_size, most
-                samples = samples_of(own.forward_backward.whole, *sizes)
+                sizes = size, its.forward_backward.combined, its_size, most
+                samples = samples_of(own.forward_backward.combined, *sizes)
                 if samples is not None:
                     forward_backward = own.forward_backward.for_samples(samples)
                     return own._replace(
@@ -88,13 +89,15 @@ class CompiledVJP(NamedTuple):
         return None
 
     def _apart(self) -> CompiledVJP:
-        return self._replace(forward_backward=self.forward_backward.apart)
+        return self._replace(forward_backward=self.forward_backward.unpacked)
 
     def _expanding(self) -> CompiledVJP:
         captured, forward_backward = self.captured, self.forward_backward
         return self._replace(
-            captured=captured.expanding(),
-            forward_backward=forward_backward.expanding(captured.made),
+            captured=captured.with_expanded_scalars(),
+            forward_backward=forward_backward.with_expanded_scalars(
+                captured.own_constants
+            ),
         )
 
 
