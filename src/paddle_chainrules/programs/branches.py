@@ -116,7 +116,7 @@ class Branches:
         with grad_mode(False):
             if self.batched is not None:
                 return self._run_samples(predicate, tensors)
-            chosen = 0 if truth(predicate) else 1
+            chosen = 0 if is_nonzero(predicate) else 1
             results: list[Tensor] = self.as_run[chosen].function(*tensors)
             if not any(self.drawn):
                 return results
@@ -194,7 +194,7 @@ class Branches:
         return results_for_samples(program, tensors, self.batched, size)
 
 
-def truth(predicate: Tensor) -> bool:
+def is_nonzero(predicate: Tensor) -> bool:
     """Tell whether a number is not zero.
 
     Paddle's ``bool`` tests whether it is above zero.

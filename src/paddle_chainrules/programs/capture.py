@@ -188,7 +188,7 @@ def _trace_program(
     if begun and further is not None:
         tracer, earlier_stand_ins, earlier_outputs = begun.pop()
         new_stand_ins = [*map(stand_in, leaves[len(earlier_stand_ins) :])]
-        tracer.take(new_stand_ins)
+        tracer.add_inputs(new_stand_ins)
         stand_ins = [*earlier_stand_ins, *new_stand_ins]
 
         def run(stand_ins: list[Any]) -> Sequence[Any]:

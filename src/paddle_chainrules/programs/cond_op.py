@@ -13,7 +13,7 @@ from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from .batches.batching import closed_over, recorded_one, replayed, samples_of
-from .branches import Branches, results_for_samples, truth
+from .branches import Branches, is_nonzero, results_for_samples
 from .capture_error import CaptureError
 from .compiling.passes import program_of
 from .compiling.program import Program
@@ -57,7 +57,7 @@ def _cond_batch(call: BatchCall) -> list[Tensor]:
     return _batch_branches(call.args[0], call)
 
 
-def in_branches(
+def trace_cond(
     branches: tuple[Branch, Branch],
     predicate: Tensor,
     tensors: Sequence[Tensor],
@@ -87,7 +87,7 @@ def in_branches(
     with not_listening():
         flags = batched or [False] * len(tensors)
         rows = [x[0] if flag else x for x, flag in zip(tensors, flags, strict=True)]
-        chosen = None if batched is not None else (0 if truth(predicate) else 1)
+        chosen = None if batched is not None else (0 if is_nonzero(predicate) else 1)
     samples = samples_of(rows)
     traces = [
         _trace_branch(fn, samples, drawn[k], is_unlikely=k != chosen)
@@ -223,7 +223,7 @@ def _cond_gradients(branches: Branches, call: Call) -> list[Tensor | None]:
     flags = branches.batched
     if flags is not None:
         flags = (*flags, *(True for _ in (*drawn, *output_grads)))
-    results = in_branches(
+    results = trace_cond(
         (gradient_of(0), gradient_of(1)),
         *(predicate, all_tensors, flags, draw_ranges, branches.operands),
     )
@@ -267,7 +267,7 @@ def _batch_branches(branches: Branches, call: BatchCall) -> list[Tensor]:
         return lambda leaves: results_for_samples(program, leaves, flags, size)
 
     true_program, false_program = branches.programs
-    return in_branches(
+    return trace_cond(
         (batched_branch(true_program), batched_branch(false_program)),
         predicate,
         tensors,

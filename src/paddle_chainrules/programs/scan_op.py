@@ -185,7 +185,7 @@ class Scan:
             ]
 
         stacked_inputs = [*saved, *xs, *(g for _, g in seeds)]
-        results = in_steps(
+        results = trace_scan(
             backward_step, initial_grads, stacked_inputs, self.count, not self.backwards
         )
         grad_by_position = dict(
@@ -244,7 +244,7 @@ class Scan:
             )
             return [*map(expand_unbatched, results, is_batched)]
 
-        results = in_steps(
+        results = trace_scan(
             batched_step,
             initial_carry,
             stacked_inputs,
@@ -290,7 +290,7 @@ class ScanDraws(Exception):
     """Raised where steps draw random numbers. Each step has its own."""
 
 
-def in_steps(
+def trace_scan(
     step: Step,
     carry: Sequence[Tensor],
     xs: Sequence[Tensor],

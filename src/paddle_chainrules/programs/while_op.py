@@ -22,10 +22,10 @@ from .batches.batching import (
     samples_of,
     without_stops,
 )
-from .branches import results_for_samples, truth
+from .branches import is_nonzero, results_for_samples
 from .compiling.passes import program_of
 from .compiling.program import Program
-from .cond_op import in_branches
+from .cond_op import trace_cond
 from .operators.calls import BatchCall, Call, NoRule
 from .operators.entry import batch_of, define, holds_for_complex, reverse_of
 from .operators.shared import ops
@@ -79,7 +79,7 @@ class WhileLoop:
         carry, condition_constants, body_constants = self.split_tensors(tensors)
         condition, body = self.as_run
         with grad_mode(False):
-            while truth(condition.function(*carry, *condition_constants)[0]):
+            while is_nonzero(condition.function(*carry, *condition_constants)[0]):
                 carry = body.function(*carry, *body_constants)
             return self.copy_carry(*carry)  # which may be the arguments
 
@@ -107,14 +107,14 @@ class WhileLoop:
 
         def batched_body(leaves: list[Tensor]) -> list[Tensor]:
             is_running, *carry = leaves
-            results = in_branches(
+            results = trace_cond(
                 (lambda inputs: replayed(self.body, inputs), self._copy_carry_inputs),
                 *(is_running, [*carry, *body_constants], (*all_batched, *body_batched)),
             )
             return [ops.logical_and(is_running, condition_holds(results)), *results]
 
         initial_carry = [condition_holds(batched_carry), *batched_carry]
-        _, *last_carry = in_turns(
+        _, *last_carry = trace_while(
             lambda leaves: leaves[0].any(), batched_body, initial_carry
         )
         return last_carry
@@ -144,7 +144,7 @@ def _while_batch(call: BatchCall) -> list[Tensor]:
     return call.args[0].batch(call)
 
 
-def in_turns(
+def trace_while(
     condition: Condition, body: LoopBody, carry: Sequence[Tensor]
 ) -> list[Tensor]:
     """Run a loop as one operator of the listening tracer; return the last carry.

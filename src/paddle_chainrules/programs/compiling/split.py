@@ -13,7 +13,7 @@ from typing import Any
 
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value
-from ..tracing.reach import computed_of
+from ..tracing.reach import ancestors_of
 from .passes import expand_scalar_constants, needed_ops, program_of
 from .program import Program
 from .reuse import alias_roots
@@ -121,7 +121,7 @@ class ForwardBackward:
             pairs = zip(self.forward.outputs, has_cotangent, strict=False)
             outputs = [value for value, flag in pairs if flag]
             self._ancestors_cache[has_cotangent] = frozenset(
-                computed_of(self.forward.ops, outputs)
+                ancestors_of(self.forward.ops, outputs)
             )
         return self._ancestors_cache[has_cotangent]
 

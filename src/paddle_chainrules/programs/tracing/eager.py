@@ -71,7 +71,7 @@ class Eager(Tracer):
         self._protected: frozenset[Value] = frozenset()
 
     @contextmanager
-    def keeps(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+    def refusing_writes(self, tensors: Sequence[Tensor]) -> Iterator[None]:
         """Refuse writes into tensors that are being differentiated with respect to."""
         outer_protected = self._protected
         with not_listening():

@@ -20,21 +20,21 @@ def outside_dependencies(tracer: Tracer) -> tuple[set[Value], list[Tensor]]:
     Outside tensors are arguments or free variables that required gradients before. Only
     the free variables are returned.
     """
-    free_variables = from_outside(tracer)
-    reached = reached_from(
+    free_variables = outside_constants(tracer)
+    reached = values_reached_from(
         tracer, [*free_variables, *filter(tracer.required, tracer.inputs)]
     )
     return reached, [tracer.constants[v] for v in free_variables]
 
 
-def from_outside(tracer: Tracer) -> list[Value]:
+def outside_constants(tracer: Tracer) -> list[Value]:
     """Return the constants that require gradients."""
     dummies = {*map(id, tracer.dummies)}
     constants = filter(tracer.required, tracer.constants)
     return [v for v in constants if id(tracer.constants[v]) not in dummies]
 
 
-def reached_from(tracer: Tracer, starts: Iterable[Value]) -> set[Value]:
+def values_reached_from(tracer: Tracer, starts: Iterable[Value]) -> set[Value]:
     """Return the values that have gradients by some of these, themselves among them."""
     reached = {*starts}
     for op, taped in zip(tracer.ops, tracer.taped, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .operations import Operation, Value
 
 
-def computed_of(ops: Sequence[Operation], outputs: Iterable[Value]) -> set[Value]:
+def ancestors_of(ops: Sequence[Operation], outputs: Iterable[Value]) -> set[Value]:
     """Return the outputs and all values that they depend on."""
     results = {*outputs}
     for op in reversed(ops):

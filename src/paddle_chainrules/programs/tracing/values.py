@@ -94,7 +94,7 @@ class Values:
         self.dummies: list[Tensor] = [] if outer is None else outer.dummies
         self.inputs = tuple(map(self._new_value, inputs))
 
-    def take(self, inputs: Sequence[Any]) -> None:
+    def add_inputs(self, inputs: Sequence[Any]) -> None:
         """Add more inputs: the tensors among them."""
         self.inputs += tuple(
             self._new_value(x) for x in inputs if isinstance(x, Tensor)

@@ -26,7 +26,7 @@ from ...programs.compiling.repeated_steps import (
     allocate_outputs,
     are_worth_code,
 )
-from ...programs.scan_op import ScanDraws, in_steps
+from ...programs.scan_op import ScanDraws, trace_scan
 from ...programs.switch import loops_are_on, programs_are_on
 from ...programs.tracing.existing import single_use_captures
 from ..as_programs.jit import Jitted
@@ -289,7 +289,7 @@ class Loop:
             return tensors_among(rows[0]) + tensors_among(rows[1])
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        results = iter(in_steps(step, carry, xs, self.count, self._backwards))
+        results = iter(trace_scan(step, carry, xs, self.count, self._backwards))
         leaves, ys = (in_place(row, results) for row in rows)
         return self._nested(leaves), self._nested_ys(ys)
 

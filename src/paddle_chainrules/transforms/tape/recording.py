@@ -94,7 +94,7 @@ def _called(
         before = 0 if copies else versions(tensors)
         watch = TapeContext(() if copies else targets)
         try:
-            with nullcontext() if guard is None else guard.keeps(tensors):
+            with nullcontext() if guard is None else guard.refusing_writes(tensors):
                 outputs = watch.call(fn, [*given])
             if watch.writes:
                 refuse_other_uses(outputs, watch.writes)
