@@ -12,7 +12,7 @@ from conftest import randn
 from paddle_chainrules import make_program, vjp
 from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compile_program
-from paddle_chainrules.programs.sizes.any_size import samples_of
+from paddle_chainrules.programs.sizes.any_size import infer_samples
 from paddle_chainrules.programs.switch import wanted_blas
 from paddle_chainrules.programs.tracing.operations import with_values
 
@@ -158,7 +158,7 @@ def names_of(program):
 def of_any_number(fn, x, y):
     """The program of x with regions, where it serves y too."""
     one, other = (make_program(fn)(each) for each in (x, y))
-    samples = samples_of(one, x.shape[0], other, y.shape[0])
+    samples = infer_samples(one, x.shape[0], other, y.shape[0])
     return samples and replace(one, samples=samples).with_loops
 
 

@@ -31,7 +31,7 @@ from ..paddle_side.shared_memory import has_buffer
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
-from .captured import PLACE, CapturedFunction, kinds_of
+from .captured import PLACE, CapturedFunction, signatures_of
 from .comparison import (
     ROUGH,
     ROUNDING_SAMPLES,
@@ -304,7 +304,7 @@ def _captured_function(
         tuple(end in dependent for end in output_values),
         free_variables,
         outside_constants,
-        kinds_of(outside_constants),
+        signatures_of(outside_constants),
         own_constants,
         tracer.by_series,
     )

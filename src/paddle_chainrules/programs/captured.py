@@ -32,7 +32,7 @@ class CapturedFunction(NamedTuple):
     outside_constants: tuple[Tensor, ...]
     """Constants of the program that the function has not created."""
     kinds: tuple[Any, ...]
-    """Their kinds when they were captured, by :func:`kinds_of`."""
+    """Their kinds when they were captured, by :func:`signatures_of`."""
     own_constants: frozenset[Value] = frozenset()
     """Constants that the function creates from nothing that may change."""
     by_series: bool = False
@@ -40,11 +40,11 @@ class CapturedFunction(NamedTuple):
 
     def is_stale(self) -> bool:
         """Tell whether constants differ from those that were captured."""
-        return bool(self.outside_constants) and self.kinds != kinds_of(
+        return bool(self.outside_constants) and self.kinds != signatures_of(
             self.outside_constants
         )
 
-    def is_like(self, other: CapturedFunction) -> bool:
+    def differs_in_program_only(self, other: CapturedFunction) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
         own_facts = self.outputs, self.requires, self.kinds
         other_facts = other.outputs, other.requires, other.kinds
@@ -58,12 +58,12 @@ class CapturedFunction(NamedTuple):
             program=expand_scalar_constants(self.program, self.own_constants)
         )
 
-    def at_once(self, most: int, size: int) -> int:
-        """Return how many of ``most`` samples it may serve, captured for ``size``.
+    def max_samples_at_once(self, limit: int, size: int) -> int:
+        """Return how many of ``limit`` samples it may serve, captured for ``size``.
 
         With more points, derivatives may run in blocks.
         """
-        return min(most, rows_at_once(self.program, size)) if self.by_series else most
+        return min(limit, rows_at_once(self.program, size)) if self.by_series else limit
 
     def _uses_free_variables(self) -> bool:
         """Tell whether the program has a free variable that it did not drop."""
@@ -80,6 +80,6 @@ class CapturedFunction(NamedTuple):
         ]
 
 
-def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
+def signatures_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     """Return for each its dtype, whether it requires gradients, and its shape."""
     return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)

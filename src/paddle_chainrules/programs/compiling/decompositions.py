@@ -20,11 +20,11 @@ from ..capture_error import CaptureError
 from ..codegen.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST
-from ..sizes.any_size import samples_of
+from ..sizes.any_size import infer_samples
 from ..sizes.one_number import with_one_number
 from ..sizes.samples import Samples
 from ..tracing.common_subexpressions import CommonSubexpressions
-from ..tracing.inside import recorded_inside
+from ..tracing.inside import trace_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 
 MAX_COMPARED_NUMBERS = 64
@@ -167,7 +167,7 @@ def decompose_for_regions(
     return _replace_operations(ops, live_ins, outputs, _may_be_decomposed, decompose)
 
 
-def by_formulas(
+def decompose_by_formulas(
     ops: Sequence[Operation],
     live_ins: Iterable[Value],
     outputs: Iterable[Value],
@@ -271,8 +271,8 @@ def _decompose_for_region(
             return n // size * other_size if n in varying else n
 
         retraced = _trace_formula(op, requested_outputs, resize, replace_nested)
-        common_samples = retraced and samples_of(
-            result, size, retraced, other_size, known=varying
+        common_samples = retraced and infer_samples(
+            result, size, retraced, other_size, known_varying=varying
         )
         if common_samples is None or common_samples.varying != varying:
             return None
@@ -315,7 +315,7 @@ def _trace_formula(
         with not_listening(), grad_mode(False):
             tensors = [_zeros(v, resize) for v in values]
         with grad_mode(False), private_dropout_seed():
-            tracer, traced_outputs = recorded_inside(run_formula, tensors)
+            tracer, traced_outputs = trace_inside(run_formula, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
     common = CommonSubexpressions()

@@ -44,11 +44,11 @@ def fuse_linear_gradients(
     zero_by_shape: dict[Any, Value] = {}
     removed: set[int] = set()
     for layer in _find_layers(ops, is_excluded):
-        *others, last = sorted(i for i in layer if i is not None)
-        earlier_outputs = {v for i in others for v in ops[i].outputs}
+        *other_ops, last_op = sorted(i for i in layer if i is not None)
+        earlier_outputs = {v for i in other_ops for v in ops[i].outputs}
         if any(
             not earlier_outputs.isdisjoint(op.inputs)
-            for op in ops[others[0] : last + 1]
+            for op in ops[other_ops[0] : last_op + 1]
         ):
             continue
         cotangent, weight, *_ = ops[layer.by_x].args
@@ -69,14 +69,14 @@ def fuse_linear_gradients(
                 (zero_by_shape[shape], x, weight, cotangent, 1.0, 1.0),
             )
             outputs = [outputs[-1], *outputs[:-1]]
-        ops[last] = replace(
-            ops[last],
+        ops[last_op] = replace(
+            ops[last_op],
             operator=TABLE[name],
             args=args,
             outputs=tuple(outputs),
             many=True,
         )
-        removed.update(others)
+        removed.update(other_ops)
     return [op for i, op in enumerate(ops) if i not in removed], constants
 
 

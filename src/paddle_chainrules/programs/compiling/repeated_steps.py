@@ -56,7 +56,7 @@ class RepeatedStep:
             all steps. It gives the next carry and the step's outputs.
         carry: tensors that the first step is given. They stay as they are.
         xs: the inputs of single steps, stacked along the first axis.
-        held: the inputs of all steps.
+        invariants: the inputs of all steps.
         backwards: whether steps go from the last row of xs to the first.
 
     Raises:
@@ -68,7 +68,7 @@ class RepeatedStep:
         program: Program,
         carry: Sequence[Tensor],
         xs: Sequence[Tensor],
-        held: Sequence[Tensor] = (),
+        invariants: Sequence[Tensor] = (),
         backwards: bool = False,
     ) -> None:
         if program.draws:
@@ -83,7 +83,7 @@ class RepeatedStep:
             or compiled.samples is not None
         ):
             raise NotRepeatable
-        if len(compiled.inputs) != len(carry) + len(xs) + len(held):
+        if len(compiled.inputs) != len(carry) + len(xs) + len(invariants):
             raise NotRepeatable
         # A result for each, which is the rule: programs copy what else they give.
         outputs = {*compiled.outputs}
@@ -91,7 +91,7 @@ class RepeatedStep:
             compiled.outputs
         ):
             raise NotRepeatable
-        tensors = [*carry, *xs, *held, *compiled.constants.values()]
+        tensors = [*carry, *xs, *invariants, *compiled.constants.values()]
         if not all(t.place.is_cpu_place() and 0 not in t.shape for t in tensors):
             raise NotRepeatable
         (region,) = compiled.regions
@@ -99,7 +99,7 @@ class RepeatedStep:
         self._program, self._plain = compiled, program
         # Of their own, since what is read may be given other memory meanwhile.
         self._xs = [without_gaps(x).detach() for x in xs]
-        self._invariants = [without_gaps(x).detach() for x in held]
+        self._invariants = [without_gaps(x).detach() for x in invariants]
         self._count, self._backwards = len(carry), backwards
         constants = compiled.constants.items()
         self._constants = {v: without_gaps(t).detach() for v, t in constants}
@@ -107,7 +107,7 @@ class RepeatedStep:
         values = compiled.inputs[: self._count]
         self._carry_buffers = [allocate_outputs(values), allocate_outputs(values)]
         self._carry = self._first_carry
-        size = sum(each.at(0) for each in region.work)
+        size = sum(buffer_size.at(0) for buffer_size in region.work)
         self._scratch = np.empty(size + 64, np.uint8) if not region.on_stack else None
         self._ys: list[Tensor] = []
         self._last_row = 0

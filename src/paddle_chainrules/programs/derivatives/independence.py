@@ -110,23 +110,23 @@ def _outputs_follow_rows(
         return [y for y in run(run_inputs) if is_differentiable(y) and y.size]
 
     all_moved = _moved_values(x)
-    before, after = outputs(x), outputs(all_moved)
+    unmoved_outputs, moved_outputs = outputs(x), outputs(all_moved)
     for shape in {tuple(row_shape), tuple(row_shape[:1])}:
-        have_rows = [tuple(y.shape[: len(shape)]) == shape for y in before]
+        have_rows = [tuple(y.shape[: len(shape)]) == shape for y in unmoved_outputs]
         for mask_values in _row_halves(shape):
             mask = paddle.to_tensor(mask_values)
             some_moved = outputs(paddle.where(_row_mask(mask, x), all_moved, x))
             for result, at_rest, moved_output, has_rows in zip(
-                some_moved, before, after, have_rows, strict=True
+                some_moved, unmoved_outputs, moved_outputs, have_rows, strict=True
             ):
-                near = (
+                is_near = (
                     _is_close(result, at_rest, moved_output),
                     _is_close(result, moved_output, at_rest),
                 )
                 if has_rows:
-                    fits = paddle.where(_row_mask(mask, result), near[1], near[0])
+                    fits = paddle.where(_row_mask(mask, result), is_near[1], is_near[0])
                 elif len(shape) == len(row_shape):
-                    fits = near[0] | near[1]
+                    fits = is_near[0] | is_near[1]
                 else:
                     continue
                 if not bool(fits.all()):
@@ -160,14 +160,16 @@ def _moved_values(x: Tensor) -> Tensor:
     )
 
 
-def _is_close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
+def _is_close(a: Tensor, b: Tensor, moved: Tensor) -> Tensor:
     """Tell whether entries of a equal those of b, compared to their moved values.
 
     Kernels compute a row in the same way whatever other rows hold. So hardly any
     difference is allowed: a small fraction of the distance that the entry moves.
     """
     tolerance = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
-    move = (b - other).abs()
-    move = paddle.where(paddle.isfinite(move), move, paddle.zeros_like(move))
-    near = (a - b).abs() <= tolerance * move
-    return near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))
+    distance = (b - moved).abs()
+    distance = paddle.where(
+        paddle.isfinite(distance), distance, paddle.zeros_like(distance)
+    )
+    is_near = (a - b).abs() <= tolerance * distance
+    return is_near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))

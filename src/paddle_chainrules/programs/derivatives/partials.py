@@ -341,16 +341,16 @@ def _differentiate_along(
     """Differentiate known derivatives along one more direction, as often as wanted."""
     tracer, starts = linearized.tracer, linearized.starts
     by_order: dict[int, list[Wanted]] = {}
-    for known in ends:
+    for key in ends:
         order_needed = max(
             index[direction_index]
             for n, index in wanted
-            if (n, index[:direction_index]) == known
+            if (n, index[:direction_index]) == key
         )
-        by_order.setdefault(order_needed, []).append(known)
+        by_order.setdefault(order_needed, []).append(key)
     results: dict[Wanted, Tensor | None] = {}
     for order, group in by_order.items():
-        present = {known: end for known in group if (end := ends[known]) is not None}
+        present = {key: end for key in group if (end := ends[key]) is not None}
         moving = {x: v for x, v in zip(starts, direction, strict=True) if v is not None}
         values = linearized.values_of(present.values())
         curves: list[Series] = [

@@ -311,10 +311,10 @@ def _directional_derivatives(
 
 def new_leaf(tracer: TraceView, tensor: Tensor) -> Tensor:
     """Return a copy of a tensor that requires gradients, to differentiate by."""
-    leaf: Tensor = paddle.assign(tensor)
-    leaf.stop_gradient = False
-    tracer.dummies.append(leaf)
-    return leaf
+    new_leaf: Tensor = paddle.assign(tensor)
+    new_leaf.stop_gradient = False
+    tracer.dummies.append(new_leaf)
+    return new_leaf
 
 
 def leaf_of(tracer: TraceView, tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ..compiling.decompositions import by_formulas
+from ..compiling.decompositions import decompose_by_formulas
 from ..compiling.passes import program_of
 from ..compiling.program import Program
 from ..tracing.operations import Operation, with_values
@@ -114,7 +114,7 @@ def _with_formulas(program: Program, kind: str) -> Program:
         return not has_expression(op, kind)
 
     given = (*program.inputs, *program.constants)
-    ops, more = by_formulas(program.ops, given, program.outputs, lacks)
+    ops, more = decompose_by_formulas(program.ops, given, program.outputs, lacks)
     known = {**program.constants, **more}
     return program_of(ops, program.inputs, known, program.outputs, program.name)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..tracing.operations import Operation
 
 
-def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
+def holds_for_any_count(op: Operation, varies: Callable[[int], bool]) -> bool:
     """Tell whether an operation is valid for any number of samples.
 
     Args:

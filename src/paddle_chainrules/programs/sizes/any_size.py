@@ -15,7 +15,7 @@ import numpy as np
 from paddle import Tensor
 
 from ..tracing.operations import Operation, Value
-from .along_samples import holds
+from .along_samples import holds_for_any_count
 from .samples import ANY, SIZED, Samples
 
 
@@ -35,13 +35,13 @@ class OperationSequence(Protocol):
     def outputs(self) -> Sequence[Value]: ...
 
 
-def samples_of(
+def infer_samples(
     program: OperationSequence,
     size: int,
     other: OperationSequence,
     other_size: int,
     most: int = ANY,
-    known: frozenset[int] = frozenset(),
+    known_varying: frozenset[int] = frozenset(),
 ) -> Samples | None:
     """Return what varies with the size in a program for one size that serves any.
 
@@ -50,11 +50,13 @@ def samples_of(
 
     Args:
         most: the largest size that it serves.
-        known: sizes that vary with it in the enclosing program.
+        known_varying: sizes that vary with it in the enclosing program.
     """
     if max(size, other_size) > most:
         return None
-    result = _PairedValues(size, other_size, known).compare_programs(program, other)
+    result = _PairedValues(size, other_size, known_varying).compare_programs(
+        program, other
+    )
     return result and result._replace(most=most)
 
 
@@ -91,7 +93,7 @@ class _PairedValues:
         if not same or not self._varying.isdisjoint(self._constant):
             return None
         varies = self._varying.__contains__
-        if not all(holds(op, varies) for op in first.ops):
+        if not all(holds_for_any_count(op, varies) for op in first.ops):
             return None
         return Samples(self._size, frozenset(self._varying))
 

@@ -44,5 +44,9 @@ class ConstantViews:
     def pop_sharing(self, x: Tensor) -> Iterator[ConstantView]:
         """Remove and yield the views that share memory with a tensor, oldest first."""
         popped = [v for v in self._views if share_memory(v.outputs[0], x)]
-        self._views = [v for v in self._views if all(v is not each for each in popped)]
+        self._views = [
+            v
+            for v in self._views
+            if all(v is not popped_view for popped_view in popped)
+        ]
         yield from popped

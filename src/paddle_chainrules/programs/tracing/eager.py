@@ -195,7 +195,7 @@ class Eager(Tracer):
         Raises:
             NotImplementedError: an operator can't be differentiated.
         """
-        before = getattr(local, "listener", None)
+        outer_listener = getattr(local, "listener", None)
         try:
             with set_aside():
                 local.listener = self
@@ -203,7 +203,7 @@ class Eager(Tracer):
         except CaptureError as failure:
             raise NotImplementedError(failure.reason) from failure
         finally:
-            local.listener = before
+            local.listener = outer_listener
 
     def _outer_tracers(self) -> Iterator[Any]:
         outer = self.outer

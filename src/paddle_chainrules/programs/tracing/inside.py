@@ -13,7 +13,7 @@ from .operations import Value
 from .record import Tracer
 
 
-def recorded_inside(
+def trace_inside(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     tensors: Sequence[Tensor],
     is_unlikely: bool = False,

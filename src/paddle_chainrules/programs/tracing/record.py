@@ -54,7 +54,7 @@ class Tracer(Values):
                 return result
         if kwargs and kwargs.get("out") is not None:
             return self._trace_with_out(name, call, args, dict(kwargs))
-        before, local.listener = local.listener, None
+        outer_listener, local.listener = local.listener, None
         try:
             tensors = tensors_in(args)
             if kwargs:
@@ -62,7 +62,7 @@ class Tracer(Values):
             if not (is_write(name) and not self._are_private(tensors)):
                 return self._trace_read(name, entry, call, args, kwargs, tensors)
         finally:
-            local.listener = before
+            local.listener = outer_listener
         self.draws = self.draws or name in _DRAWING
         return trace_write(self, name, call, args, kwargs)
 

@@ -302,13 +302,13 @@ def _trace_formula(
         tracer.fail(f"the operator {op.operator.name} has no rule for its gradient")
     assert formula is not None
     start = len(listening_tracer.ops)
-    before = local.listener
+    outer_listener = local.listener
     try:
         local.listener = listening_tracer
         with grad_mode(True):
             result = formula(*args)
     finally:
-        local.listener = before
+        local.listener = outer_listener
     results = [*result] if isinstance(result, list | tuple) else [result]
     op_range = range(start, len(listening_tracer.ops))
     with not_listening():

@@ -15,7 +15,7 @@ from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward
-from ...programs.sizes.any_size import samples_of
+from ...programs.sizes.any_size import infer_samples
 from ...programs.switch import loops_are_on
 from ..tape.cotangents import check_seed
 from ..tape.dispatch import record
@@ -69,16 +69,16 @@ class CompiledVJP(NamedTuple):
             or self.structure != other.structure
         ):
             return None
-        most = self.captured.at_once(most, size)
+        most = self.captured.max_samples_at_once(most, size)
         one, another = self._apart(), other._apart()
         for own, its in ((one, another), (one._expanding(), another._expanding())):
-            alike = own.captured.is_like(its.captured)
+            alike = own.captured.differs_in_program_only(its.captured)
             if (
                 alike
                 and own.forward_backward.reachable == its.forward_backward.reachable
             ):
                 sizes = size, its.forward_backward.combined, its_size, most
-                samples = samples_of(own.forward_backward.combined, *sizes)
+                samples = infer_samples(own.forward_backward.combined, *sizes)
                 if samples is not None:
                     forward_backward = own.forward_backward.for_samples(samples)
                     return own._replace(
