@@ -53,7 +53,7 @@ class CapturedFunction(NamedTuple):
         )
 
     def with_expanded_scalars(self) -> CapturedFunction:
-        """Return the same, with one number for each constant that is only a number."""
+        """Return a copy whose program expands constants that are one number."""
         return self._replace(
             program=expand_scalar_constants(self.program, self.own_constants)
         )

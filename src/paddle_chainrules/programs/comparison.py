@@ -160,7 +160,7 @@ class ComparedResult:
         rtol: Mapping[str, float] = RTOL,
         terms: int = 1,
     ) -> bool:
-        """Tell whether it is equal up to rounding, or a fraction of its largest entry.
+        """Tell whether this is the expected result up to rounding, or nearly.
 
         Rounding is relative to ``largest``, the largest entry of all outputs. A result
         that is zero but for rounding has no digits of its own. The gradient of a bias

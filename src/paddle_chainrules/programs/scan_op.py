@@ -87,7 +87,7 @@ class Scan:
 
     @cached_property
     def without_saved(self) -> Scan:
-        """The same without the saved carries, for calls that need no backward pass."""
+        """The scan without saved carries, for calls that need no backward pass."""
         outputs = self.program.outputs[: -self.saved]
         live_ins = self.program.inputs, self.program.constants
         program = program_of(self.program.ops, *live_ins, outputs, "step")

@@ -38,7 +38,7 @@ Position = tuple[int, int]
 
 
 def collapse_sums(program: Program) -> Program:
-    """Return the same values, up to rounding, by fewer operations."""
+    """Return a program of the same values, up to rounding, with fewer operations."""
     live_ins = (*program.inputs, *program.constants)
     ops = needed_ops(reuse_multiples(program.ops, program.outputs), program.outputs)
     collapsed_ops = _SumCollapser(ops, live_ins, program.outputs).collapse_all()

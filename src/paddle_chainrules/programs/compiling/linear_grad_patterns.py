@@ -18,7 +18,7 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 
 
 class _LinearGradients(NamedTuple):
-    """The gradients of one cotangent: by the input, the weight and the bias."""
+    """The indices of operations that compute a layer's gradients from one cotangent."""
 
     by_x: int
     by_weight: int

@@ -159,7 +159,7 @@ def _sign_may_move(op: Operation, arg: Value) -> bool:
 def _move_signs_late(
     op: Operation, negated: dict[Value, Value], fresh: Iterator[int]
 ) -> list[Operation]:
-    """Return the same results with signs as late as possible, ideally at sums.
+    """Replace an operation by others that negate as late as possible, or at sums.
 
     ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated. A negation that
     turns out to be useless is then not needed.

@@ -137,7 +137,7 @@ class Program:
 
     @cached_property
     def entry(self) -> Callable[..., list[Tensor] | None] | None:
-        """As :attr:`entered`, without calls before. Waits for machine code.
+        """The function :attr:`entered`, at once. Waits for machine code.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -214,7 +214,7 @@ class Program:
 
     @cached_property
     def with_loops(self) -> Program:
-        """The same with regions of machine code.
+        """The program with regions of machine code.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -232,7 +232,7 @@ class Program:
 
     @cached_property
     def as_code(self) -> Program:
-        """The same as one region where possible, of results that are not views.
+        """The program as one region where possible, whose results are not views.
 
         Raises:
             ImportError: llvmlite is not installed.

@@ -26,7 +26,7 @@ MIN_PACKED = 3
 
 
 def pack_small_residuals(forward_backward: ForwardBackward) -> ForwardBackward:
-    """Return the same, with small residuals packed together."""
+    """Pack small residuals into few tensors."""
     groups, samples = _packable_groups(forward_backward)
     if not groups:
         return forward_backward

@@ -84,7 +84,7 @@ def source(
             names[label] = value
         return labels[id(value)]
 
-    def text(arg: Any) -> str:
+    def expr(arg: Any) -> str:
         if isinstance(arg, Value):
             label = f"t{arg.number}"
             if arg not in program.constants:
@@ -94,27 +94,27 @@ def source(
         if isinstance(arg, SymInt):
             return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
         if type(arg) is list:
-            return f"[{', '.join(map(text, arg))}]"
+            return f"[{', '.join(map(expr, arg))}]"
         if type(arg) is tuple:
-            return f"({''.join(f'{text(item)}, ' for item in arg)})"
+            return f"({''.join(f'{expr(item)}, ' for item in arg)})"
         if type(arg) is slice:
-            return f"slice({text(arg.start)}, {text(arg.stop)}, {text(arg.step)})"
+            return f"slice({expr(arg.start)}, {expr(arg.stop)}, {expr(arg.step)})"
         if type(arg) is float and not math.isfinite(arg):
             return f"float({str(arg)!r})"
         if type(arg) is complex:
-            return f"complex({text(arg.real)}, {text(arg.imag)})"
+            return f"complex({expr(arg.real)}, {expr(arg.imag)})"
         if arg is None or type(arg) in (int, float, bool, str):
             return repr(arg)
         return name_of(arg, f"_{type(arg).__name__.lower()}")
 
     def region_lines(op: Any) -> Iterator[str]:
         def local_name(value: Value) -> str:
-            return f"c{value.number}" if value in program.constants else text(value)
+            return f"c{value.number}" if value in program.constants else expr(value)
 
         unchecked = [v for v in op.inputs if v not in dense]
         for value in unchecked:
             if value in program.constants:
-                yield f"{local_name(value)} = {text(value)}"
+                yield f"{local_name(value)} = {expr(value)}"
         dense.update(op.inputs, op.outputs)
         trusted = {*program.inputs} if trusts else set()
         fallback_call = f"{ELSEWHERE}({inputs})"
@@ -122,7 +122,7 @@ def source(
             name_of, local_name, unchecked, trusted, fallback_call
         )
 
-    inputs = ", ".join(map(text, program.inputs))
+    inputs = ", ".join(map(expr, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
     if first_line:
         lines.append(f"    {first_line}")
@@ -132,14 +132,14 @@ def source(
         if isinstance(op.operator, Region):
             lines += [f"    {line}" for line in region_lines(op)]
             if dead:
-                lines.append(f"    del {', '.join(map(text, dead))}")
+                lines.append(f"    del {', '.join(map(expr, dead))}")
             continue
         if op.operator.name in DENSE:
             dense.update(op.outputs)
         sized_args = op.args
         if program.samples is not None and op.operator.name in SIZED:
             sized_args = tuple(map(ShapeEnv(program.samples).in_list, op.args))
-        args = [text(arg) for arg in sized_args]
+        args = [expr(arg) for arg in sized_args]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*dead}:
             run, many, dead = (
@@ -155,20 +155,20 @@ def source(
         elif instead := op.operator.instead and op.operator.instead(*sized_args):
             run, new_args = instead
             label = name_of(run, run.__name__)
-            call = f"{label}({', '.join(map(text, new_args))})"
+            call = f"{label}({', '.join(map(expr, new_args))})"
         elif op.operator.infix and len(args) == 2:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
             if stem in vars(builtins) or keyword.iskeyword(stem):
                 stem += "_"
             call = f"{name_of(run, stem)}({', '.join(args)})"
-        targets = ", ".join(map(text, outputs))
+        targets = ", ".join(map(expr, outputs))
         if many and len(outputs) == 1:
             targets += ","
         lines.append(f"    {targets} = {call}")
         if dead:
-            lines.append(f"    del {', '.join(map(text, dead))}")
-    lines.append(f"    return [{', '.join(map(text, program.outputs))}]")
+            lines.append(f"    del {', '.join(map(expr, dead))}")
+    lines.append(f"    return [{', '.join(map(expr, program.outputs))}]")
     return "\n".join(lines) + "\n", names
 
 
@@ -334,13 +334,18 @@ def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
 def _python_function(
     program: Any, names: dict[str, Any], first_line: str = "", trusts: bool = False
 ) -> FunctionType:
-    text, names = source(program, names, first_line, trusts)
+    source_text, names = source(program, names, first_line, trusts)
     file = f"<{program.name} {next(_numbers)}>"
     with suppress(IndexError):
         while True:
             linecache.cache.pop(_dropped_files.pop(), None)
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
+    linecache.cache[file] = (
+        len(source_text),
+        None,
+        source_text.splitlines(keepends=True),
+        file,
+    )
+    exec(compile(source_text, file, "exec"), names)
     result: FunctionType = names.pop(program.name)
     weakref.finalize(result.__code__, _dropped_files.append, file)
     return result

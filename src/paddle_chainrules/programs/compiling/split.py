@@ -48,11 +48,11 @@ class ForwardBackward:
 
     @property
     def unpacked(self) -> ForwardBackward:
-        """The same with a tensor for each residual."""
+        """The forward and backward program with a tensor for each residual."""
         return self._unpacked or self
 
     def for_samples(self, samples: Samples) -> ForwardBackward:
-        """Return the same for any number of samples, with a tensor per residual."""
+        """Return a copy for any number of samples, with a tensor per residual."""
         forward_backward = self.unpacked
         forward = replace(forward_backward.forward, samples=samples)
         return replace(
@@ -67,7 +67,7 @@ class ForwardBackward:
         residuals: tuple[Value, ...],
         backward_value: Callable[[Value], Value],
     ) -> ForwardBackward:
-        """Return the same with other residuals.
+        """Return a copy with other residuals.
 
         Args:
             forward: the forward program, which ends with the residuals.
@@ -126,13 +126,13 @@ class ForwardBackward:
         return self._ancestors_cache[has_cotangent]
 
     def recomputing(self, values: Set[Value]) -> ForwardBackward:
-        """Return the same, with these values recomputed in the backward pass."""
+        """Return a copy whose backward pass recomputes these values."""
         return self._split_again(self._merged, values)
 
     def with_expanded_scalars(
         self, own_constants: Collection[Value]
     ) -> ForwardBackward:
-        """Return the same, with one number for each constant that is only a number.
+        """Return a copy that expands constants that are one number, repeated.
 
         Args:
             own_constants: as :func:`.passes.expand_scalar_constants` has it.
@@ -161,7 +161,7 @@ class ForwardBackward:
         return self._residuals, self._backward_ops
 
     def with_existing_gradients(self) -> ForwardBackward:
-        """Return the same with only the gradients that exist."""
+        """Return a copy with only the gradients that exist."""
         gradients = tuple(grad for grad in self._gradients if grad is not None)
         unpacked = self._unpacked and self._unpacked.with_existing_gradients()
         return replace(

@@ -135,7 +135,7 @@ def _outputs_follow_rows(
 
 
 def _row_halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Give, for each binary digit of row numbers, the rows with it, and the others."""
+    """Yield masks: for each binary digit of row numbers, rows with it, then others."""
     rows = np.arange(math.prod(shape)).reshape(shape)
     for digit in range(int(rows.max()).bit_length()):
         half = (rows >> digit) % 2 == 1

@@ -187,7 +187,7 @@ def _accepts_one_row(op: Operation) -> bool:
 def _with_full_coefficients(
     series_at: Callable[[Value], Series],
 ) -> Callable[[Value], Series]:
-    """Return the same function, with coefficients in the value's shape."""
+    """Return a function of the same series, with coefficients in the value's shape."""
 
     return lambda value: full_coefficients(series_at(value))
 
@@ -318,7 +318,7 @@ def new_leaf(tracer: TraceView, tensor: Tensor) -> Tensor:
 
 
 def leaf_of(tracer: TraceView, tensor: Tensor) -> Tensor:
-    """Return as :func:`new_leaf` does, but integers and the like unchanged."""
+    """Return a new leaf, or an integer tensor and the like unchanged."""
     return new_leaf(tracer, tensor) if is_differentiable(tensor) else tensor
 
 

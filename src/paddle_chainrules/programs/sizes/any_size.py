@@ -43,7 +43,7 @@ def infer_samples(
     most: int = ANY,
     known_varying: frozenset[int] = frozenset(),
 ) -> Samples | None:
-    """Return what varies with the size in a program for one size that serves any.
+    """Return the sizes that vary with the batch size in a program that serves any.
 
     None where it does not do the same as another for another size, or one of these is
     more than it may serve.

@@ -21,7 +21,7 @@ class OperatorListener(Protocol):
         """Tell whether a tensor has the same elements at each call."""
 
     def fail(self, reason: str) -> Any:
-        """Give up."""
+        """Give up tracing, and raise."""
 
 
 def values_for_tensors(tracer: OperatorListener, arg: Any) -> Any:

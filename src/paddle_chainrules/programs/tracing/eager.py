@@ -51,7 +51,7 @@ def _masks_to_indices(item: Any, writes: bool) -> Any:
     return tuple(results) if len(results) > 1 or isinstance(item, tuple) else results[0]
 
 
-class Eager(Tracer):
+class EagerTracer(Tracer):
     """The operators of one call, with rules for derivatives of every order.
 
     Values may leave: what Python computes of them is a constant to the derivative, as

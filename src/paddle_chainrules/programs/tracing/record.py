@@ -30,14 +30,14 @@ from .paddle_grad import grad
 from .reverse import reverse_through
 from .shape_arguments import check_shapes
 from .unlikely import harmless_values
-from .values import Values
+from .values import ValueTable
 from .where import at_one_location, where_called
 from .within import passive_listening
 
 _DRAWING = SEEDS.union(DRAWING)
 
 
-class Tracer(Values):
+class Tracer(ValueTable):
     """The operators that a function has called, and tensors that stand for values."""
 
     # What :mod:`...paddle_side.interception` hands over.

@@ -25,7 +25,7 @@ from .where import where_called
 from .within import enclosing_layer, passive_listening
 
 
-class Values:
+class ValueTable:
     """The tensors that a traced function has used, and the values they stand for.
 
     Class attributes:
@@ -57,7 +57,7 @@ class Values:
     def __init__(
         self,
         inputs: Sequence[Tensor],
-        outer: Values | None = None,
+        outer: ValueTable | None = None,
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
@@ -254,7 +254,7 @@ class Values:
         return self.is_own(value)
 
     def shares_input(self, x: Tensor) -> bool:
-        """Tell whether it shares the memory of an input of the call."""
+        """Tell whether a tensor shares the memory of an input of the call."""
         return any(
             self._value_by_id.get(id(t)) in self.inputs
             for t in self.memory.aliases_of(x)
@@ -326,7 +326,7 @@ class Values:
         return self._requires[value.number]
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Note leaves that a recording differentiates by, as long as it exists."""
+        """Register leaves that a recording differentiates by while it exists."""
         with not_listening():
             recording_ref = weakref.ref(recording)
             self._leaves.update((self.value_of(leaf), recording_ref) for leaf in leaves)
@@ -371,7 +371,7 @@ class Values:
                 )
 
     def fail(self, reason: str) -> Any:
-        """Give up.
+        """Give up tracing.
 
         Raises:
             CaptureError: always.

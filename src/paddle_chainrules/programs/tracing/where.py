@@ -31,7 +31,7 @@ def where_called(full: bool = False) -> str:
 
 @contextmanager
 def at_one_location(tracer: Any) -> Iterator[None]:
-    """Give all operators within one location: no user code calls them."""
+    """Trace all operators within at one location: no user code calls them."""
     outer_location = tracer.location
     try:
         tracer.location = where_called() if outer_location is None else outer_location

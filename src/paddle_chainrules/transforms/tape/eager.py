@@ -18,7 +18,7 @@ from ...paddle_side.autograd.partial_gradients import leaves_behind
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...programs.capture import stand_in
-from ...programs.tracing.eager import Eager
+from ...programs.tracing.eager import EagerTracer
 from ...programs.tracing.operations import Value
 from ...programs.tracing.outside import outside_constants, values_reached_from
 from ...programs.tracing.reach import ancestors_of
@@ -72,7 +72,7 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self._record = Eager([])
+        self._record = EagerTracer([])
         self._outside: dict[Value, Tensor] = {}
         self._seen: list[tuple[Tensor, int]] = []
         self.free: list[Tensor] = []
@@ -117,7 +117,7 @@ class Calls:
         if not by_rules or records_graph(cotangents, connected):
             return self.go_on(of, cotangents, connected)
         self._check_unchanged()
-        with grad_mode(False), Eager([], self._record).stands_by():
+        with grad_mode(False), EagerTracer([], self._record).stands_by():
             return detached([*of([*cotangents])], cotangents)
 
     def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
@@ -129,7 +129,7 @@ class Calls:
         self._check_unchanged()
         if records_graph(leaves, connected):
             return self.call(fn, leaves)
-        with grad_mode(False), Eager([], self._record).listens():
+        with grad_mode(False), EagerTracer([], self._record).listens():
             results = [*fn([*leaves])]
         return detached(results, leaves)
 
