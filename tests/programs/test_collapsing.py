@@ -99,7 +99,9 @@ def natively(activation, equation, params, at, c):
 def program_and_values(loss, params, monkeypatch, collapses=True):
     """The program of a loss and its gradients, and what it gives."""
     if not collapses:
-        monkeypatch.setattr("paddle_chainrules.programs.capture.collapse_sums", lambda p: p)
+        monkeypatch.setattr(
+            "paddle_chainrules.programs.capture.collapse_sums", lambda p: p
+        )
     names = [*params]
 
     def both(leaves):
