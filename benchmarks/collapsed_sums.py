@@ -53,7 +53,7 @@ def stepping(posed: Posed, way: Pass) -> tuple[int, Callable[[int], None]]:
     def steps(count: int) -> None:
         carry[0], _ = scan(step, carry[0], length=count)
 
-    with patch("paddle_chainrules.programs.capture.collapsed", noted):
+    with patch("paddle_chainrules.programs.capture.collapse_sums", noted):
         steps(3)
     return max(counts), steps
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from paddle_chainrules.programs.compiling.program import Program
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.tracing.operations import Operation
 
 Table = dict[str, Callable[[Operation], tuple[Callable[..., Any], Sequence[Any]]]]
@@ -39,7 +39,7 @@ def with_table(program: Program, table: Table, tensor: Callable[[Any], Any]) -> 
 
     constants = {v: tensor(t.numpy()) for v, t in program.constants.items()}
     ops = tuple(map(translated, program.ops))
-    return compiled(Program(program.inputs, constants, ops, program.outputs))
+    return compile_program(Program(program.inputs, constants, ops, program.outputs))
 
 
 def _axes(op: Operation) -> tuple[int, ...]:

@@ -116,7 +116,7 @@ def test_many_coordinates_are_taken_in_turn(d, at_once, monkeypatch):
     """With the last ones fewer than the others, or not; three at once, or as many as
     ever."""
     if at_once is not None:
-        monkeypatch.setattr(partials, "IN_TURN", at_once)
+        monkeypatch.setattr(partials, "DIRECTIONS_PER_GROUP", at_once)
         for module in (partials, laplacians):
             monkeypatch.setattr(module, "UNROLLED", at_once)
     net, params, reference = make(d, 7, 2)

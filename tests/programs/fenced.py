@@ -11,8 +11,8 @@ import paddle
 from conftest import randn
 from paddle_chainrules import make_program, vjp
 from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
-from paddle_chainrules.programs.compiling.source import compiled
-from paddle_chainrules.programs.sizes.any_size import samples_of
+from paddle_chainrules.programs.compiling.source import compile_program
+from paddle_chainrules.programs.sizes.any_size import infer_samples
 from paddle_chainrules.programs.switch import wanted_blas
 from paddle_chainrules.programs.tracing.operations import with_values
 
@@ -124,9 +124,9 @@ def check(fn, *tensors, regions=True, eps=500):
     """
     program = make_program(fn)(*tensors)
     with paddle.no_grad():
-        expected = compiled(program.as_run)(*tensors)
+        expected = compile_program(program.as_run)(*tensors)
         found, count = run_fenced(program.with_loops, tensors)
-        run = compiled(program.with_loops)
+        run = compile_program(program.with_loops)
         calls = [run(*tensors) for _ in range(2)]
     for outputs in (found, *calls):
         for a, b in zip(outputs, expected, strict=True):
@@ -158,7 +158,7 @@ def names_of(program):
 def of_any_number(fn, x, y):
     """The program of x with regions, where it serves y too."""
     one, other = (make_program(fn)(each) for each in (x, y))
-    samples = samples_of(one, x.shape[0], other, y.shape[0])
+    samples = infer_samples(one, x.shape[0], other, y.shape[0])
     return samples and replace(one, samples=samples).with_loops
 
 

@@ -14,7 +14,7 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.compiling.collapsing import collapsed
+from paddle_chainrules.programs.compiling.collapsing import collapse_sums
 
 N, WIDTHS = 11, (3, 7, 5, 4, 2)
 NAMES = ("x", "y", "t")
@@ -99,7 +99,9 @@ def natively(activation, equation, params, at, c):
 def program_and_values(loss, params, monkeypatch, collapses=True):
     """The program of a loss and its gradients, and what it gives."""
     if not collapses:
-        monkeypatch.setattr("paddle_chainrules.programs.capture.collapsed", lambda p: p)
+        monkeypatch.setattr(
+            "paddle_chainrules.programs.capture.collapse_sums", lambda p: p
+        )
     names = [*params]
 
     def both(leaves):
@@ -190,7 +192,7 @@ def test_what_is_wanted_itself_stays_and_sums_may_be_long():
 
     leaves = [randn([5, 4], "float64", i) for i in range(count)]
     program = capture(fn, leaves).program
-    fewer = collapsed(program)
+    fewer = collapse_sums(program)
     assert products(fewer) == 2
     assert len(fewer.ops) < len(program.ops)
     for found, expected in zip(fewer(*leaves), program(*leaves), strict=True):
@@ -206,7 +208,7 @@ def test_numbers_stay_within_float32():
         return [small + large * 1e-25 * 1e-25, (x * 1e-30) @ w * 1e30 + y @ w]
 
     program = capture(fn, [a, a * 2.0]).program
-    fewer = collapsed(program)
+    fewer = collapse_sums(program)
     for found, expected in zip(fewer(a, a * 2.0), program(a, a * 2.0), strict=True):
         assert near(found, expected, 1e-6)
 
@@ -230,7 +232,7 @@ def test_shapes_of_what_is_gone_are_of_others_if_there_are_any(more):
     leaves = [randn([5, 4], "float64", i) for i in (2, 3)]
     leaves += [randn([5, 6], "float64", 4)] * more
     program = capture(asked, leaves).program
-    fewer = collapsed(program)
+    fewer = collapse_sums(program)
     assert (products(program), products(fewer)) == (2, 2 - more)
     for found, expected in zip(fewer(*leaves), program(*leaves), strict=True):
         assert near(found, expected, 1e-13)
@@ -271,7 +273,7 @@ def test_many_numbers_in_a_row_are_no_number(number, count):
 
     leaves = [randn([5, 4], "float64", i) for i in range(3)]
     program = capture(fn, leaves).program
-    fewer = collapsed(program)
+    fewer = collapse_sums(program)
     assert products(fewer) == 1
     (found,), (expected,) = fewer(*leaves), program(*leaves)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
@@ -288,7 +290,7 @@ def test_one_term_that_is_far_off_hinders_no_others():
     leaves = [randn([8, 4], "float64", i) for i in range(3)]
     leaves += [randn([8, 5], "float64", i) for i in (3, 4)]
     program = capture(fn, leaves).program
-    fewer = collapsed(program)
+    fewer = collapse_sums(program)
     assert (products(program), products(fewer)) == (5, 4)
     (found,), (expected,) = fewer(*leaves), program(*leaves)
     assert near(found, expected, 1e-13)

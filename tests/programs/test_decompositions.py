@@ -9,7 +9,7 @@ from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.decompositions import may_decompose
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced
 
 
@@ -393,7 +393,7 @@ def test_dropout_draws_what_paddle_draws(mode):
     assert names == ["dropout_of_ones", "dropout_of_ones", "region"]
     x[0, 0] = float("inf")
     found = []
-    for run in (compiled(made), compiled(program.as_run)):
+    for run in (compile_program(made), compile_program(program.as_run)):
         paddle.seed(5)
         found.append([y for _ in range(3) for y in run(x)])
     for a, b in zip(*found, strict=True):
@@ -406,7 +406,7 @@ def test_dropout_in_float64(p):
     x = randn([40, 50], "float64")
     program = make_program(with_gradient(lambda x: F.dropout(x * 2.0, p) * 3.0))(x)
     found = []
-    for run in (compiled(program.with_loops), compiled(program.as_run)):
+    for run in (compile_program(program.with_loops), compile_program(program.as_run)):
         paddle.seed(3)
         found.append(run(x))
     for a, b in zip(*found, strict=True):
@@ -442,6 +442,6 @@ def test_statistics_of_a_batch_in_float64():
     layer(x)
     moved = {k: v.clone() for k, v in layer.state_dict().items()}
     program = make_program(lambda x: [*net(params, x, buffers=buffers)[1].values()])(x)
-    for key, each in zip(buffers, compiled(program.with_loops)(x), strict=True):
+    for key, each in zip(buffers, compile_program(program.with_loops)(x), strict=True):
         np.testing.assert_allclose(each.numpy(), moved[key].numpy(), rtol=1e-13)
     assert program.with_loops.regions

@@ -11,7 +11,7 @@ from conftest import randn
 from paddle_chainrules import grad, make_program, scan, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced, with_gradient
 
 RAW = paddle._C_ops
@@ -229,7 +229,10 @@ def test_numbers_out_of_range_are_paddles_errors(name, bad):
     program = make_program(lambda x, i: fn(x * 2.0, i) * 2.0 + 1.0)(x, good)
     (region,) = program.with_loops.regions
     assert region.may_bail_out
-    run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
+    run, plain = (
+        compile_program(program, lambda: program.with_loops),
+        compile_program(program.as_run),
+    )
     for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)
     for place in range(4):
@@ -361,7 +364,10 @@ def test_long_functions_are_left_too(monkeypatch):
     (region,) = program.with_loops.regions
     assert ".step." in region.text
     monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
-    run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
+    run, plain = (
+        compile_program(program, lambda: program.with_loops),
+        compile_program(program.as_run),
+    )
     assert_near(run(x, good)[0], plain(x, good)[0])
     bad = good.clone()
     bad[2] = 5

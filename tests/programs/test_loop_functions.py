@@ -17,7 +17,7 @@ from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER, Regio
 from paddle_chainrules.programs.codegen.fusion import STEPS, FusionGroup
 from paddle_chainrules.programs.codegen.jit_engine import machine_code
 from paddle_chainrules.programs.codegen.lowering import StageBuilder
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import Operation, Value
 
@@ -443,7 +443,7 @@ def test_a_program_with_all_kinds_of_sines():
     program = make_program(function)(x)
     looped = [op for op in program.with_loops.ops if op.operator.name == "region"]
     assert looped
-    for a, b in zip(compiled(program.with_loops)(x), function(x), strict=True):
+    for a, b in zip(compile_program(program.with_loops)(x), function(x), strict=True):
         eps = 2.0**-22 if a.dtype == paddle.float32 else 2.0**-50
         np.testing.assert_allclose(a.numpy(), b.numpy(), eps)
 
@@ -452,7 +452,7 @@ def test_powers_of_python():
     x = paddle.to_tensor(np.linspace(-3, 3, 35).reshape([5, 7]).astype("float32"))
     program = make_program(lambda x: (x**3 + x) * x**-2 - x**7.0)(x).with_loops
     assert [op.operator.name for op in program.ops] == ["region"]
-    (found,) = compiled(program)(x)
+    (found,) = compile_program(program)(x)
     x = x.astype("float64")
     expected = (x**3 + x) * x**-2 - x**7.0
     np.testing.assert_allclose(found.numpy(), expected.numpy(), 2.0**-21, 1e-6)

@@ -16,7 +16,7 @@ from paddle_chainrules.programs.codegen.fusion import JOINED, LEAVES
 from paddle_chainrules.programs.compiling import program as program_module
 from paddle_chainrules.programs.compiling import source
 from paddle_chainrules.programs.compiling.program import Program
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import (
     Operation,
@@ -179,7 +179,7 @@ def test_an_operator_gives_its_bits(name, row, dtype, count_case):
     program = Program(tuple(given), {}, ops, (last,)).with_loops
     names = [op.operator.name for op in program.ops]
     assert names == ["region"] or name == "expand"  # which costs nothing
-    (found,) = compiled(program)(*tensors)
+    (found,) = compile_program(program)(*tensors)
     same = assert_close if name in ("sum", "prod") else assert_same_bits
     same(back(found), expected)
     count_case("operators in loops")
@@ -210,8 +210,8 @@ def assert_same_as_plain(fn, *args, loops=True, eps=0):
     program = make_program(fn)(*args)
     tensors = [arg for arg in args if isinstance(arg, paddle.Tensor)]
     with paddle.no_grad():
-        expected = compiled(program.as_run)(*tensors)
-        found = compiled(program.with_loops)(*tensors)
+        expected = compile_program(program.as_run)(*tensors)
+        found = compile_program(program.with_loops)(*tensors)
     for a, b in zip(found, expected, strict=True):
         if eps:
             assert_close(a, b, eps)
@@ -280,7 +280,7 @@ def test_constants_in_strided_memory():
 def test_a_constant_that_is_written_into():
     c = randn([5, 7])
     x = randn([5, 7], seed=1)
-    run = compiled(make_program(lambda x: (x * c + 1.0) * c)(x).with_loops)
+    run = compile_program(make_program(lambda x: (x * c + 1.0) * c)(x).with_loops)
     before = run(x)[0].numpy()
     c.set_value(c * 2.0)
     after = run(x)[0].numpy()
@@ -327,14 +327,14 @@ def test_integers(dtype):
         assert_same_as_plain(fn, x, y)
     for fn in (lambda x, y: (x / y) * 2.0, lambda x, y: (x + 1.5) * 2.0):
         program = make_program(fn)(x, y)
-        for a, b in zip(compiled(program)(x, y), program(x, y), strict=True):
+        for a, b in zip(compile_program(program)(x, y), program(x, y), strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 def test_no_argument_is_overwritten():
     x, y = randn([5, 7]), randn([5, 7], seed=1)
     before = x.numpy().copy(), y.numpy().copy()
-    run = compiled(make_program(lambda x, y: (x * y + x) * y)(x, y).with_loops)
+    run = compile_program(make_program(lambda x, y: (x * y + x) * y)(x, y).with_loops)
     first = run(x, y)[0]
     kept = first.numpy().copy()
     run(x, y)
@@ -428,7 +428,7 @@ def test_silu_and_its_sigmoid_share(dtype):
         lambda x: (paddle.nn.functional.sigmoid(x), paddle.nn.functional.silu(x)),
     ):
         program = make_program(both)(x)
-        for a, b in zip(compiled(program.as_run)(x), both(x), strict=True):
+        for a, b in zip(compile_program(program.as_run)(x), both(x), strict=True):
             assert_same_bits(a, b)
         names = sorted(op.operator.name for op in program.as_run.ops)
         assert names == ["multiply", "sigmoid"]
@@ -540,7 +540,10 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
     monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
     plain, kept_without = way()
     assert kept < 0.75 * kept_without
-    found = [compiled(way.forward_backward.whole.with_loops) for way in (ours, plain)]
+    found = [
+        compile_program(way.forward_backward.combined.with_loops)
+        for way in (ours, plain)
+    ]
     cotangent = randn([9, 1], seed=1)
     outputs = [run(*leaves, cotangent) for run in found]
     count = (
@@ -612,7 +615,7 @@ def test_elsewhere_operators_run(monkeypatch):
     monkeypatch.setattr(source, "ON_CPU_ALONE", False)
     x = randn([5, 7])
     program = make_program(lambda x: (x * x + 1.0) * x)(x)
-    run = compiled(program.as_run, lambda: program.with_loops)
+    run = compile_program(program.as_run, lambda: program.with_loops)
     expected = run(x)[0]
 
     class Elsewhere:
@@ -637,13 +640,13 @@ def test_elsewhere_operators_run(monkeypatch):
 def test_lines_of_what_is_gone_go_with_the_next_function():
     """Not in the midst of a collection, where a debugger may go through them."""
     program = make_program(lambda x: x * x + 1.0)(randn([5, 7])).as_run
-    run = compiled(program)
+    run = compile_program(program)
     file = run.__code__.co_filename
     assert "t0" in linecache.getline(file, 2)
     del run
     gc.collect()
     assert file in linecache.cache
-    compiled(program)
+    compile_program(program)
     assert file not in linecache.cache
 
 

@@ -7,7 +7,7 @@ from conftest import native, randn
 from paddle_chainrules import stateless
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.sizes.any_size import samples_of
+from paddle_chainrules.programs.sizes.any_size import infer_samples
 from programs.fenced import assert_near
 
 nn = paddle.nn
@@ -53,15 +53,15 @@ def test_layers_of_any_number_of_samples(name, monkeypatch):
 
 def programs(fn, *sizes):
     found = [capture(lambda leaves: [fn(*leaves)], [randn([n, 3])]) for n in sizes]
-    return [(one, one.expanding()) for one in found]
+    return [(one, one.with_expanded_scalars()) for one in found]
 
 
 def test_what_the_function_makes_is_expanded():
     (one, own), (other, its) = programs(
         lambda x: x * 2.0 + paddle.full([x.shape[0], 1], 0.5), 7, 8
     )
-    assert samples_of(one.program, 7, other.program, 8) is None
-    samples = samples_of(own.program, 7, its.program, 8)
+    assert infer_samples(one.program, 7, other.program, 8) is None
+    samples = infer_samples(own.program, 7, its.program, 8)
     assert samples is not None
     assert samples.varying == {7}
     x = randn([7, 3])

@@ -7,7 +7,7 @@ from conftest import products_on, randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
 from paddle_chainrules.programs.codegen.fused_kernels import entries
 from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 core = paddle.base.core
@@ -80,7 +80,7 @@ def test_peak_bytes_are_those_of_a_call(name, kind, monkeypatch):
     given = flatten_tree((tuple(args), {}))[0]
     with paddle.no_grad():
         if kind == "operators":
-            run = compiled(program.as_run)
+            run = compile_program(program.as_run)
             kernels = taken(lambda: run(*given)) - program.peak_bytes
             assert kernels > 0 if name in OWN else kernels == 0
             return

@@ -8,7 +8,7 @@ import pytest
 from conftest import products_on, randn
 from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import (
     assert_near,
     assert_serves_any_number,
@@ -124,7 +124,10 @@ def test_rows_with_a_one(dtype):
 def test_classes_out_of_range_are_paddles_error(bad):
     x, good = randn([4, 6]), paddle.to_tensor([3, 0, 5, 2])
     program = make_program(lambda x, i: F.one_hot(i, 6) * (x + 1.0) + 2.0)(x, good)
-    run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
+    run, plain = (
+        compile_program(program, lambda: program.with_loops),
+        compile_program(program.as_run),
+    )
     for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)
     index = good.clone()

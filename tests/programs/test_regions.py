@@ -25,7 +25,7 @@ from paddle_chainrules import (
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.codegen import jit_engine
 from paddle_chainrules.programs.codegen.fused_kernels import region as region_module
-from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.switch import wanted_blas
 from programs.fenced import Fenced, assert_near, check, of_any_number, run_fenced
 
@@ -201,7 +201,7 @@ def test_what_is_in_between_may_lie_anywhere(n, monkeypatch):
     for limit in (-1, 1 << 40):
         monkeypatch.setattr(region_module, "ON_STACK", limit)
         program = make_program(value_and_grad(loss))(params, x)
-        run = compiled(program.with_loops)
+        run = compile_program(program.with_loops)
         found.append(run(*(params[name] for name in sorted(params)), x))
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
@@ -297,7 +297,7 @@ def test_a_mean_over_samples_that_goes_into_a_later_region():
     program = of_any_number(fn, randn([5, 4]), randn([8, 4]))
     for n in (5, 1, 13):
         x = randn([n, 4], seed=n)
-        assert_near(compiled(program)(x)[0], fn(x))
+        assert_near(compile_program(program)(x)[0], fn(x))
         (found,), count = run_fenced(program, [x], n)
         assert_near(found, fn(x))
         assert count == 2

@@ -34,7 +34,7 @@ def test_small_results_are_one_tensor():
     saved, _ = way.forward_backward.residuals_and_backward
     assert block in saved
     assert len(saved) <= 3
-    apart, _ = way.forward_backward.apart.residuals_and_backward
+    apart, _ = way.forward_backward.unpacked.residuals_and_backward
     assert sum(v.bytes for v in apart) == sum(v.bytes for v in saved)
     regions = way.forward_backward.forward.with_loops.regions
     assert len(regions) == len(way.forward_backward.forward.with_loops.ops) == 1
@@ -43,15 +43,15 @@ def test_small_results_are_one_tensor():
 def test_large_results_and_few_are_their_own():
     n = residuals.MAX_PACKED_BYTES // 4 + 1
     large = way_of(deep, randn([n])).forward_backward
-    assert large.apart is large
+    assert large.unpacked is large
     few = way_of(lambda x: x.sin().tanh(), randn([5])).forward_backward
-    assert few.apart is few
+    assert few.unpacked is few
 
 
 def test_where_loops_are_off(monkeypatch):
     monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
     forward_backward = way_of(deep, randn([5, 7])).forward_backward
-    assert forward_backward.apart is forward_backward
+    assert forward_backward.unpacked is forward_backward
 
 
 def test_what_the_caller_has_stays_apart():

@@ -6,7 +6,7 @@ import pytest
 
 from paddle_chainrules import make_program
 from paddle_chainrules.programs.batches.row_by_row import is_row_by_row
-from paddle_chainrules.programs.derivatives.independence import _is_by_rows
+from paddle_chainrules.programs.derivatives.independence import _outputs_follow_rows
 
 paddle.seed(3)
 MATRIX, SQUARE = paddle.rand([3, 5]), paddle.rand([3, 3])
@@ -70,7 +70,7 @@ def program_and_rows(fn, shape):
     x = paddle.rand(shape, "float32") - 0.5
     program = make_program(fn)(x)
     seen = is_row_by_row(program.ops, program.inputs)
-    return seen, _is_by_rows(lambda given: program.as_run(*given), [x], 0)
+    return seen, _outputs_follow_rows(lambda given: program.as_run(*given), [x], 0)
 
 
 @pytest.mark.parametrize("shape", [[4, 3], [2, 4, 3]], ids=str)

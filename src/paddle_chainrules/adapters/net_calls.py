@@ -427,7 +427,11 @@ class _CallSignature:
             seen, _ = seen_value(program, tensors, None, begun)
             if seen.captured.program.draws:
                 raise NoProgram("it draws random numbers; make the net without dropout")
-            if any(kept is mark for kept in seen.captured.kept for mark in marks):
+            if any(
+                kept is mark
+                for kept in seen.captured.outside_constants
+                for mark in marks
+            ):
                 raise NoProgram(
                     "it reads what the call before has left in an attribute; give it "
                     "as an argument"

@@ -305,7 +305,7 @@ def _of_one(function: LibraryFunction, programs: _Programs) -> LibraryFunction |
 
 def _in_regions(program: Program) -> Program:
     with one_thread():
-        return program._in_regions(has_products=True)
+        return program._as_one_region(has_products=True)
 
 
 class _Programs:

@@ -180,7 +180,7 @@ def _with_gradients(
     """Return the functions of the forward and backward pass."""
     outputs, ways = (
         way.forward_backward.count,
-        recompute_cheap_residuals(way.forward_backward.apart, can_inline),
+        recompute_cheap_residuals(way.forward_backward.unpacked, can_inline),
     )
 
     def in_three(names: list[str]) -> Any:

@@ -23,7 +23,7 @@ from .compiling.program import Program
 from .operators.shared import is_zero, ops
 from .tracing.operations import Operation, Value
 
-LIGHT = 1 << 14
+MAX_LIGHT_ELEMENTS = 1 << 14
 """The largest number of elements for which machine code computes both branches.
 
 The elements are those that the operators of both branches go over.
@@ -55,14 +55,14 @@ class Branches:
         self.programs, self.drawn, self.batched = programs, drawn, batched
         self.operands = operands
         self._number = next(_numbers)
-        self._wide: dict[int, tuple[Program, Program]] = {}
+        self._programs_by_size: dict[int, tuple[Program, Program]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_wide": {}}
+        return {**vars(self), "_programs_by_size": {}}
 
     def __repr__(self) -> str:
-        one, other = (len(program.ops) for program in self.programs)
-        return f"Branches(no. {self._number}: {one} or {other} operators)"
+        true_count, false_count = (len(program.ops) for program in self.programs)
+        return f"Branches(no. {self._number}: {true_count} or {false_count} operators)"
 
     @property
     def count(self) -> int:
@@ -71,30 +71,42 @@ class Branches:
 
     @cached_property
     def as_run(self) -> tuple[Program, ...]:
-        """The programs without the places where gradients end."""
+        """The programs without operators that only stop gradients."""
         return tuple(map(without_stops, self.programs))
 
     @cached_property
     def is_light(self) -> bool:
         """Tell whether machine code computes both sooner than Python chooses one."""
-        rows = [op for program in self.as_run for op in program.ops]
-        is_light = sum(map(_cost, rows)) <= LIGHT and not self._must_be_apart
-        return is_light and not any(op.is_complex for op in rows)
+        operations = [op for program in self.as_run for op in program.ops]
+        is_light = (
+            sum(map(_element_count, operations)) <= MAX_LIGHT_ELEMENTS
+            and not self._must_run_separately
+        )
+        return is_light and not any(op.is_complex for op in operations)
 
     @cached_property
-    def _must_be_apart(self) -> bool:
-        """Tell whether one may not end at numbers that have chosen the other."""
+    def _must_run_separately(self) -> bool:
+        """Tell whether a branch may not end at values that select the other one."""
         return any(program.may_not_end for program in self.programs)
 
-    def both(self, predicate: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def compute_both(
+        self, predicate: Tensor, tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
         """Compute both branches and choose from their results by the predicate."""
-        truths = _truths(predicate)
+        mask = _as_booleans(predicate)
         if self.batched is None:
-            one, other = (replayed(program, tensors) for program in self.as_run)
+            true_results, false_results = (
+                replayed(program, tensors) for program in self.as_run
+            )
         else:
             size = predicate.shape[0]
-            one, other = (self._each(p, tensors, size) for p in self.as_run)
-        return [_chosen(truths, a, b) for a, b in zip(one, other, strict=True)]
+            true_results, false_results = (
+                self._results_for_samples(p, tensors, size) for p in self.as_run
+            )
+        return [
+            _select(mask, a, b)
+            for a, b in zip(true_results, false_results, strict=True)
+        ]
 
     def __call__(self, predicate: Tensor, *tensors: Tensor) -> list[Tensor]:
         """Return the results of one branch, and the random numbers of both.
@@ -103,85 +115,101 @@ class Branches:
         """
         with grad_mode(False):
             if self.batched is not None:
-                return self._of_samples(predicate, tensors)
-            k = 0 if truth(predicate) else 1
-            results: list[Tensor] = self.as_run[k].function(*tensors)
+                return self._run_samples(predicate, tensors)
+            chosen = 0 if is_nonzero(predicate) else 1
+            results: list[Tensor] = self.as_run[chosen].function(*tensors)
             if not any(self.drawn):
                 return results
-            other = self.programs[1 - k].outputs[self.count :]
-            zeros = [*map(_zeros, other)]
+            unused_outputs = self.programs[1 - chosen].outputs[self.count :]
+            zeros = [*map(_zeros, unused_outputs)]
             drawn = [results[self.count :], zeros]
-            return [*results[: self.count], *drawn[k], *drawn[1 - k]]
+            return [*results[: self.count], *drawn[chosen], *drawn[1 - chosen]]
 
-    def _of_samples(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the results of all samples, each from the branch chosen for it."""
-        size = chosen.shape[0]
-        if self._must_be_apart:
-            return self._apart(chosen, tensors)
+    def _run_samples(
+        self, predicates: Tensor, tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Return the results of all samples, each from its selected branch."""
+        size = predicates.shape[0]
+        if self._must_run_separately:
+            return self._run_chosen_samples(predicates, tensors)
         try:
-            one, other = (p.function(*tensors) for p in self._whole(size, tensors))
+            true_results, false_results = (
+                p.function(*tensors) for p in self._programs_for_size(size, tensors)
+            )
         except Exception:  # at numbers of a sample that has chosen the other branch
-            return self._apart(chosen, tensors)
-        truths = _truths(chosen)
-        return [_chosen(truths, a, b) for a, b in zip(one, other, strict=True)]
+            return self._run_chosen_samples(predicates, tensors)
+        mask = _as_booleans(predicates)
+        return [
+            _select(mask, a, b)
+            for a, b in zip(true_results, false_results, strict=True)
+        ]
 
-    def _whole(self, size: int, tensors: Sequence[Tensor]) -> tuple[Program, Program]:
+    def _programs_for_size(
+        self, size: int, tensors: Sequence[Tensor]
+    ) -> tuple[Program, Program]:
         """Return both programs for this number of samples."""
-        if size not in self._wide:
+        if size not in self._programs_by_size:
 
-            def traced(program: Program) -> Program:
+            def trace_batched(program: Program) -> Program:
                 def fn(leaves: list[Tensor]) -> list[Tensor]:
-                    return self._each(program, leaves, size)
+                    return self._results_for_samples(program, leaves, size)
 
                 return without_stops(recorded_one(fn, tensors)[0])
 
-            one, other = self.programs
-            self._wide[size] = traced(one), traced(other)
-        return self._wide[size]
+            true_program, false_program = self.programs
+            self._programs_by_size[size] = (
+                trace_batched(true_program),
+                trace_batched(false_program),
+            )
+        return self._programs_by_size[size]
 
-    def _apart(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the same results, with each branch run only where it was chosen."""
+    def _run_chosen_samples(
+        self, predicates: Tensor, tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Run each branch for the samples that select it; return all results."""
         assert self.batched is not None
-        truths = _truths(chosen)
-        results = [_zeros(v, chosen.shape[0]) for v in self.programs[0].outputs]
-        for program, rows in zip(self.programs, (truths, ~truths), strict=True):
-            places = paddle.nonzero(rows).flatten()
-            if not (size := places.shape[0]):
+        mask = _as_booleans(predicates)
+        results = [_zeros(v, predicates.shape[0]) for v in self.programs[0].outputs]
+        for program, rows in zip(self.programs, (mask, ~mask), strict=True):
+            indices = paddle.nonzero(rows).flatten()
+            if not (size := indices.shape[0]):
                 continue
-            some = [
-                x[places] if flag else x
+            chosen_tensors = [
+                x[indices] if flag else x
                 for x, flag in zip(tensors, self.batched, strict=True)
             ]
-            for whole, part in zip(
-                results, self._each(program, some, size), strict=True
+            for result, chosen_result in zip(
+                results,
+                self._results_for_samples(program, chosen_tensors, size),
+                strict=True,
             ):
-                whole[places] = part
+                result[indices] = chosen_result
         return results
 
-    def _each(
+    def _results_for_samples(
         self, program: Program, tensors: Sequence[Tensor], size: int
     ) -> list[Tensor]:
         """Return a program's results for all samples."""
         assert self.batched is not None
-        return of_samples(program, tensors, self.batched, size)
+        return results_for_samples(program, tensors, self.batched, size)
 
 
-def truth(predicate: Tensor) -> bool:
+def is_nonzero(predicate: Tensor) -> bool:
     """Tell whether a number is not zero.
 
     Paddle's ``bool`` tests whether it is above zero.
     """
-    return bool(_truths(predicate))
+    return bool(_as_booleans(predicate))
 
 
-def _truths(predicate: Tensor) -> Tensor:
+def _as_booleans(predicate: Tensor) -> Tensor:
     if predicate.dtype == paddle.bool or predicate.is_complex():
         return predicate.astype("bool")
     result: Tensor = ops.logical_not(is_zero(predicate))  # which may be machine code
     return result
 
 
-def of_samples(
+def results_for_samples(
     program: Program, tensors: Sequence[Tensor], flags: Sequence[bool], size: int
 ) -> list[Tensor]:
     """Return a program's results for all samples, each with samples along axis 0.
@@ -191,12 +219,12 @@ def of_samples(
         size: the number of samples.
     """
     if any(flags):
-        results, differ = batched(program, tensors, flags)
+        results, is_batched = batched(program, tensors, flags)
     else:
-        results, differ = replayed(program, tensors), [False] * len(program.outputs)
+        results, is_batched = replayed(program, tensors), [False] * len(program.outputs)
     return [
         y if flag else ops.expand(y, [size, *y.shape])
-        for y, flag in zip(results, differ, strict=True)
+        for y, flag in zip(results, is_batched, strict=True)
     ]
 
 
@@ -204,16 +232,16 @@ def _zeros(value: Value, *count: int) -> Tensor:
     return paddle.zeros([*count, *value.shape], getattr(paddle, value.dtype))
 
 
-def _chosen(truths: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Return one result or the other, by one truth or by a truth for each row."""
-    rest = [1] * (one.ndim - 1)
-    truths = truths.reshape([-1, *rest] if one.ndim else [])
-    result: Tensor = paddle.where(truths, one, other)
+def _select(mask: Tensor, true_result: Tensor, false_result: Tensor) -> Tensor:
+    """Select one result or the other, by one boolean or by a boolean per row."""
+    rest = [1] * (true_result.ndim - 1)
+    mask = mask.reshape([-1, *rest] if true_result.ndim else [])
+    result: Tensor = paddle.where(mask, true_result, false_result)
     return result
 
 
-def _cost(op: Operation) -> int:
-    """Estimate how many elements an operation goes over."""
+def _element_count(op: Operation) -> int:
+    """Estimate how many elements an operation reads or computes."""
     sizes = [math.prod(v.shape) for v in (*op.inputs, *op.outputs)]
     if op.operator.name in PRODUCTS and len(op.inputs) > 1:
         return sizes[0] * math.prod(op.inputs[1].shape[-1:])

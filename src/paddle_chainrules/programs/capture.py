@@ -31,16 +31,23 @@ from ..paddle_side.shared_memory import has_buffer
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
-from .captured import PLACE, CapturedFunction, kinds_of
-from .comparison import ROUGH, RTOL, TIMES, ComparedResult, other_inputs, shaken
-from .compiling.collapsing import collapsed
+from .captured import PLACE, CapturedFunction, signatures_of
+from .comparison import (
+    ROUGH,
+    ROUNDING_SAMPLES,
+    RTOL,
+    ComparedResult,
+    other_inputs,
+    perturb_by_rounding,
+)
+from .compiling.collapsing import collapse_sums
 from .compiling.passes import program_of, simplify
 from .compiling.program import Program
 from .tracing.operations import Value
-from .tracing.outside import outside
+from .tracing.outside import outside_dependencies
 from .tracing.record import Tracer
 
-_CONSTANT = (
+_CONSTANT_TYPES = (
     int,
     float,
     complex,
@@ -55,19 +62,19 @@ _CONSTANT = (
 
 
 class OpenTrace(NamedTuple):
-    """A function that was recorded, and whose record may go on."""
+    """A function that was traced, and whose trace may be continued."""
 
-    record: Tracer
+    tracer: Tracer
     leaves: list[Any]
     outputs: list[Any]
 
-    def without_made(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return those of the tensors that the function has not made.
+    def tensors_from_outside(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tensors that the function has not created.
 
-        Leaves that it may have made are kept.
+        Leaves that it may have created are among them.
         """
-        record = self.record
-        return [t for t in tensors if not record.is_own(record.value_of(t))]
+        tracer = self.tracer
+        return [t for t in tensors if not tracer.is_own(tracer.value_of(t))]
 
 
 Further = Callable[[list[Any], list[Any]], Sequence[Any]]
@@ -92,10 +99,9 @@ def capture(
         leaves: tensors, and other values, which become part of the program.
         check: whether to compare with the function at other values.
         once: whether to compare with the results of the recorded call, without a second
-            call. This is not done where the function has made tensors that no operator
-            shows, since the next call may make others.
-        begun: a list that receives the record, or that holds the one record to go on
-            with.
+            call. This is not done where the function has created tensors that no
+            operator shows, since the next call may create others.
+        begun: a list that receives the open trace, or that holds the one to continue.
         further: what fn does after another function of the first of the leaves. That
             function is the one of ``begun``, if there is one.
 
@@ -109,35 +115,35 @@ def capture(
             "automatic casting is on, and a program has its dtypes; use it without "
             "paddle.amp.auto_cast"
         )
-    before = getattr(local, "plain", False), recordings()
+    outer_state = getattr(local, "plain", False), recordings()
     note_drawing()  # perhaps, and before it does
     state, draws = random_state(), False
     if once:
-        _holders_of_an_orphan()  # before another record is begun
+        _orphan_reference_count()  # before another trace begins
     try:
         watch_alone([])
         with collector_waits():
-            captured, attrs, given = _first_program(
+            captured, plan, stand_ins = _trace_program(
                 fn, leaves, state, begun, further, once
             )
-            draws, flags = attrs.draws, attrs.flags.before
+            draws, flags = plan.draws, plan.flags.before
             try:
-                must_check = check or attrs.must_check
-                if must_check and once and not attrs.has_orphans:
-                    _replay(captured.program, leaves, given)
+                must_check = check or plan.must_check
+                if must_check and once and not plan.has_orphans:
+                    _compare_with_traced_call(captured.program, leaves, stand_ins)
                 elif must_check:
                     # Two threads in paddle.grad crash.
-                    with in_turn() if attrs.takes_gradients else nullcontext():
-                        del given  # and the memory
-                        _check_program(captured.program, fn, leaves, attrs)
-                flags = attrs.flags.after
+                    with in_turn() if plan.takes_gradients else nullcontext():
+                        del stand_ins  # and the memory
+                        _check_program(captured.program, fn, leaves, plan)
+                flags = plan.flags.after
             finally:
-                attrs.flags.set(flags)
+                plan.flags.set(flags)
     finally:  # whatever an interrupt has left
         if draws:
             restore_random_state(state)
-        local.plain = before[0]
-        watch_alone(before[1])
+        local.plain = outer_state[0]
+        watch_alone(outer_state[1])
     return captured
 
 
@@ -147,9 +153,9 @@ class CheckPlan(NamedTuple):
     must_check: bool
     draws: bool
     takes_gradients: bool
-    again: bool
-    """Tells whether the function is recorded once more."""
-    hides: bool
+    retrace: bool
+    """Tells whether the function is traced once more."""
+    hides_operators: bool
     """Tells whether Paddle's tape may not see all of the function.
 
     This holds for what runs for many samples, or is one operator that holds programs.
@@ -158,11 +164,11 @@ class CheckPlan(NamedTuple):
     """The flags of tensors where the function has set them. They are as before."""
     has_orphans: bool
     """Tells whether the function uses tensors that only this call knows."""
-    above: Any
-    """Memory above that of the record. The system takes it back from the top."""
+    spare_memory: Any
+    """Memory above that of the trace. The system takes it back from the top."""
 
 
-def _first_program(
+def _trace_program(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     state: Any,
@@ -170,146 +176,161 @@ def _first_program(
     further: Further | None,
     once: bool,
 ) -> tuple[CapturedFunction, CheckPlan, list[Tensor]]:
-    """Return a function as a program, not yet compared, and its result tensors.
+    """Trace a function as a program; return it, how to check it, and the results.
 
-    The tensors of its record are gone afterwards, unless another capture goes on with
-    it. The comparison reuses their memory, since to touch new memory takes longer than
-    most operators.
+    The tensors of its trace are freed afterwards, unless another capture continues it.
+    The comparison reuses their memory, since to touch new memory takes longer than most
+    operators.
 
     Args:
-        state: of the generators, which are put back.
+        state: of the generators, which are restored.
     """
     if begun and further is not None:
-        record, before_these, values = begun.pop()
-        more = [*map(stand_in, leaves[len(before_these) :])]
-        record.take(more)
-        given = [*before_these, *more]
+        tracer, earlier_stand_ins, earlier_outputs = begun.pop()
+        new_stand_ins = [*map(stand_in, leaves[len(earlier_stand_ins) :])]
+        tracer.add_inputs(new_stand_ins)
+        stand_ins = [*earlier_stand_ins, *new_stand_ins]
 
-        def run(given: list[Any]) -> Sequence[Any]:
-            return further(given, values)
+        def run(stand_ins: list[Any]) -> Sequence[Any]:
+            return further(stand_ins, earlier_outputs)
     else:
-        given, record = _begun(leaves)
+        stand_ins, tracer = _begin_trace(leaves)
 
-        def run(given: list[Any]) -> Sequence[Any]:
-            return fn(given)
+        def run(stand_ins: list[Any]) -> Sequence[Any]:
+            return fn(stand_ins)
 
-    before = local.listener
+    outer_listener = local.listener
     try:
-        outputs = _recorded(record, run, given)
-        ends = [record.value_of(out) for out in outputs if isinstance(out, Tensor)]
-        record.check_constants()
-        orphans = once and _fewest_holders(record, outputs) <= _holders_of_an_orphan()
+        outputs = _run_traced(tracer, run, stand_ins)
+        output_values = [
+            tracer.value_of(out) for out in outputs if isinstance(out, Tensor)
+        ]
+        tracer.check_constants()
+        has_orphans = (
+            once and _min_reference_count(tracer, outputs) <= _orphan_reference_count()
+        )
         tensors = [out for out in outputs if isinstance(out, Tensor)]
-        held = [t for t in given if isinstance(t, Tensor)]
-        held += record.constants.values()
-        held = [t for t in held if has_buffer(t)]
+        outside_tensors = [t for t in stand_ins if isinstance(t, Tensor)]
+        outside_tensors += tracer.constants.values()
+        outside_tensors = [t for t in outside_tensors if has_buffer(t)]
         shared = []
         for tensor in tensors:
-            is_held = has_buffer(tensor)
-            shared.append(is_held and any(map(tensor._is_shared_buffer_with, held)))
-            held += [tensor] * is_held
-        known = record.inputs, record.constants
-        program = simplify(program_of(record.ops, *known, ends, shared=shared))
-        if record.by_series:
-            program = collapsed(program)
-        captured = _captured(record, program, outputs, ends)
-        if further is None and begun is not None and (once or not record.draws):
-            begun.append(OpenTrace(record, given, outputs))
+            has_memory = has_buffer(tensor)
+            shared.append(
+                has_memory and any(map(tensor._is_shared_buffer_with, outside_tensors))
+            )
+            outside_tensors += [tensor] * has_memory
+        live_ins = tracer.inputs, tracer.constants
+        program = simplify(
+            program_of(tracer.ops, *live_ins, output_values, shared=shared)
+        )
+        if tracer.by_series:
+            program = collapse_sums(program)
+        captured = _captured_function(tracer, program, outputs, output_values)
+        if further is None and begun is not None and (once or not tracer.draws):
+            begun.append(OpenTrace(tracer, stand_ins, outputs))
     finally:  # whatever an interrupt has left
-        ended(record, before)
-        flags = flags_of(record.flags)
+        ended(tracer, outer_listener)
+        flags = flags_of(tracer.flags)
         flags.set(flags.before)
-        if record.draws:
+        if tracer.draws:
             restore_random_state(state)
-    made = [v for op in record.ops for v in op.outputs]
-    lost = record.writes and record.differentiates  # by the tape, perhaps
-    twice = record.draws and record.differentiates  # a tape may draw so
+    computed = [v for op in tracer.ops for v in op.outputs]
+    may_lose_writes = tracer.writes and tracer.differentiates  # by the tape, perhaps
+    may_draw_twice = tracer.draws and tracer.differentiates  # a tape may draw so
     return (
         captured,
         CheckPlan(
-            record.writes and not lost,
-            record.draws,
-            record.takes_gradients,
-            lost or record.by_series or twice,
-            record.by_samples or any(op.operator.opaque for op in program.ops),
+            tracer.writes and not may_lose_writes,
+            tracer.draws,
+            tracer.takes_gradients,
+            may_lose_writes or tracer.by_series or may_draw_twice,
+            tracer.by_samples or any(op.operator.opaque for op in program.ops),
             flags,
-            orphans,
-            np.empty(max((v.bytes for v in made), default=0), np.uint8),
+            has_orphans,
+            np.empty(max((v.bytes for v in computed), default=0), np.uint8),
         ),
         tensors,
     )
 
 
-def _fewest_holders(record: Tracer, outputs: Sequence[Any]) -> float:
-    """Count the references to constants, without these outputs; return the least."""
-    constants = record.constants.values()
+def _min_reference_count(tracer: Tracer, outputs: Sequence[Any]) -> float:
+    """Return the least number of references to a constant, besides the outputs."""
+    constants = tracer.constants.values()
     counts = [getrefcount(t) - sum(out is t for out in outputs) for t in constants]
     return min(counts, default=math.inf)
 
 
 @cache
-def _holders_of_an_orphan() -> float:
-    """Count the references to a tensor that only the function that made it knew."""
-    given, record = _begun([paddle.ones([1])])
-    before = local.listener
+def _orphan_reference_count() -> float:
+    """Count the references to a tensor that only the function that created it knew."""
+    stand_ins, tracer = _begin_trace([paddle.ones([1])])
+    outer_listener = local.listener
     try:
-        outputs = _recorded(record, lambda x: [x[0] * paddle.to_tensor([1.0])], given)
-        record.check_constants()
-        return _fewest_holders(record, outputs)
+        outputs = _run_traced(
+            tracer, lambda x: [x[0] * paddle.to_tensor([1.0])], stand_ins
+        )
+        tracer.check_constants()
+        return _min_reference_count(tracer, outputs)
     finally:
-        ended(record, before)
+        ended(tracer, outer_listener)
 
 
-def _captured(
-    record: Tracer, program: Program, outputs: Sequence[Any], ends: Sequence[Value]
+def _captured_function(
+    tracer: Tracer,
+    program: Program,
+    outputs: Sequence[Any],
+    output_values: Sequence[Value],
 ) -> CapturedFunction:
-    """Return what was seen of a function that gives these outputs.
+    """Return the captured function of a trace and its program.
 
     Raises:
-        CaptureError: programs can't give these outputs.
+        CaptureError: programs can't return these outputs.
     """
     for out in outputs:
-        if not isinstance(out, (Tensor, *_CONSTANT)):
+        if not isinstance(out, (Tensor, *_CONSTANT_TYPES)):
             raise CaptureError(
                 f"it gives a {type(out).__name__}, which every call would have to make "
                 "anew; give tensors and numbers alone"
             )
-    reached, free = outside(record)
-    made = frozenset(filter(record.is_own, program.constants))
-    kept = tuple(t for v, t in program.constants.items() if v not in made)
+    dependent, free_variables = outside_dependencies(tracer)
+    own_constants = frozenset(filter(tracer.is_own, program.constants))
+    outside_constants = tuple(
+        t for v, t in program.constants.items() if v not in own_constants
+    )
     return CapturedFunction(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
-        tuple(end in reached for end in ends),
-        free,
-        kept,
-        kinds_of(kept),
-        made,
-        record.by_series,
+        tuple(end in dependent for end in output_values),
+        free_variables,
+        outside_constants,
+        signatures_of(outside_constants),
+        own_constants,
+        tracer.by_series,
     )
 
 
-def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Tracer]:
-    """Return stand-ins for leaves, and a record of what is done to the tensors."""
-    given = [*map(stand_in, leaves)]
-    return given, Tracer([leaf for leaf in given if isinstance(leaf, Tensor)])
+def _begin_trace(leaves: Sequence[Any]) -> tuple[list[Any], Tracer]:
+    """Return stand-ins for leaves, and a tracer with the tensors among them."""
+    stand_ins = [*map(stand_in, leaves)]
+    return stand_ins, Tracer([leaf for leaf in stand_ins if isinstance(leaf, Tensor)])
 
 
-def _recorded(
-    record: Tracer, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
+def _run_traced(
+    tracer: Tracer, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
 ) -> list[Any]:
-    """Return what the function gives while it is recorded.
+    """Run a function while the tracer listens, and return its outputs.
 
     Raises:
         CaptureError: it is not a straight line of operators, or raised an error.
     """
     try:
-        with listening(record) as heard:
-            record.flags = heard.flags
+        with listening(tracer) as heard:
+            tracer.flags = heard.flags
             outputs = [*fn([*leaves])]
     except Exception as error:
-        if record.failure is not None:
-            raise record.failure from None
+        if tracer.failure is not None:
+            raise tracer.failure from None
         if isinstance(error, CaptureError):  # of a function within
             raise
         raise CaptureError(
@@ -317,8 +338,8 @@ def _recorded(
             "Call it without jit to see where",
             raised=True,
         ) from error
-    if record.failure is not None:
-        raise record.failure
+    if tracer.failure is not None:
+        raise tracer.failure
     return outputs
 
 
@@ -335,87 +356,91 @@ def _check_program(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Any,
-    how: CheckPlan,
+    plan: CheckPlan,
 ) -> None:
-    """Compare with the function at other values, and on a record where necessary.
+    """Compare with the function at other values, traced again where necessary.
 
     Raises:
         CaptureError: they differ.
     """
     try:
-        _compare(program, fn, leaves, how.again)
+        _compare_at_other_values(program, fn, leaves, plan.retrace)
     except CaptureError:
-        if how.again or not how.hides:
+        if plan.retrace or not plan.hides_operators:
             raise
-        _compare(program, fn, leaves, True)
+        _compare_at_other_values(program, fn, leaves, True)
 
 
-def _compare(
+def _compare_at_other_values(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    again: bool,
+    retrace: bool,
 ) -> None:
     """Compare with the function at other values.
 
     Args:
-        again: whether it is recorded once more. This also happens where it raises
-            without a record: Paddle's own derivatives may be wrong, or missing, and
-            Taylor series are taken on records alone.
+        retrace: whether it is traced once more. This also happens where it raises
+            without a tracer: Paddle's own derivatives may be wrong, or missing, and
+            Taylor series are taken on traces alone.
 
     Raises:
         CaptureError: they differ.
     """
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    moved = other_inputs(program, tensors)
-    others = iter(moved)
-    other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    other_tensors = other_inputs(program, tensors)
+    remaining = iter(other_tensors)
+    other_leaves = [
+        next(remaining) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+    ]
     state = random_state() if program.draws else None
-    # Several of Paddle's threads lose sums there.
+    # Several of Paddle's threads lose sums in index_put.
     is_racy = any(op.operator.name == "index_put" for op in program.ops)
-    alone = one_thread() if is_racy else nullcontext()
+    threading = one_thread() if is_racy else nullcontext()
     results = None
-    if not again:
+    if not retrace:
         try:
-            with drawing_from(state), programs_disabled(), alone:
-                results = [*fn([*map(stand_in, other)])]
+            with drawing_from(state), programs_disabled(), threading:
+                results = [*fn([*map(stand_in, other_leaves)])]
         except Exception:  # in a derivative, perhaps, that Paddle has not
             results = None
     # Paddle gives zeros for some gradients that no rule gives.
-    count = sum(isinstance(out, Tensor) for out in results or ())
-    if results is None or count != len(program.outputs):
-        given, record = _begun(other)
-        record.place = ""  # of which nobody asks
+    result_count = sum(isinstance(out, Tensor) for out in results or ())
+    if results is None or result_count != len(program.outputs):
+        stand_ins, tracer = _begin_trace(other_leaves)
+        tracer.location = ""  # of which nobody asks
         with drawing_from(state):
-            results = _recorded(record, fn, given)
-        del given, record  # and the memory
+            results = _run_traced(tracer, fn, stand_ins)
+        del stand_ins, tracer  # and the memory
     native = [out for out in results if isinstance(out, Tensor)]
-    _equal(program, moved, native, state, " on other numbers")
+    _check_results(program, other_tensors, native, state, " on other numbers")
 
 
-def _replay(program: Program, leaves: Sequence[Any], native: list[Tensor]) -> None:
-    """Compare with the results of the recorded call.
+def _compare_with_traced_call(
+    program: Program, leaves: Sequence[Any], native: list[Tensor]
+) -> None:
+    """Compare with the results of the traced call.
 
     Raises:
         CaptureError: they differ.
     """
     state = random_state() if program.draws else None
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    _equal(program, tensors, native, state)
+    _check_results(program, tensors, native, state)
 
 
-def _equal(
+def _check_results(
     program: Program,
     tensors: Sequence[Tensor],
     native: list[Tensor],
     state: Any,
-    where: str = "",
+    suffix: str = "",
 ) -> None:
     """Compare a program's results with the function's.
 
     Args:
         state: the random state at the start of the function.
-        where: names the inputs, for error messages.
+        suffix: names the inputs in error messages.
 
     Raises:
         CaptureError: they differ.
@@ -430,23 +455,23 @@ def _equal(
         ) from error
     if len(results) != len(native):
         raise CaptureError(
-            f"it gives {len(native)} tensors{where}, and not {len(results)}; "
+            f"it gives {len(native)} tensors{suffix}, and not {len(results)}; "
             "use paddle.where for what depends on values"
         )
     expected = [*map(ComparedResult, native)]
-    largest = max((numbers.largest for numbers in expected), default=0.0)
+    largest = max((result.largest for result in expected), default=0.0)
     rtol, terms = RTOL, 1
     if not switch.CALLS_BEFORE_CODE:
         # Machine code adds in another order, and rounds float32 otherwise, which a
         # result in float64 shows.
-        made = [v for op in program.ops for v in op.outputs]
-        rtol = ROUGH if "float32" in {v.dtype for v in made} else RTOL
-        terms = max([1, *(math.prod(v.shape) for v in made)])
+        computed = [v for op in program.ops for v in op.outputs]
+        rtol = ROUGH if "float32" in {v.dtype for v in computed} else RTOL
+        terms = max([1, *(math.prod(v.shape) for v in computed)])
     spread: list[Any] = []
     for i, (a, b) in enumerate(zip(results, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
-                f"output {i} has shape {list(b.shape)}{where}, and not "
+                f"output {i} has shape {list(b.shape)}{suffix}, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
         if ComparedResult(a).is_close(expected[i], largest, rtol, terms):
@@ -454,7 +479,7 @@ def _equal(
         spread = spread or _rounding_spread(program, tensors, results, state)
         if not ComparedResult(a).is_within(expected[i], spread[i]):
             raise CaptureError(
-                f"output {i} of the program differs from the function's{where}: it "
+                f"output {i} of the program differs from the function's{suffix}: it "
                 "depends on something that no operator shows, such as a value "
                 "computed outside of Paddle; give that as an argument"
             )
@@ -469,9 +494,9 @@ def _rounding_spread(
     gradient is zero but for rounding, and Adam divides it by its own size.
     """
     largest = [np.zeros(a.shape) for a in results]
-    for k in range(TIMES):
+    for k in range(ROUNDING_SAMPLES):
         with drawing_from(state), grad_mode(False):
-            moved = program(*[shaken(x, k) for x in tensors])
+            moved = program(*[perturb_by_rounding(x, k) for x in tensors])
         for i, (a, b) in enumerate(zip(results, moved, strict=True)):
             if a.shape == b.shape:
                 largest[i] = np.fmax(

@@ -1,4 +1,4 @@
-"""The error that is raised where there is no program."""
+"""The error that is raised where a function can't be a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class CaptureError(RuntimeError):
     """Raised for a function that is not a straight line of known operators.
 
     Attributes:
-        reason: the message without the place.
+        reason: the message without the location.
         where: file and line of the function's code.
         raised: whether the function raised an error of its own, which may pass.
     """

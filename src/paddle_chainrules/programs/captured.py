@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 
 from .batches.blocks import rows_at_once
-from .compiling.passes import expanding
+from .compiling.passes import expand_scalar_constants
 from .compiling.program import Program
 from .tracing.operations import Value
 
@@ -29,49 +29,57 @@ class CapturedFunction(NamedTuple):
     """
     free: list[Tensor]
     """Tensors that required gradients before and are not arguments."""
-    kept: tuple[Tensor, ...]
-    """Constants of the program that the function has not made."""
+    outside_constants: tuple[Tensor, ...]
+    """Constants of the program that the function has not created."""
     kinds: tuple[Any, ...]
-    """Their kinds when they were captured, by :func:`kinds_of`."""
-    made: frozenset[Value] = frozenset()
-    """Constants that the function makes from nothing that may change."""
+    """Their kinds when they were captured, by :func:`signatures_of`."""
+    own_constants: frozenset[Value] = frozenset()
+    """Constants that the function creates from nothing that may change."""
     by_series: bool = False
     """Tells whether it asked for derivatives at points, which may run in blocks."""
 
     def is_stale(self) -> bool:
         """Tell whether constants differ from those that were captured."""
-        return bool(self.kept) and self.kinds != kinds_of(self.kept)
+        return bool(self.outside_constants) and self.kinds != signatures_of(
+            self.outside_constants
+        )
 
-    def is_like(self, other: CapturedFunction) -> bool:
+    def differs_in_program_only(self, other: CapturedFunction) -> bool:
         """Tell whether only the programs differ, and there are no free variables."""
-        own = self.outputs, self.requires, self.kinds
-        theirs = other.outputs, other.requires, other.kinds
-        return own == theirs and not (self._reaches() or other._reaches())
+        own_facts = self.outputs, self.requires, self.kinds
+        other_facts = other.outputs, other.requires, other.kinds
+        return own_facts == other_facts and not (
+            self._uses_free_variables() or other._uses_free_variables()
+        )
 
-    def expanding(self) -> CapturedFunction:
-        """Return the same, with one number for each constant that is only a number."""
-        return self._replace(program=expanding(self.program, self.made))
+    def with_expanded_scalars(self) -> CapturedFunction:
+        """Return a copy whose program expands constants that are one number."""
+        return self._replace(
+            program=expand_scalar_constants(self.program, self.own_constants)
+        )
 
-    def at_once(self, most: int, size: int) -> int:
-        """Return how many of ``most`` samples it may serve, captured for ``size``.
+    def max_samples_at_once(self, limit: int, size: int) -> int:
+        """Return how many of ``limit`` samples it may serve, captured for ``size``.
 
         With more points, derivatives may run in blocks.
         """
-        return min(most, rows_at_once(self.program, size)) if self.by_series else most
+        return min(limit, rows_at_once(self.program, size)) if self.by_series else limit
 
-    def _reaches(self) -> bool:
+    def _uses_free_variables(self) -> bool:
         """Tell whether the program has a free variable that it did not drop."""
         constants = {*map(id, self.program.constants.values())}
         return not constants.isdisjoint(map(id, self.free))
 
     def filled(self, tensors: list[Any]) -> list[Any]:
-        """Return all that the function gives, with tensors in their places."""
+        """Return the function's results, with tensors in place of :data:`PLACE`."""
         if len(tensors) == len(self.outputs):
             return tensors
-        each = iter(tensors)
-        return [next(each) if part is PLACE else part for part in self.outputs]
+        remaining = iter(tensors)
+        return [
+            next(remaining) if output is PLACE else output for output in self.outputs
+        ]
 
 
-def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
+def signatures_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     """Return for each its dtype, whether it requires gradients, and its shape."""
     return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)

@@ -22,7 +22,7 @@ ROUGH = dict.fromkeys(RTOL, 2e-3)
 It is relative to the largest entry.
 """
 
-_BRIEF = (paddle.float16, paddle.bfloat16)
+_HALF_PRECISION = (paddle.float16, paddle.bfloat16)
 
 PERIOD = 4093
 """A prime. After this many values the factors of :func:`other_numbers` repeat."""
@@ -38,53 +38,55 @@ def other_numbers(tensor: Tensor) -> Tensor:
     with grad_mode(False):
         if not tensor.size:
             result = tensor.detach()
-        elif tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
+        elif tensor.dtype in _HALF_PRECISION:  # for which a CPU has no arithmetic
             result = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
         elif tensor.is_complex():
             result = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
         elif tensor.is_floating_point():
-            result = paddle.to_tensor(_perturbed(tensor.numpy()), place=tensor.place)
+            result = paddle.to_tensor(_perturb(tensor.numpy()), place=tensor.place)
         else:
-            return _reordered(tensor)
+            return _reorder(tensor)
     result.stop_gradient = tensor.stop_gradient
     return result
 
 
-def _perturbed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _perturb(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Multiply each value by a factor from 0.79 to 0.99; replace zeros by small values.
 
     They stay where functions are defined: between 0 and 1, say.
     """
-    flat, steps = values.reshape(-1), _steps(values.dtype.name)
+    flat, changes = values.reshape(-1), _relative_changes(values.dtype.name)
     result = np.empty_like(flat)
-    whole = flat.size // PERIOD * PERIOD
-    rows = flat[:whole].reshape(-1, PERIOD)
-    np.multiply(rows, 1 + steps, out=result[:whole].reshape(rows.shape))
-    np.multiply(flat[whole:], 1 + steps[: flat.size - whole], out=result[whole:])
+    full_size = flat.size // PERIOD * PERIOD
+    rows = flat[:full_size].reshape(-1, PERIOD)
+    np.multiply(rows, 1 + changes, out=result[:full_size].reshape(rows.shape))
+    np.multiply(
+        flat[full_size:], 1 + changes[: flat.size - full_size], out=result[full_size:]
+    )
     (zeros,) = (flat == 0).nonzero()
-    result[zeros] = -0.5 * steps[zeros % PERIOD]
+    result[zeros] = -0.5 * changes[zeros % PERIOD]
     return result.reshape(values.shape)
 
 
 @cache
-def _steps(dtype: str) -> np.ndarray[Any, Any]:
+def _relative_changes(dtype: str) -> np.ndarray[Any, Any]:
     return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.11).astype(dtype)
 
 
 def other_inputs(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return other values for a program, except those that say where things begin.
+    """Return other values for a program's inputs, except for structural inputs.
 
     The values are the same where at others it might not end.
     """
     if program.may_not_end:
         return [x.detach() for x in tensors]
-    kept = {v for op in program.ops for v in op.structure}
+    structural = {v for op in program.ops for v in op.structure}
     pairs = zip(program.inputs, tensors, strict=True)
-    return [x.detach() if v in kept else other_numbers(x) for v, x in pairs]
+    return [x.detach() if v in structural else other_numbers(x) for v, x in pairs]
 
 
-TIMES = 8
-"""The number of times that inputs are moved by rounding, to see how results move."""
+ROUNDING_SAMPLES = 8
+"""How often inputs are perturbed by rounding, to see how results move."""
 
 ULPS = 4.0
 """Inputs are moved by this many units in the last place.
@@ -93,8 +95,8 @@ A program may differ by this many times the distance that results move.
 """
 
 
-def shaken(tensor: Tensor, k: int) -> Tensor:
-    """Return the same values but for rounding, which differs for each k."""
+def perturb_by_rounding(tensor: Tensor, k: int) -> Tensor:
+    """Perturb values by rounding errors, which differ for each k."""
     if tensor.dtype in (paddle.float32, paddle.float64):
         values = tensor.numpy()
         eps = ULPS * np.finfo(values.dtype).eps
@@ -106,7 +108,7 @@ def shaken(tensor: Tensor, k: int) -> Tensor:
     return tensor
 
 
-def _reordered(tensor: Tensor) -> Tensor:
+def _reorder(tensor: Tensor) -> Tensor:
     row = tensor.reshape([-1])
     if _is_grouped(row):
         return (row[0] + row[-1] - row.flip(0)).reshape(tensor.shape)
@@ -119,8 +121,8 @@ def _is_grouped(row: Tensor) -> bool:
     """Tell whether integers rise and some are equal, as the ids of segments."""
     if row.dtype not in (paddle.int32, paddle.int64):
         return False
-    steps = np.diff(row.numpy())
-    return bool(steps.size) and steps.min() == 0
+    differences = np.diff(row.numpy())
+    return bool(differences.size) and differences.min() == 0
 
 
 class ComparedResult:
@@ -132,10 +134,10 @@ class ComparedResult:
     """
 
     def __init__(self, tensor: Tensor) -> None:
-        is_brief = tensor.dtype == paddle.bfloat16
+        is_bfloat16 = tensor.dtype == paddle.bfloat16
         self.dtype = dtype_name(tensor.dtype)
         self.values: np.ndarray[Any, Any] = (
-            tensor.astype("float32") if is_brief else tensor
+            tensor.astype("float32") if is_bfloat16 else tensor
         ).numpy()
 
     @cached_property
@@ -158,7 +160,7 @@ class ComparedResult:
         rtol: Mapping[str, float] = RTOL,
         terms: int = 1,
     ) -> bool:
-        """Tell whether it is equal up to rounding, or a part of its largest entry.
+        """Tell whether this is the expected result up to rounding, or nearly.
 
         Rounding is relative to ``largest``, the largest entry of all outputs. A result
         that is zero but for rounding has no digits of its own. The gradient of a bias
@@ -172,9 +174,9 @@ class ComparedResult:
             return True
         if x.dtype.kind not in "fc":
             return False
-        part = rtol.get(self.dtype, 2e-2)
+        tolerance = rtol.get(self.dtype, 2e-2)
         rounding = 16 * np.finfo(x.dtype).eps * math.sqrt(terms)
-        atol = max(part * expected.largest, float(rounding) * largest)
+        atol = max(tolerance * expected.largest, float(rounding) * largest)
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
 
     def distance(self, other: ComparedResult) -> np.ndarray[Any, Any]:

@@ -52,7 +52,7 @@ class Scan:
         carry: how many tensors the carry has.
         xs: how many tensors come with each step.
         count: how many steps there are.
-        backwards: whether they go from the last part of their inputs to the first.
+        backwards: whether they go from the last row of their inputs to the first.
         saved: how many of the last results are the carries that steps begin with. The
             backward pass needs them.
     """
@@ -71,9 +71,9 @@ class Scan:
         self._number = next(_numbers)
 
     def __repr__(self) -> str:
-        back = ", backwards" if self.backwards else ""
+        direction = ", backwards" if self.backwards else ""
         size = f"{len(self.program.ops)} operators"
-        return f"Steps(no. {self._number}: {self.count} of {size}{back})"
+        return f"Steps(no. {self._number}: {self.count} of {size}{direction})"
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -82,168 +82,215 @@ class Scan:
 
     @cached_property
     def as_run(self) -> Program:
-        """The program without the places where gradients end."""
+        """The program without operators that only stop gradients."""
         return without_stops(self.program)
 
     @cached_property
     def without_saved(self) -> Scan:
-        """The same without the saved carries, for calls that need no backward pass."""
-        ends = self.program.outputs[: -self.saved]
-        given = self.program.inputs, self.program.constants
-        program = program_of(self.program.ops, *given, ends, "step")
+        """The scan without saved carries, for calls that need no backward pass."""
+        outputs = self.program.outputs[: -self.saved]
+        live_ins = self.program.inputs, self.program.constants
+        program = program_of(self.program.ops, *live_ins, outputs, "step")
         return Scan(program, self.carry, self.xs, self.count, self.backwards, 0)
 
-    def parted(self, tensors: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """Return the carry, the inputs of single steps, and the inputs of all steps."""
+    def split_tensors(self, tensors: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Split tensors into the carry, the stacked inputs and the loop invariants."""
         n, m = self.carry, self.carry + self.xs
         return tensors[:n], tensors[n:m], tensors[m:]
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Return the last carry, and the outputs of all steps."""
-        carry, xs, held = self.parted(tensors)
+        carry, xs, invariants = self.split_tensors(tensors)
         with grad_mode(False):
             if loops_are_on():
                 try:
-                    made = RepeatedStep(self.as_run, carry, xs, held, self.backwards)
+                    repeated_step = RepeatedStep(
+                        self.as_run, carry, xs, invariants, self.backwards
+                    )
                 except NotRepeatable:
                     pass
                 else:
-                    for _ in made.steps(self.count):
+                    for _ in repeated_step.run_steps(self.count):
                         pass
-                    last, ys = made.result()
+                    last, ys = repeated_step.result()
                     return [*last, *ys]
             rows: list[Sequence[Tensor]] = []
-            step = -1 if self.backwards else 1
-            for t in range(self.count)[::step]:
-                result = self.as_run(*carry, *(x[t] for x in xs), *held)
+            stride = -1 if self.backwards else 1
+            for t in range(self.count)[::stride]:
+                result = self.as_run(*carry, *(x[t] for x in xs), *invariants)
                 carry = result[: self.carry]
                 rows.append(result[self.carry :])
-            rows = rows[::step]
+            rows = rows[::stride]
             return [*carry, *(paddle.stack([*y]) for y in zip(*rows, strict=True))]
 
-    def back(self, call: Call) -> list[Tensor | None]:
-        """Return the gradients of all tensors that it is given."""
+    def gradients_of(self, call: Call) -> list[Tensor | None]:
+        """Return the gradients of a call's tensors, by a scan in reverse."""
         tensors, n, m = call.args[1:], self.carry, self.carry + self.xs
-        _, xs, held = self.parted(tensors)
+        _, xs, invariants = self.split_tensors(tensors)
         saved = call.outputs[len(call.outputs) - self.saved :]
-        given = [(i, g) for i, g in enumerate(call.cotangents) if g is not None]
-        seeds = [(i, g) for i, g in given if i >= n]
-        reached = self._reached([i for i, _ in given])
+        output_grads = [(i, g) for i, g in enumerate(call.cotangents) if g is not None]
+        seeds = [(i, g) for i, g in output_grads if i >= n]
+        reached = self._reached_inputs([i for i, _ in output_grads])
 
-        # All by their numbers among what is given.
-        into = {i for i, _ in given} | reached
-        moving = [i for i in range(n) if i in into and is_differentiable(tensors[i])]
+        # All by their positions among the tensors.
+        reached_carry = {i for i, _ in output_grads} | reached
+        carry_positions = [
+            i for i in range(n) if i in reached_carry and is_differentiable(tensors[i])
+        ]
         wanted = [
             i
             for i in range(n, len(tensors))
             if i in reached and i + 1 in call.wanted and is_differentiable(tensors[i])
         ]
-        of_xs, of_held = [i for i in wanted if i < m], [i for i in wanted if i >= m]
-        start = [_zeros_unless(call.cotangents[i], tensors[i]) for i in moving]
-        start += [paddle.zeros_like(tensors[i]) for i in of_held]
+        xs_positions, invariant_positions = (
+            [i for i in wanted if i < m],
+            [i for i in wanted if i >= m],
+        )
+        initial_grads = [
+            _or_zeros(call.cotangents[i], tensors[i]) for i in carry_positions
+        ]
+        initial_grads += [paddle.zeros_like(tensors[i]) for i in invariant_positions]
 
-        def step(leaves: list[Tensor]) -> list[Tensor]:
-            each = iter(leaves)
-            ends = [(i, next(each)) for i in moving]
-            sums = [next(each) for _ in of_held]
-            record: Any = listener()
+        def backward_step(leaves: list[Tensor]) -> list[Tensor]:
+            remaining_leaves = iter(leaves)
+            output_seeds = [(i, next(remaining_leaves)) for i in carry_positions]
+            sums = [next(remaining_leaves) for _ in invariant_positions]
+            tracer: Any = listener()
             with grad_mode(True):
-                here = [leaf_of(record, next(each)) for _ in range(m)]
-                here += (leaf_of(record, x) for x in held)
-                results = replayed(self.program, here)
-            ends += [(i, next(each)) for i, _ in seeds]
-            ends = [(i, g) for i, g in ends if not results[i].stop_gradient]
-            row = [*moving, *of_held, *of_xs]
-            grads = record.gradients(
-                [results[i] for i, _ in ends],
-                [here[i] for i in row],
-                [g for _, g in ends],
+                primals = [leaf_of(tracer, next(remaining_leaves)) for _ in range(m)]
+                primals += (leaf_of(tracer, x) for x in invariants)
+                results = replayed(self.program, primals)
+            output_seeds += [(i, next(remaining_leaves)) for i, _ in seeds]
+            output_seeds = [
+                (i, g) for i, g in output_seeds if not results[i].stop_gradient
+            ]
+            grad_positions = [*carry_positions, *invariant_positions, *xs_positions]
+            grads = tracer.gradients(
+                [results[i] for i, _ in output_seeds],
+                [primals[i] for i in grad_positions],
+                [g for _, g in output_seeds],
                 create_graph=paddle.is_grad_enabled(),
             )
-            by = {i: _zeros_unless(g, here[i]) for i, g in zip(row, grads, strict=True)}
-            more = [s + by[i] for s, i in zip(sums, of_held, strict=True)]
-            return [*(by[i] for i in moving), *more, *(by[i] for i in of_xs)]
+            grad_of = {
+                i: _or_zeros(g, primals[i])
+                for i, g in zip(grad_positions, grads, strict=True)
+            }
+            new_sums = [
+                s + grad_of[i] for s, i in zip(sums, invariant_positions, strict=True)
+            ]
+            return [
+                *(grad_of[i] for i in carry_positions),
+                *new_sums,
+                *(grad_of[i] for i in xs_positions),
+            ]
 
-        rows = [*saved, *xs, *(g for _, g in seeds)]
-        results = in_steps(step, start, rows, self.count, not self.backwards)
-        made = dict(zip((*moving, *of_held, *of_xs), results, strict=True))
-        return [made.get(i) if i in reached else None for i in range(len(tensors))]
+        stacked_inputs = [*saved, *xs, *(g for _, g in seeds)]
+        results = trace_scan(
+            backward_step, initial_grads, stacked_inputs, self.count, not self.backwards
+        )
+        grad_by_position = dict(
+            zip(
+                (*carry_positions, *invariant_positions, *xs_positions),
+                results,
+                strict=True,
+            )
+        )
+        return [
+            grad_by_position.get(i) if i in reached else None
+            for i in range(len(tensors))
+        ]
 
-    def _reached(self, ends: Sequence[int]) -> set[int]:
+    def _reached_inputs(self, output_positions: Sequence[int]) -> set[int]:
         """Return the positions of program inputs that gradients reach or may reach.
 
-        Gradients come from the steps' results whose positions ``ends`` gives.
+        Args:
+            output_positions: of the steps' results that have gradients.
         """
         rows = self.program.reached
-        live, reached = {*ends}, set[int]()
+        live, reached = {*output_positions}, set[int]()
         while True:
             reached = set[int]().union(*(rows[i] for i in live))
-            more = {i for i in reached if i < self.carry} - live
-            if not more:
+            new_carry = {i for i in reached if i < self.carry} - live
+            if not new_carry:
                 return reached
-            live |= more
+            live |= new_carry
 
-    def of_many(self, call: BatchCall) -> list[Tensor]:
+    def batch(self, call: BatchCall) -> list[Tensor]:
         """Return the results of many samples."""
-        carry, xs, held = self.parted(call.args[1:])
+        carry, xs, invariants = self.split_tensors(call.args[1:])
         flags = [i in call.batched for i in range(1, len(call.args))]
-        _, by_xs, by_held = self.parted(flags)
+        _, xs_batched, invariants_batched = self.split_tensors(flags)
         size = call.size
 
-        def spread(x: Tensor, flag: bool) -> Tensor:
+        def expand_unbatched(x: Tensor, flag: bool) -> Tensor:
             return x if flag else ops.expand(x, [size, *x.shape])
 
-        start = [spread(x, flag) for x, flag in zip(carry, flags, strict=False)]
-        rows = [
-            paddle.moveaxis(x, 0, 1) if flag else x
-            for x, flag in zip(xs, by_xs, strict=True)
+        initial_carry = [
+            expand_unbatched(x, flag) for x, flag in zip(carry, flags, strict=False)
         ]
-        every = [*(True for _ in start), *by_xs, *by_held]
+        stacked_inputs = [
+            paddle.moveaxis(x, 0, 1) if flag else x
+            for x, flag in zip(xs, xs_batched, strict=True)
+        ]
+        step_batched = [
+            *(True for _ in initial_carry),
+            *xs_batched,
+            *invariants_batched,
+        ]
 
-        def step(leaves: list[Tensor]) -> list[Tensor]:
-            results, differ = batched(self.program, [*leaves, *held], every)
-            return [*map(spread, results, differ)]
+        def batched_step(leaves: list[Tensor]) -> list[Tensor]:
+            results, is_batched = batched(
+                self.program, [*leaves, *invariants], step_batched
+            )
+            return [*map(expand_unbatched, results, is_batched)]
 
-        results = in_steps(step, start, rows, self.count, self.backwards, self.saved)
+        results = trace_scan(
+            batched_step,
+            initial_carry,
+            stacked_inputs,
+            self.count,
+            self.backwards,
+            self.saved,
+        )
         stop = self.carry
         return [*results[:stop], *(paddle.moveaxis(y, 0, 1) for y in results[stop:])]
 
 
-def _zeros_unless(x: Tensor | None, like: Tensor) -> Tensor:
+def _or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
     result: Tensor = paddle.zeros_like(like) if x is None else x
     return result
 
 
-STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=True)
+SCAN = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=True)
 
 
 @reverse_of("steps")
 def _steps_reverse(call: Call) -> list[Any]:
-    return [None, *call.args[0].back(call)]
+    return [None, *call.args[0].gradients_of(call)]
 
 
 @batch_of("steps")
 def _steps_batch(call: BatchCall) -> list[Tensor]:
-    return call.args[0].of_many(call)
+    return call.args[0].batch(call)
 
 
 def _prune_outputs(op: Operation, wanted: Collection[Value]) -> Operation:
     """Return the operation without the carries that nobody needs."""
-    steps, *rest = op.args
-    stop = len(op.outputs) - steps.saved
-    if not steps.saved or not {*op.outputs[stop:]}.isdisjoint(wanted):
+    scan, *rest = op.args
+    stop = len(op.outputs) - scan.saved
+    if not scan.saved or not {*op.outputs[stop:]}.isdisjoint(wanted):
         return op
-    return replace(op, args=(steps.without_saved, *rest), outputs=op.outputs[:stop])
+    return replace(op, args=(scan.without_saved, *rest), outputs=op.outputs[:stop])
 
 
-STEPS.prune_outputs = _prune_outputs
+SCAN.prune_outputs = _prune_outputs
 
 
 class ScanDraws(Exception):
     """Raised where steps draw random numbers. Each step has its own."""
 
 
-def in_steps(
+def trace_scan(
     step: Step,
     carry: Sequence[Tensor],
     xs: Sequence[Tensor],
@@ -251,12 +298,12 @@ def in_steps(
     backwards: bool = False,
     saved: int | None = None,
 ) -> list[Tensor]:
-    """Run a loop as one operator of the record that listens.
+    """Run a loop as one operator of the listening tracer.
 
     Args:
         step: gives as many tensors of the carry's shapes and dtypes first.
-        xs: a part along the first axis comes with each step.
-        backwards: whether to begin with the last part.
+        xs: inputs of the steps, stacked along the first axis.
+        backwards: whether to begin with the last row.
         saved: how many of the last results of a step are the carry that it begins with.
             With None we find this out.
 
@@ -266,24 +313,28 @@ def in_steps(
     Raises:
         ScanDraws: the steps draw random numbers.
     """
-    on = paddle.is_grad_enabled()
+    needs_gradients = paddle.is_grad_enabled()
     with not_listening():
-        rows = [x[-1 if backwards else 0] for x in xs]
-    samples = samples_of([*carry, *rows])
-    program, record = recorded_one(step, samples)
-    if record.draws:
+        first_rows = [x[-1 if backwards else 0] for x in xs]
+    samples = samples_of([*carry, *first_rows])
+    program, tracer = recorded_one(step, samples)
+    if tracer.draws:
         raise ScanDraws
     outer: Any = listener()
     if outer is not None:
-        outer.writes = outer.writes or record.writes
-    far, constants = closed_over(program, record)
-    inputs, ends = (*program.inputs, *far), program.outputs
-    held, more = [*far.values()], 0
-    if saved is None and on and any(not x.stop_gradient for x in (*carry, *xs, *held)):
-        more = len(carry)
-        ends = (*ends, *program.inputs[:more])
-    program = program_of(program.ops, inputs, constants, ends, "step")
-    kinds = len(carry), len(xs), count, backwards
-    steps = Scan(program, *kinds, more if saved is None else saved)
-    results = STEPS.bind([steps, *carry, *xs, *held])
-    return results[: len(results) - more]
+        outer.writes = outer.writes or tracer.writes
+    closed_over_tensors, constants = closed_over(program, tracer)
+    inputs, outputs = (*program.inputs, *closed_over_tensors), program.outputs
+    invariants, saved_count = [*closed_over_tensors.values()], 0
+    if (
+        saved is None
+        and needs_gradients
+        and any(not x.stop_gradient for x in (*carry, *xs, *invariants))
+    ):
+        saved_count = len(carry)
+        outputs = (*outputs, *program.inputs[:saved_count])
+    program = program_of(program.ops, inputs, constants, outputs, "step")
+    counts = len(carry), len(xs), count, backwards
+    scan = Scan(program, *counts, saved_count if saved is None else saved)
+    results = SCAN.bind([scan, *carry, *xs, *invariants])
+    return results[: len(results) - saved_count]

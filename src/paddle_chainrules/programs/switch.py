@@ -34,32 +34,35 @@ The default, ``native``, uses all instructions of this processor.
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
-def _given(variable: str, *others: str) -> str:
-    result = os.environ.get(variable, "on")
-    if result not in ("on", "off", *others):
-        more = f"; or to {', '.join(map(repr, others))}" if others else ""
+def _mode_from_environment(variable: str, *other_modes: str) -> str:
+    mode = os.environ.get(variable, "on")
+    if mode not in ("on", "off", *other_modes):
+        more = f"; or to {', '.join(map(repr, other_modes))}" if other_modes else ""
         raise ValueError(
-            f"the environment has {variable}={result!r}; set it to 'off' to have "
+            f"the environment has {variable}={mode!r}; set it to 'off' to have "
             "functions and nets run without, or to 'on', as it is where it is not set"
             f"{more}"
         )
-    return result
+    return mode
 
 
-def _given_cpu() -> str:
-    result = os.environ.get(CPU, "native")
-    if result not in ("native", *LEVELS):
+def _cpu_from_environment() -> str:
+    level = os.environ.get(CPU, "native")
+    if level not in ("native", *LEVELS):
         raise ValueError(
-            f"the environment has {CPU}={result!r}, which is no level of x86-64; set "
+            f"the environment has {CPU}={level!r}, which is no level of x86-64; set "
             f"it to one of {', '.join(LEVELS)}, or unset it to use all instructions of "
             "this processor"
         )
-    return result
+    return level
 
 
-_programs, _loops = _given(VARIABLE), _given(LOOPS, "first")
-_blas = _given(BLAS, "mkl", "onednn", "openblas", "own")
-_cpu = _given_cpu()
+_programs, _loops = (
+    _mode_from_environment(VARIABLE),
+    _mode_from_environment(LOOPS, "first"),
+)
+_blas = _mode_from_environment(BLAS, "mkl", "onednn", "openblas", "own")
+_cpu = _cpu_from_environment()
 
 
 def programs_are_on() -> bool:

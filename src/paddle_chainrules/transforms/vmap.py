@@ -17,7 +17,7 @@ from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
 from ..programs.batches.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
-from ..programs.compiling.decompositions import by_formulas
+from ..programs.compiling.decompositions import decompose_by_formulas
 from ..programs.compiling.program import Program
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot
@@ -342,7 +342,9 @@ def _with_draws_apart(program: Program) -> Program:
     """Return the program with formulas for what draws and computes at once."""
     given = (*program.inputs, *program.constants)
     with not_listening():
-        ops, more = by_formulas(program.ops, given, program.outputs, _draws_within)
+        ops, more = decompose_by_formulas(
+            program.ops, given, program.outputs, _draws_within
+        )
     return replace(program, ops=tuple(ops), constants={**program.constants, **more})
 
 

@@ -22,7 +22,7 @@ from ..compiling.program import Program
 from ..operators.calls import BatchCall, NoRule
 from ..operators.random import SEEDS
 from ..operators.table import TABLE
-from ..tracing.inside import recorded_inside
+from ..tracing.inside import trace_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 from ..tracing.record import Tracer
 
@@ -49,11 +49,11 @@ def recorded_one(
     """Return the program as :func:`of_one` does, and its record.
 
     Args:
-        is_unlikely: as :func:`recorded_inside` takes it.
+        is_unlikely: as :func:`trace_inside` takes it.
     """
     state = random_state()
     try:
-        record, ends = recorded_inside(fn, samples, is_unlikely)
+        record, ends = trace_inside(fn, samples, is_unlikely)
     except BaseException:
         restore_random_state(state)
         raise

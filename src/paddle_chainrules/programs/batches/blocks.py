@@ -23,7 +23,7 @@ from ..compiling.program import Program
 from ..operators.calls import Call
 from ..operators.entry import define, holds_for_complex, reverse_of
 from ..operators.shared import ops
-from ..tracing.inside import recorded_inside
+from ..tracing.inside import trace_inside
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
 from .batching import replayed
@@ -288,7 +288,7 @@ def _bytes_of(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> in
         first = [
             _first(x, PROBE) if row else x for x, row in zip(inputs, rows, strict=True)
         ]
-    record, _ = recorded_inside(plain, first)
+    record, _ = trace_inside(plain, first)
     return sum(v.bytes for op in record.ops for v in op.outputs)
 
 
@@ -303,7 +303,7 @@ def _block_of(
         first = [
             _first(x, size) if row else x for x, row in zip(inputs, rows, strict=True)
         ]
-    record, ends = recorded_inside(fn, first)
+    record, ends = trace_inside(fn, first)
     if record.draws or record.writes:
         record.fail(
             "random numbers are drawn, or something is written in place, where it is "

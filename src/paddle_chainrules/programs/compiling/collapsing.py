@@ -19,202 +19,221 @@ from typing import Any
 
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
-from ..tracing.operations import Operation, Value, fresh_numbers, read
-from .passes import needed, program_of
+from ..tracing.operations import Operation, Value, fresh_numbers, inputs_read
+from .passes import needed_ops, program_of
 from .program import Program
 from .proportional import (
     Term,
+    arg_keys,
     is_moderate,
     is_sum,
-    keys,
     linear_in,
     ratio,
-    scaled,
-    scaling,
-    with_proportions,
+    reuse_multiples,
+    scale_and_operand,
+    scale_op,
 )
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 
 
-def collapsed(program: Program) -> Program:
-    """Return the same values, up to rounding, by fewer operations."""
-    given = (*program.inputs, *program.constants)
-    ops = needed(with_proportions(program.ops, program.outputs), program.outputs)
-    result = _Sums(ops, given, program.outputs).found()
-    return program_of(result, program.inputs, program.constants, program.outputs)
+def collapse_sums(program: Program) -> Program:
+    """Return a program of the same values, up to rounding, with fewer operations."""
+    live_ins = (*program.inputs, *program.constants)
+    ops = needed_ops(reuse_multiples(program.ops, program.outputs), program.outputs)
+    collapsed_ops = _SumCollapser(ops, live_ins, program.outputs).collapse_all()
+    return program_of(collapsed_ops, program.inputs, program.constants, program.outputs)
 
 
-class _Sums:
-    """Operations by their results, and sums, visited from the last to the first.
+class _SumCollapser:
+    """Rewrites sums of like terms, from the last sum of a program to the first.
 
-    By the time a sum is visited, only visited operations take its terms. So these terms
-    are gone where a sum of them serves all of those operations.
+    By the time a sum is visited, only visited operations use its terms. So these terms
+    are dead where a sum of them serves all of those operations.
 
     Attributes:
-        made: the operation that gives a value, where it gives that alone.
-        gone: the same for values that nothing takes any more, except for their shapes.
-        places: of values, about as in the program.
-        takers: for each value, what is made of it, or was.
-        uses: how often the contents of a value are taken.
+        producers: the operation that computes a value, where it has one output.
+        dead_producers: the same for values of which only the shape is still used.
+        positions: of values, about as in the program.
+        users: for each value, the values computed from it, now or before.
+        use_counts: how often the contents of a value are read.
+        pending: a heap of sums to visit, the last one first.
     """
 
     def __init__(
-        self, ops: Sequence[Operation], given: Iterable[Value], ends: Sequence[Value]
+        self,
+        ops: Sequence[Operation],
+        live_ins: Iterable[Value],
+        outputs: Sequence[Value],
     ) -> None:
-        self.rest = [op for op in ops if len(op.outputs) != 1]
-        self.given = {*given}
-        self.places: dict[Value, Place] = dict.fromkeys(self.given, (-1, 0))
-        self.made: dict[Value, Operation] = {}
-        self.gone: dict[Value, Operation] = {}
-        self.uses: Counter[Value] = Counter(ends)
-        self.takers: dict[Value, list[Value]] = {}
-        self.known: dict[Any, Value] = {}
-        self.later, self.fresh = itertools.count(1), fresh_numbers(self.places, ops)
+        self.multi_output_ops = [op for op in ops if len(op.outputs) != 1]
+        self.live_ins = {*live_ins}
+        self.positions: dict[Value, Position] = dict.fromkeys(self.live_ins, (-1, 0))
+        self.producers: dict[Value, Operation] = {}
+        self.dead_producers: dict[Value, Operation] = {}
+        self.use_counts: Counter[Value] = Counter(outputs)
+        self.users: dict[Value, list[Value]] = {}
+        self.value_by_key: dict[Any, Value] = {}
+        self.next_order, self.new_numbers = (
+            itertools.count(1),
+            fresh_numbers(self.positions, ops),
+        )
         for i, op in enumerate(ops):
-            self.places.update(dict.fromkeys(op.outputs, (i, 0)))
+            self.positions.update(dict.fromkeys(op.outputs, (i, 0)))
             if len(op.outputs) == 1:
-                self._note(op.outputs[0], op)
-            self.uses.update(read(op))
-        self.sums = [(_last(self.places[v]), v.number, v) for v in self.made]
-        heapq.heapify(self.sums)
+                self._register(op.outputs[0], op)
+            self.use_counts.update(inputs_read(op))
+        self.pending = [
+            (_latest_first(self.positions[v]), v.number, v) for v in self.producers
+        ]
+        heapq.heapify(self.pending)
 
-    def found(self) -> list[Operation]:
-        """Return all operations needed, after visiting each sum, last one first."""
-        inside: set[Value] = set()
-        while self.sums:
-            *_, value = heapq.heappop(self.sums)
-            op = self.made.get(value)
-            if op is not None and value not in inside and is_sum(op):
-                self._collapse(value, op, inside)
-        return self._in_order()
+    def collapse_all(self) -> list[Operation]:
+        """Rewrite each sum, last one first, and return the operations in order."""
+        irreducible: set[Value] = set()
+        while self.pending:
+            *_, value = heapq.heappop(self.pending)
+            op = self.producers.get(value)
+            if op is not None and value not in irreducible and is_sum(op):
+                self._collapse_sum(value, op, irreducible)
+        return self._schedule()
 
-    def _note(self, out: Value, op: Operation) -> None:
-        self.made[out] = op
+    def _register(self, out: Value, op: Operation) -> None:
+        self.producers[out] = op
         for value in op.inputs:
-            self.takers.setdefault(value, []).append(out)
+            self.users.setdefault(value, []).append(out)
 
-    def _collapse(self, out: Value, op: Operation, inside: set[Value]) -> None:
-        """Join terms that are alike into one, as often as there are any.
+    def _collapse_sum(self, out: Value, op: Operation, irreducible: set[Value]) -> None:
+        """Replace groups of like terms of a sum by one term each, while there are any.
 
         Args:
-            inside: where to note sums without such terms.
+            irreducible: receives the sums that have no such group.
         """
-        terms, within = self._terms(out)
-        changed, refused = False, set[Any]()
-        while (group := self._largest(terms, refused)) is not None:
+        terms, nested_sums = self._flatten_sum(out)
+        changed, rejected = False, set[Any]()
+        while (group := self._largest_group(terms, rejected)) is not None:
             key, (name, k, args), members = group
-            first = min(members, key=lambda i: self.places[members[i][1]])
+            first = min(members, key=lambda i: self.positions[members[i][1]])
             factor = members[first][0]
-            inner: dict[Value, float] = {}
-            for by, x in members.values():
-                inner[x] = inner.get(x, 0.0) + ratio(by, factor)
-            if not all(map(is_moderate, inner.values())):
-                refused.add(key)
+            coefficients: dict[Value, float] = {}
+            for coefficient, x in members.values():
+                coefficients[x] = coefficients.get(x, 0.0) + ratio(coefficient, factor)
+            if not all(map(is_moderate, coefficients.values())):
+                rejected.add(key)
                 continue
-            total = self._sum(self._together(inner, op.where), op.where)
+            total = self._emit_sum(
+                self._presum_by_use(coefficients, op.where), op.where
+            )
             args = (*args[:k], total, *args[k + 1 :])
-            whole = self._new(name, args, terms[first][1], op.where)
+            collapsed = self._emit(name, args, terms[first][1], op.where)
             terms = [t for i, t in enumerate(terms) if i not in members]
-            terms.append((factor, whole))
+            terms.append((factor, collapsed))
             changed = True
         if changed:
-            self._sum(terms, op.where, out)
+            self._emit_sum(terms, op.where, out)
         else:
-            inside |= within
+            irreducible |= nested_sums
 
-    def _together(self, inner: dict[Value, float], where: str) -> list[Term]:
-        """Return the same terms, with those of one fate as a sum of their own.
+    def _presum_by_use(
+        self, coefficients: dict[Value, float], where: str
+    ) -> list[Term]:
+        """Sum terms that are used in the same ways first, and return fewer terms.
 
-        That sum may be needed elsewhere too.
+        That partial sum may be needed elsewhere too.
         """
-        classes: dict[Any, list[Term]] = {}
-        for x in sorted(inner, key=self.places.__getitem__):
-            classes.setdefault(self._fate(x), []).append((inner[x], x))
+        by_use: dict[Any, list[Term]] = {}
+        for x in sorted(coefficients, key=self.positions.__getitem__):
+            by_use.setdefault(self._linear_uses(x), []).append((coefficients[x], x))
         results = []
-        for terms in classes.values():
+        for terms in by_use.values():
             factor = terms[0][0]
-            by_first = [(ratio(by, factor), x) for by, x in terms]
-            alone = len(classes) == 1 or len(terms) == 1
-            results += terms if alone else [(factor, self._sum(by_first, where))]
+            normalized = [(ratio(coefficient, factor), x) for coefficient, x in terms]
+            is_alone = len(by_use) == 1 or len(terms) == 1
+            results += (
+                terms if is_alone else [(factor, self._emit_sum(normalized, where))]
+            )
         return results
 
-    def _fate(self, x: Value) -> Any:
-        """Return what is done to a value that is linear in it."""
-        results: set[Any] = set()
-        for out in self.takers.get(x, ()):
-            op = self.made.get(out)
-            if op is None or x not in op.inputs or is_sum(op) or scaling(op):
+    def _linear_uses(self, x: Value) -> Any:
+        """Return a key of the operations that use a value linearly."""
+        uses: set[Any] = set()
+        for out in self.users.get(x, ()):
+            op = self.producers.get(out)
+            if op is None or x not in op.inputs or is_sum(op) or scale_and_operand(op):
                 continue
-            linear = [k for k in linear_in(op) if op.args[k] is x]
-            for k in linear:
-                rest = [*op.args]
+            linear_args = [k for k in linear_in(op) if op.args[k] is x]
+            for k in linear_args:
+                other_args = [*op.args]
                 for j in linear_in(op):
-                    rest[j] = None if j == k else self._unscaled(rest[j])[1]
-                results.add((op.operator.name, *keys(op, rest)))
-            if not linear:
-                results.add(None)
-        return frozenset(results)
+                    other_args[j] = (
+                        None if j == k else self._strip_scales(other_args[j])[1]
+                    )
+                uses.add((op.operator.name, *arg_keys(op, other_args)))
+            if not linear_args:
+                uses.add(None)
+        return frozenset(uses)
 
-    def _terms(self, out: Value) -> tuple[list[Term], set[Value]]:
-        """Return the terms of a sum, and the sums that nothing else takes.
+    def _flatten_sum(self, out: Value) -> tuple[list[Term], set[Value]]:
+        """Return the terms of a sum, and the nested sums that only it uses.
 
-        The terms are collected through these sums.
+        Terms are collected through these nested sums and through scalings.
         """
-        results: list[Term] = []
-        within: set[Value] = set()
-        left = [(1.0, out)]
-        while left:
-            factor, value = left.pop()
-            op = self.made.get(value)
-            if op is not None and (value is out or self.uses[value] == 1):
-                by = scaling(op)
-                if by is not None and is_moderate(factor * by[0]):
-                    left.append((factor * by[0], by[1]))
+        terms: list[Term] = []
+        nested_sums: set[Value] = set()
+        worklist = [(1.0, out)]
+        while worklist:
+            factor, value = worklist.pop()
+            op = self.producers.get(value)
+            if op is not None and (value is out or self.use_counts[value] == 1):
+                scale = scale_and_operand(op)
+                if scale is not None and is_moderate(factor * scale[0]):
+                    worklist.append((factor * scale[0], scale[1]))
                     continue
                 if is_sum(op):
-                    within.add(value)
+                    nested_sums.add(value)
                     sign = -1.0 if op.operator.name == "subtract" else 1.0
-                    left += [(factor * sign, op.args[1]), (factor, op.args[0])]
+                    worklist += [(factor * sign, op.args[1]), (factor, op.args[0])]
                     continue
-            results.append((factor, value))
-        return results, within
+            terms.append((factor, value))
+        return terms, nested_sums
 
-    def _largest(self, terms: Sequence[Term], refused: set[Any]) -> Any:
+    def _largest_group(self, terms: Sequence[Term], rejected: set[Any]) -> Any:
         """Return the largest group of terms that differ in one linear argument only.
 
         Products of matrices come before others.
         """
         groups: dict[Any, tuple[Any, Any, dict[int, Term]]] = {}
         for i, (factor, value) in enumerate(terms):
-            op = self.made.get(value)
-            if op is None or self.uses[value] > 1:
+            op = self.producers.get(value)
+            if op is None or self.use_counts[value] > 1:
                 continue
-            linear, args = linear_in(op), [*op.args]
-            for k in linear:
-                by, args[k] = self._unscaled(args[k])
-                factor *= by
-            for k in linear if is_moderate(factor) else ():
-                x, rest = args[k], (*args[:k], None, *args[k + 1 :])
+            linear_args, args = linear_in(op), [*op.args]
+            for k in linear_args:
+                scale, args[k] = self._strip_scales(args[k])
+                factor *= scale
+            for k in linear_args if is_moderate(factor) else ():
+                x, other_args = args[k], (*args[:k], None, *args[k + 1 :])
                 if op.operator.name == "multiply":
-                    k, rest = 0, (None, args[1 - k])
-                key = (op.operator.name, k, x.shape, *keys(op, rest))
-                alike = groups.setdefault(key, (key, (key[0], k, rest), {}))
-                alike[2][i] = factor, x
-        several = [g for g in groups.values() if len(g[2]) > 1 and g[0] not in refused]
-        size = lambda g: (g[1][0] == "matmul", len(g[2]))  # noqa: E731
-        return max(several, key=size, default=None)
+                    k, other_args = 0, (None, args[1 - k])
+                key = (op.operator.name, k, x.shape, *arg_keys(op, other_args))
+                group = groups.setdefault(key, (key, (key[0], k, other_args), {}))
+                group[2][i] = factor, x
+        candidates = [
+            g for g in groups.values() if len(g[2]) > 1 and g[0] not in rejected
+        ]
+        rank = lambda g: (g[1][0] == "matmul", len(g[2]))  # noqa: E731
+        return max(candidates, key=rank, default=None)
 
-    def _unscaled(self, value: Value) -> Term:
+    def _strip_scales(self, value: Value) -> Term:
         factor = 1.0
-        while (op := self.made.get(value)) is not None:
-            by = scaling(op)
-            if by is None or not is_moderate(factor * by[0]):
+        while (op := self.producers.get(value)) is not None:
+            scale = scale_and_operand(op)
+            if scale is None or not is_moderate(factor * scale[0]):
                 break
-            factor, value = factor * by[0], by[1]
+            factor, value = factor * scale[0], scale[1]
         return factor, value
 
-    def _sum(
+    def _emit_sum(
         self, terms: Sequence[Term], where: str, out: Value | None = None
     ) -> Value:
         """Return the sum of terms of one shape and dtype.
@@ -222,106 +241,128 @@ class _Sums:
         Terms with the same factor are added first.
 
         Args:
-            out: the value that the sum is to be, where that is known.
+            out: the value to define as the sum; a new value where None.
         """
-        sizes: dict[float, list[tuple[bool, Value]]] = {}
+        by_magnitude: dict[float, list[tuple[bool, Value]]] = {}
         if out is None:
-            terms = sorted(terms, key=lambda term: self.places[term[1]])
+            terms = sorted(terms, key=lambda term: self.positions[term[1]])
         for factor, x in terms:
-            sizes.setdefault(abs(factor), []).append((factor < 0, x))
-        parts = []
-        for size, each in sizes.items():
-            is_minus, x = self._signed(each, where)
-            parts.append((is_minus, self._times(size, x, where)))
-        is_minus, total = self._signed(parts, where)
+            by_magnitude.setdefault(abs(factor), []).append((factor < 0, x))
+        partial_sums = []
+        for magnitude, signed_terms in by_magnitude.items():
+            is_minus, x = self._emit_signed_sum(signed_terms, where)
+            partial_sums.append((is_minus, self._emit_scaled(magnitude, x, where)))
+        is_minus, total = self._emit_signed_sum(partial_sums, where)
         if is_minus:
-            total = self._times(-1.0, total, where)
+            total = self._emit_scaled(-1.0, total, where)
         if out is None:
-            heapq.heappush(self.sums, (_last(self.places[total]), total.number, total))
+            heapq.heappush(
+                self.pending,
+                (_latest_first(self.positions[total]), total.number, total),
+            )
             return total
-        last, old = self.made[total], self.made[out]
-        self._note(out, replace(last, outputs=(out,)))
-        if self.uses[total]:
-            self.uses.update(read(last))
+        producer, old_producer = self.producers[total], self.producers[out]
+        self._register(out, replace(producer, outputs=(out,)))
+        if self.use_counts[total]:
+            self.use_counts.update(inputs_read(producer))
         else:
-            del self.made[total]
-        self._left(old)
+            del self.producers[total]
+        self._release_inputs(old_producer)
         return out
 
-    def _signed(
+    def _emit_signed_sum(
         self, terms: Sequence[tuple[bool, Value]], where: str
     ) -> tuple[bool, Value]:
-        """Return a sum, and whether it is negated."""
-        flip = all(is_minus for is_minus, _ in terms)
-        order = sorted(terms, key=lambda term: term[0] and not flip)
-        (_, total), *rest = order
+        """Emit a sum of signed terms; return whether it is negated, and its value."""
+        is_negated = all(is_minus for is_minus, _ in terms)
+        ordered = sorted(terms, key=lambda term: term[0] and not is_negated)
+        (_, total), *rest = ordered
         for is_minus, x in rest:
-            name = "subtract" if is_minus and not flip else "add"
-            total = self._new(name, (total, x), total, where)
-        return flip, total
+            name = "subtract" if is_minus and not is_negated else "add"
+            total = self._emit(name, (total, x), total, where)
+        return is_negated, total
 
-    def _times(self, factor: float, x: Value, where: str) -> Value:
+    def _emit_scaled(self, factor: float, x: Value, where: str) -> Value:
         if factor == 1:
             return x
-        op = scaled(x, factor, x, where)
-        return self._new(op.operator.name, op.args, x, where)
+        op = scale_op(x, factor, x, where)
+        return self._emit(op.operator.name, op.args, x, where)
 
-    def _new(self, name: str, args: tuple[Any, ...], like: Value, where: str) -> Value:
-        """Return an operator's result, of another value's size; make it only once."""
+    def _emit(
+        self, name: str, args: tuple[Any, ...], template: Value, where: str
+    ) -> Value:
+        """Emit an operator and return its output, which has the template's shape.
+
+        The same call is emitted only once.
+        """
         key = (name, *map(key_of, args))
-        known = self.known.get(key)
-        if known in self.made:
-            return known
-        out = Value(next(self.fresh), like.shape, like.dtype, like.bytes)
+        cached = self.value_by_key.get(key)
+        if cached in self.producers:
+            return cached
+        out = Value(
+            next(self.new_numbers), template.shape, template.dtype, template.bytes
+        )
         op = Operation(TABLE[name], args, (out,), False, where)
-        self.known[key] = out
-        self._note(out, op)
-        base = max((self.places[v][0] for v in op.inputs), default=-1)
-        self.places[out] = base, next(self.later)
-        self.uses.update(read(op))
+        self.value_by_key[key] = out
+        self._register(out, op)
+        last_input = max((self.positions[v][0] for v in op.inputs), default=-1)
+        self.positions[out] = last_input, next(self.next_order)
+        self.use_counts.update(inputs_read(op))
         return out
 
-    def _left(self, op: Operation) -> None:
-        """Forget what only an operation that is gone has taken."""
-        left = [*read(op)]
-        while left:
-            value = left.pop()
-            self.uses[value] -= 1
-            if not self.uses[value] and value in self.made:
-                self.gone[value] = self.made.pop(value)
-                left += read(self.gone[value])
+    def _release_inputs(self, op: Operation) -> None:
+        """Remove the producers of inputs that only a removed operation used."""
+        worklist = [*inputs_read(op)]
+        while worklist:
+            value = worklist.pop()
+            self.use_counts[value] -= 1
+            if not self.use_counts[value] and value in self.producers:
+                self.dead_producers[value] = self.producers.pop(value)
+                worklist += inputs_read(self.dead_producers[value])
 
-    def _in_order(self) -> list[Operation]:
-        """Return what is needed by its places, each after what it takes."""
-        every = [*map(self._with_shapes, self.made.values())]
-        every += map(self._with_shapes, self.rest)
-        makers = {v: op for op in (*self.gone.values(), *every) for v in op.outputs}
-        left = sorted(every, key=lambda op: _last(self.places[op.outputs[0]]))
-        results: dict[Operation, None] = {}
-        while left:
-            op = left[-1]
-            before = [makers[v] for v in op.inputs if v in makers]
-            if before := [each for each in before if each not in results]:
-                left += before
+    def _schedule(self) -> list[Operation]:
+        """Return the operations by position, each after the producers of its inputs."""
+        ops = [*map(self._redirect_shape_args, self.producers.values())]
+        ops += map(self._redirect_shape_args, self.multi_output_ops)
+        producers = {
+            v: op for op in (*self.dead_producers.values(), *ops) for v in op.outputs
+        }
+        stack = sorted(ops, key=lambda op: _latest_first(self.positions[op.outputs[0]]))
+        scheduled: dict[Operation, None] = {}
+        while stack:
+            op = stack[-1]
+            dependencies = [producers[v] for v in op.inputs if v in producers]
+            if dependencies := [
+                dependency for dependency in dependencies if dependency not in scheduled
+            ]:
+                stack += dependencies
             else:
-                results.setdefault(left.pop())
-        return [*results]
+                scheduled.setdefault(stack.pop())
+        return [*scheduled]
 
-    def _with_shapes(self, op: Operation) -> Operation:
-        """Return the same with the shapes of values that exist, if some have them."""
+    def _redirect_shape_args(self, op: Operation) -> Operation:
+        """Replace dead arguments of which only the shape is used by live values."""
         args = [*op.args]
         for k in op.operator.shapes:
-            if k < len(args) and type(args[k]) is Value and args[k] in self.gone:
-                args[k] = self._like(args[k], self.places[op.outputs[0]])
+            if (
+                k < len(args)
+                and type(args[k]) is Value
+                and args[k] in self.dead_producers
+            ):
+                args[k] = self._same_shape_value(args[k], self.positions[op.outputs[0]])
         return replace(op, args=tuple(args)) if tuple(args) != op.args else op
 
-    def _like(self, value: Value, before: Place) -> Value:
-        size = value.shape, value.dtype
-        there = (v for v in self.places if v in self.made or v in self.given)
-        alike = (v for v in there if (v.shape, v.dtype) == size)
-        return next((v for v in alike if self.places[v][0] < before[0]), value)
+    def _same_shape_value(self, value: Value, position: Position) -> Value:
+        shape_and_dtype = value.shape, value.dtype
+        available = (
+            v for v in self.positions if v in self.producers or v in self.live_ins
+        )
+        candidates = (v for v in available if (v.shape, v.dtype) == shape_and_dtype)
+        return next(
+            (v for v in candidates if self.positions[v][0] < position[0]), value
+        )
 
 
-def _last(place: Place) -> Place:
-    """Return a key for a heap from which the last place comes first."""
-    return -place[0], -place[1]
+def _latest_first(position: Position) -> Position:
+    """Return a key for a heap from which the last position comes first."""
+    return -position[0], -position[1]

@@ -1,4 +1,4 @@
-"""Operators that are part of others, computed once where a program has both."""
+"""Operators that other operators contain, computed once where a program has both."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def share_subkernels(ops: Sequence[Operation]) -> Sequence[Operation]:
             sigmoids.setdefault(op.args[0], op)
         elif op.operator.name == "silu":
             silus.add(op.args[0])
-    both = silus.intersection(sigmoids)
-    if not both:
+    shared_inputs = silus.intersection(sigmoids)
+    if not shared_inputs:
         return ops
     results: list[Operation] = []
-    there: set[Operation] = set()
+    emitted: set[Operation] = set()
     for op in ops:
-        if op in there:
+        if op in emitted:
             continue
         x = op.args[0] if op.args else None
-        if op.operator.name == "silu" and x in both:
-            if sigmoids[x] not in there:
-                there.add(sigmoids[x])
+        if op.operator.name == "silu" and x in shared_inputs:
+            if sigmoids[x] not in emitted:
+                emitted.add(sigmoids[x])
                 results.append(sigmoids[x])
-            share = sigmoids[x].outputs[0]
-            op = replace(op, operator=TABLE["multiply"], args=(x, share))
-        there.add(op)
+            sigmoid = sigmoids[x].outputs[0]
+            op = replace(op, operator=TABLE["multiply"], args=(x, sigmoid))
+        emitted.add(op)
         results.append(op)
     return results

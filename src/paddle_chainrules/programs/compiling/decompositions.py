@@ -20,11 +20,11 @@ from ..capture_error import CaptureError
 from ..codegen.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST
-from ..sizes.any_size import samples_of
+from ..sizes.any_size import infer_samples
 from ..sizes.one_number import with_one_number
 from ..sizes.samples import Samples
 from ..tracing.common_subexpressions import CommonSubexpressions
-from ..tracing.inside import recorded_inside
+from ..tracing.inside import trace_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 
 MAX_COMPARED_NUMBERS = 64
@@ -37,65 +37,73 @@ class Decomposition(NamedTuple):
     Attributes:
         inputs: the values that stand for its inputs.
         constants: tensors that the formula makes from no input.
-        ends: the values that stand for its outputs, None for unused ones.
+        optional_outputs: the values that stand for its outputs, None for unused ones.
     """
 
     inputs: Sequence[Value]
     constants: dict[Value, Tensor]
     ops: Sequence[Operation]
-    ends: Sequence[Value | None]
+    optional_outputs: Sequence[Value | None]
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The ends that are not None."""
-        return tuple(end for end in self.ends if end is not None)
+        """The optional outputs that are not None."""
+        return tuple(end for end in self.optional_outputs if end is not None)
 
-    def read(self, op: Operation) -> list[Value]:
-        """Return the inputs of an operation that it reads."""
-        used = {v for part in self.ops for v in part.inputs}
-        pairs = zip(_given(op), self.inputs, strict=True)
-        return [value for value, own in pairs if own in used]
+    def inputs_read(self, op: Operation) -> list[Value]:
+        """Return the inputs of the original operation that the operators read."""
+        used = {v for inner_op in self.ops for v in inner_op.inputs}
+        pairs = zip(_tensor_inputs(op), self.inputs, strict=True)
+        return [value for value, formula_input in pairs if formula_input in used]
 
-    def on(
+    def instantiate(
         self,
         op: Operation,
         fresh: Iterator[int],
         constants: dict[Value, Tensor],
-        known: dict[Any, Value],
+        constant_by_content: dict[Any, Value],
     ) -> Iterator[Operation]:
-        """Give the same on the values of an operation, adding its constants to others.
+        """Yield the operators on the values of an operation, and add their constants.
 
         Args:
-            known: these others by their contents.
+            fresh: numbers for new values.
+            constants: the program's constants, which grow.
+            constant_by_content: the program's constants by :func:`_content_key`.
         """
-        own = dict(zip(self.inputs, _given(op), strict=True))
-        pairs = zip(self.ends, op.outputs, strict=True)
-        own.update((end, out) for end, out in pairs if end is not None)
+        renamed = dict(zip(self.inputs, _tensor_inputs(op), strict=True))
+        pairs = zip(self.optional_outputs, op.outputs, strict=True)
+        renamed.update(
+            (formula_output, out)
+            for formula_output, out in pairs
+            if formula_output is not None
+        )
 
-        def named(value: Value) -> Value:
-            if value not in own:
+        def rename(value: Value) -> Value:
+            if value not in renamed:
                 size = value.shape, value.dtype, value.bytes
-                own[value] = Value(next(fresh), *size)
-            return own[value]
+                renamed[value] = Value(next(fresh), *size)
+            return renamed[value]
 
         for value, tensor in self.constants.items():
-            own[value] = known.setdefault(_content(tensor), named(value))
-            constants.setdefault(own[value], tensor)
-        for part in self.ops:
-            args = tuple(with_values(arg, named) for arg in part.args)
-            outs = tuple(map(named, part.outputs))
-            yield replace(part, args=args, outputs=outs, where=op.where)
+            renamed[value] = constant_by_content.setdefault(
+                _content_key(tensor), rename(value)
+            )
+            constants.setdefault(renamed[value], tensor)
+        for inner_op in self.ops:
+            args = tuple(with_values(arg, rename) for arg in inner_op.args)
+            outputs = tuple(map(rename, inner_op.outputs))
+            yield replace(inner_op, args=args, outputs=outputs, where=op.where)
 
 
-def _content(tensor: Tensor) -> Any:
+def _content_key(tensor: Tensor) -> Any:
     """Return a key that is the same for small tensors with the same contents."""
     if tensor.size > MAX_COMPARED_NUMBERS:
         return id(tensor)
     return tensor.dtype, *tensor.shape, tensor.numpy().tobytes()
 
 
-def _given(op: Operation) -> list[Value]:
-    """Return the tensors that an operation is given, without those left empty."""
+def _tensor_inputs(op: Operation) -> list[Value]:
+    """Return the distinct input tensors of an operation, without omitted ones."""
     return [v for v in dict.fromkeys(op.inputs) if v.dtype != "none"]
 
 
@@ -110,8 +118,8 @@ def _has_formula(op: Operation) -> bool:
     return entry.formula is not None and not (entry.keeps_kernel or entry.loop)
 
 
-def _is_decomposed(op: Operation) -> bool:
-    """Tell whether an operation may have parts, by checks that cost nothing."""
+def _may_be_decomposed(op: Operation) -> bool:
+    """Tell whether an operation may have a decomposition, by cheap checks."""
     name = op.operator.name
     if name in CHANNELS_LAST and not any(
         isinstance(arg, str) and arg in FIRST for arg in op.args
@@ -120,198 +128,223 @@ def _is_decomposed(op: Operation) -> bool:
     return _has_formula(op)
 
 
-PartsOf = Callable[[Operation, tuple[bool, ...]], Decomposition | None]
+Decompose = Callable[[Operation, tuple[bool, ...]], Decomposition | None]
 """A function that returns what replaces an operation, given which outputs are used.
 
 It returns None where the operation stays.
 """
 
-Replaced = tuple[list[Operation], dict[Value, Tensor]]
+OpsAndConstants = tuple[list[Operation], dict[Value, Tensor]]
 """Operations, and the further constants that they need."""
 
 
-def decomposed(
+def decompose_for_regions(
     ops: Sequence[Operation],
-    given: Iterable[Value],
+    live_ins: Iterable[Value],
     outputs: Iterable[Value],
     samples: Samples | None,
     has_products: bool,
-) -> Replaced:
-    """Return the same, with operations decomposed where the parts go into regions.
+) -> OpsAndConstants:
+    """Decompose operations whose decomposition goes into regions of machine code.
 
     Args:
-        given: values that exist before.
-        has_products: whether products may be part of regions.
+        live_ins: values defined before the operations.
+        has_products: whether regions may contain matrix products.
     """
 
-    def inner(
-        ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
-    ) -> Replaced:
-        return decomposed(ops, given, outputs, None, has_products)
+    def decompose_nested(
+        ops: Sequence[Operation], live_ins: Iterable[Value], outputs: Iterable[Value]
+    ) -> OpsAndConstants:
+        return decompose_for_regions(ops, live_ins, outputs, None, has_products)
 
-    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Decomposition | None:
-        return _parts_of(op, asked, samples, inner, has_products)
+    def decompose(
+        op: Operation, requested_outputs: tuple[bool, ...]
+    ) -> Decomposition | None:
+        return _decompose_for_region(
+            op, requested_outputs, samples, decompose_nested, has_products
+        )
 
-    return _replaced(ops, given, outputs, _is_decomposed, parts_of)
+    return _replace_operations(ops, live_ins, outputs, _may_be_decomposed, decompose)
 
 
-def by_formulas(
+def decompose_by_formulas(
     ops: Sequence[Operation],
-    given: Iterable[Value],
+    live_ins: Iterable[Value],
     outputs: Iterable[Value],
     lacks: Callable[[Operation], bool],
-) -> Replaced:
-    """Return the same, with formulas for operations that lack something.
+) -> OpsAndConstants:
+    """Decompose operations that lack something into their formulas.
 
     Operations whose formula lacks it too stay.
     """
 
-    def may_go(op: Operation) -> bool:
+    def is_replaceable(op: Operation) -> bool:
         return op.operator.formula is not None and lacks(op)
 
-    def inner(
-        ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
-    ) -> Replaced:
-        return _replaced(ops, given, outputs, may_go, parts_of)
+    def replace_nested(
+        ops: Sequence[Operation], live_ins: Iterable[Value], outputs: Iterable[Value]
+    ) -> OpsAndConstants:
+        return _replace_operations(ops, live_ins, outputs, is_replaceable, decompose)
 
-    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Decomposition | None:
-        result = _traced(op, asked, int, inner)
+    def decompose(
+        op: Operation, requested_outputs: tuple[bool, ...]
+    ) -> Decomposition | None:
+        result = _trace_formula(op, requested_outputs, int, replace_nested)
         return None if result is None or any(map(lacks, result.ops)) else result
 
-    return inner(ops, given, outputs)
+    return replace_nested(ops, live_ins, outputs)
 
 
-def _replaced(
+def _replace_operations(
     ops: Sequence[Operation],
-    given: Iterable[Value],
+    live_ins: Iterable[Value],
     outputs: Iterable[Value],
-    may_go: Callable[[Operation], bool],
-    parts_of: PartsOf,
-) -> Replaced:
-    """Return the same, with parts in place of the operations that have some."""
-    known: dict[Any, Decomposition | None] = {}
-    wanted = {*outputs}
-    chosen: list[tuple[Operation, Decomposition | None]] = []
+    is_replaceable: Callable[[Operation], bool],
+    decompose: Decompose,
+) -> OpsAndConstants:
+    """Replace the operations that have a decomposition, and drop dead ones."""
+    cache: dict[Any, Decomposition | None] = {}
+    live = {*outputs}
+    live_ops: list[tuple[Operation, Decomposition | None]] = []
     for op in reversed(ops):
-        if not op.operator.random and wanted.isdisjoint(op.outputs):
+        if not op.operator.random and live.isdisjoint(op.outputs):
             continue
-        parts = None
-        if may_go(op):
-            requested = tuple(out in wanted for out in op.outputs)
-            key = requested, _key(op)
-            if key not in known:
-                known[key] = parts_of(op, requested)
-            parts = known[key]
-        wanted.update(op.inputs if parts is None else parts.read(op))
-        chosen.append((op, parts))
-    common, kept = CommonSubexpressions(), {*outputs}
-    fresh = fresh_numbers(given, ops)
+        decomposition = None
+        if is_replaceable(op):
+            requested_outputs = tuple(out in live for out in op.outputs)
+            key = requested_outputs, _signature(op)
+            if key not in cache:
+                cache[key] = decompose(op, requested_outputs)
+            decomposition = cache[key]
+        live.update(
+            op.inputs if decomposition is None else decomposition.inputs_read(op)
+        )
+        live_ops.append((op, decomposition))
+    common, program_outputs = CommonSubexpressions(), {*outputs}
+    fresh = fresh_numbers(live_ins, ops)
     constants: dict[Value, Tensor] = {}
-    alike: dict[Any, Value] = {}
+    constant_by_content: dict[Any, Value] = {}
     results: list[Operation] = []
-    for op, parts in reversed(chosen):
-        for each in [op] if parts is None else parts.on(op, fresh, constants, alike):
-            named = common.named(each)
+    for op, decomposition in reversed(live_ops):
+        for new_op in (
+            [op]
+            if decomposition is None
+            else decomposition.instantiate(op, fresh, constants, constant_by_content)
+        ):
+            canonical = common.canonical(new_op)
             # What a program gives is its own.
-            if not kept.isdisjoint(named.outputs) or not common.is_known(named):
-                results.append(named)
+            if not program_outputs.isdisjoint(
+                canonical.outputs
+            ) or not common.is_duplicate(canonical):
+                results.append(canonical)
     return results, constants
 
 
-def _key(op: Operation) -> Any:
-    """Return a key that is the same for operations that have the same parts."""
+def _signature(op: Operation) -> Any:
+    """Return a key that is the same for operations that decompose alike."""
     order = {v: i for i, v in enumerate(dict.fromkeys(op.inputs))}
     args = with_values(op.args, lambda v: (order[v], v.shape, v.dtype))
     return op.operator.name, repr(args)
 
 
-def _parts_of(
+def _decompose_for_region(
     op: Operation,
-    asked: tuple[bool, ...],
+    requested_outputs: tuple[bool, ...],
     samples: Samples | None,
-    inner: Callable[..., Replaced],
+    replace_nested: Callable[..., OpsAndConstants],
     has_products: bool,
 ) -> Decomposition | None:
-    """Return the formula's parts for the outputs asked for, if all fit in a region."""
-    result = _traced(op, asked, int if samples else None, inner)
+    """Return the decomposition for the requested outputs, if it fits in a region."""
+    result = _trace_formula(
+        op, requested_outputs, int if samples else None, replace_nested
+    )
     if result is None or not all(
-        may_be_part(part, has_products) or part.operator.random for part in result.ops
+        may_be_part(inner_op, has_products) or inner_op.operator.random
+        for inner_op in result.ops
     ):
         return None
     if samples is not None:
         varying, size = samples.varying, samples.size
-        other = size + 1
+        other_size = size + 1
 
-        def another(n: int) -> int:
-            return n // size * other if n in varying else n
+        def resize(n: int) -> int:
+            return n // size * other_size if n in varying else n
 
-        again = _traced(op, asked, another, inner)
-        both = again and samples_of(result, size, again, other, known=varying)
-        if both is None or both.varying != varying:
+        retraced = _trace_formula(op, requested_outputs, resize, replace_nested)
+        common_samples = retraced and infer_samples(
+            result, size, retraced, other_size, known_varying=varying
+        )
+        if common_samples is None or common_samples.varying != varying:
             return None
     return result
 
 
-def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
-    shape, dtype = [*map(resized, value.shape)], getattr(paddle, value.dtype)
+def _zeros(value: Value, resize: Callable[[int], int]) -> Tensor:
+    shape, dtype = [*map(resize, value.shape)], getattr(paddle, value.dtype)
     return paddle.zeros(shape, dtype)
 
 
-def _traced(
+def _trace_formula(
     op: Operation,
-    asked: tuple[bool, ...],
-    resized: Callable[[int], int] | None,
-    inner: Callable[..., Replaced],
+    requested_outputs: tuple[bool, ...],
+    resize: Callable[[int], int] | None,
+    replace_nested: Callable[..., OpsAndConstants],
 ) -> Decomposition | None:
     """Trace the formula of an operation.
 
     Args:
-        resized: gives other sizes for the sizes of its inputs; None where they stay,
+        requested_outputs: tells for each output whether it is used.
+        resize: gives other sizes for the sizes of its inputs; None where they stay,
             whatever the number of samples.
-        inner: replaces operations of the formula.
+        replace_nested: decomposes operations of the formula in turn.
     """
-    sized = resized is not None
-    resized = resized or int
-    values = _given(op)
+    is_resized = resize is not None
+    resize = resize or int
+    values = _tensor_inputs(op)
     formula = op.operator.formula
     assert formula is not None
     results: list[Any] = []
 
-    def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
-        named = dict(zip(values, tensors, strict=True))
-        result = formula(*(with_values(arg, named.get) for arg in op.args))
+    def run_formula(tensors: list[Tensor]) -> list[Tensor]:
+        tensor_by_value = dict(zip(values, tensors, strict=True))
+        result = formula(*(with_values(arg, tensor_by_value.get) for arg in op.args))
         results.extend(result if isinstance(result, list | tuple) else [result])
         return [r for r in results if r is not None]
 
     try:
         with not_listening(), grad_mode(False):
-            tensors = [_zeros(v, resized) for v in values]
+            tensors = [_zeros(v, resize) for v in values]
         with grad_mode(False), private_dropout_seed():
-            record, ends = recorded_inside(of_tensors, tensors)
+            tracer, traced_outputs = trace_inside(run_formula, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
     common = CommonSubexpressions()
     ops = []
-    for each in map(common.named, record.ops):
-        if each.operator.alias:
-            common.alias[each.outputs[0]] = each.args[0]
+    for inner_op in map(common.canonical, tracer.ops):
+        if inner_op.operator.alias:
+            common.alias[inner_op.outputs[0]] = inner_op.args[0]
         else:
-            ops.append(each)
-    rest = iter(common.alias.get(v, v) for v in ends)
-    places = [next(rest) if r is not None else None for r in results]
+            ops.append(inner_op)
+    remaining = iter(common.alias.get(v, v) for v in traced_outputs)
+    outputs = [next(remaining) if r is not None else None for r in results]
     count = len(op.outputs)
-    places = [*places[:count], *[None] * (count - len(places))]
-    places = [p if on else None for p, on in zip(places, asked, strict=True)]
-    made = {v for each in ops for v in each.outputs}
-    places = [p if p in made else None for p in places]  # no input as it is
-    there = [p for p in places if p is not None]
-    if len({*there}) < sum(asked):
+    outputs = [*outputs[:count], *[None] * (count - len(outputs))]
+    outputs = [
+        output if is_requested else None
+        for output, is_requested in zip(outputs, requested_outputs, strict=True)
+    ]
+    computed = {v for inner_op in ops for v in inner_op.outputs}
+    outputs = [
+        output if output in computed else None for output in outputs
+    ]  # no input as it is
+    live_outputs = [output for output in outputs if output is not None]
+    if len({*live_outputs}) < sum(requested_outputs):
         return None  # the same twice, or left out
-    given = (*record.inputs, *record.constants)
-    ops, more = inner(ops, given, there)
-    known = {**record.constants, **more}
-    if sized:
-        ops, known = with_one_number(ops, known, given)
-    used = {*values_in([each.args for each in ops])}
-    constants = {v: t for v, t in known.items() if v in used}
-    return Decomposition(record.inputs, constants, ops, places)
+    live_ins = (*tracer.inputs, *tracer.constants)
+    ops, nested_constants = replace_nested(ops, live_ins, live_outputs)
+    candidates = {**tracer.constants, **nested_constants}
+    if is_resized:
+        ops, candidates = with_one_number(ops, candidates, live_ins)
+    used = {*values_in([inner_op.args for inner_op in ops])}
+    constants = {v: t for v, t in candidates.items() if v in used}
+    return Decomposition(tracer.inputs, constants, ops, outputs)

@@ -18,89 +18,98 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 
 
 class _LinearGradients(NamedTuple):
-    """The gradients of one cotangent: by the input, the weight and the bias."""
+    """The indices of operations that compute a layer's gradients from one cotangent."""
 
     by_x: int
     by_weight: int
     by_bias: int | None
 
 
-def fused(
+def fuse_linear_gradients(
     ops: Sequence[Operation],
-    given: Iterable[Value],
+    live_ins: Iterable[Value],
     zeros: dict[Any, Tensor],
-    apart: Callable[[Operation], bool] = lambda op: False,
+    is_excluded: Callable[[Operation], bool] = lambda op: False,
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
-    """Return the same with one operator for each layer's gradients, and its constants.
+    """Fuse the gradient products of each linear layer; return new constants too.
 
     Args:
-        given: values that exist before.
-        zeros: those made so far, by shape and dtype; others are added.
-        apart: tells which operations stay as they are.
+        live_ins: values defined before the operations.
+        zeros: tensors of zeros by shape and dtype; others are added.
+        is_excluded: tells which operations stay as they are.
     """
     ops = [*ops]
-    fresh = fresh_numbers(given, ops)
+    fresh = fresh_numbers(live_ins, ops)
     constants: dict[Value, Tensor] = {}
-    shapes: dict[Any, Value] = {}
-    gone: set[int] = set()
-    for layer in _layers(ops, apart):
-        *others, last = sorted(i for i in layer if i is not None)
-        made = {v for i in others for v in ops[i].outputs}
-        if any(not made.isdisjoint(op.inputs) for op in ops[others[0] : last + 1]):
+    zero_by_shape: dict[Any, Value] = {}
+    removed: set[int] = set()
+    for layer in _find_layers(ops, is_excluded):
+        *other_ops, last_op = sorted(i for i in layer if i is not None)
+        earlier_outputs = {v for i in other_ops for v in ops[i].outputs}
+        if any(
+            not earlier_outputs.isdisjoint(op.inputs)
+            for op in ops[other_ops[0] : last_op + 1]
+        ):
             continue
         cotangent, weight, *_ = ops[layer.by_x].args
         x = ops[layer.by_weight].args[0]
-        results = [ops[i].outputs[0] for i in layer if i is not None]
+        outputs = [ops[i].outputs[0] for i in layer if i is not None]
         args: tuple[Any, ...]
         if layer.by_bias is None:
             name, args = "matmul_grad", (x, weight, cotangent, False, False)
         else:
             shape = cotangent.shape[1:], cotangent.dtype
-            if shape not in shapes:
-                shapes[shape] = Value(next(fresh), *shape, cotangent.bytes)
+            if shape not in zero_by_shape:
+                zero_by_shape[shape] = Value(next(fresh), *shape, cotangent.bytes)
                 if shape not in zeros:
                     zeros[shape] = paddle.zeros(*shape)
-                constants[shapes[shape]] = zeros[shape]
-            name, args = "addmm_grad", (shapes[shape], x, weight, cotangent, 1.0, 1.0)
-            results = [results[-1], *results[:-1]]
-        ops[last] = replace(
-            ops[last],
+                constants[zero_by_shape[shape]] = zeros[shape]
+            name, args = (
+                "addmm_grad",
+                (zero_by_shape[shape], x, weight, cotangent, 1.0, 1.0),
+            )
+            outputs = [outputs[-1], *outputs[:-1]]
+        ops[last_op] = replace(
+            ops[last_op],
             operator=TABLE[name],
             args=args,
-            outputs=tuple(results),
+            outputs=tuple(outputs),
             many=True,
         )
-        gone.update(others)
-    return [op for i, op in enumerate(ops) if i not in gone], constants
+        removed.update(other_ops)
+    return [op for i, op in enumerate(ops) if i not in removed], constants
 
 
-def _layers(
-    ops: Sequence[Operation], apart: Callable[[Operation], bool]
+def _find_layers(
+    ops: Sequence[Operation], is_excluded: Callable[[Operation], bool]
 ) -> list[_LinearGradients]:
-    """Return the layers where both gradients are asked for, or all three."""
-    places: dict[tuple[str, Value], int] = {}
+    """Return the layers where both gradients are computed, or all three."""
+    op_index: dict[tuple[str, Value], int] = {}
     for i, op in enumerate(ops):
         (out,) = op.outputs if len(op.outputs) == 1 else (None,)
-        kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
-        if out is None or kinds not in ({"float32"}, {"float64"}) or apart(op):
+        dtypes = {v.dtype for v in (*op.inputs, *op.outputs)}
+        if out is None or dtypes not in ({"float32"}, {"float64"}) or is_excluded(op):
             continue
         name, args = op.operator.name, op.args
         if name == "matmul" and all(len(v.shape) == 2 for v in args[:2]):
             if args[2:] == (False, True):
-                places.setdefault(("x", args[0]), i)
+                op_index.setdefault(("x", args[0]), i)
             elif args[2:] == (True, False):
-                places.setdefault(("weight", args[1]), i)
+                op_index.setdefault(("weight", args[1]), i)
         elif name == "sum" and args[1:] == ([0], None, False):
-            places.setdefault(("bias", args[0]), i)
-    results = []
-    for kind, cotangent in places:
-        by_weight = places.get(("weight", cotangent))
+            op_index.setdefault(("bias", args[0]), i)
+    layers = []
+    for kind, cotangent in op_index:
+        by_weight = op_index.get(("weight", cotangent))
         if kind == "x" and by_weight is not None:
-            by_x = places[kind, cotangent]
+            by_x = op_index[kind, cotangent]
             weight, x = ops[by_x].args[1], ops[by_weight].args[0]
-            inner, outer = x.shape[1], cotangent.shape[1]
-            if ops[by_x].outputs[0].shape == x.shape and weight.shape == (inner, outer):
-                results.append(
-                    _LinearGradients(by_x, by_weight, places.get(("bias", cotangent)))
+            in_features, out_features = x.shape[1], cotangent.shape[1]
+            if ops[by_x].outputs[0].shape == x.shape and weight.shape == (
+                in_features,
+                out_features,
+            ):
+                layers.append(
+                    _LinearGradients(by_x, by_weight, op_index.get(("bias", cotangent)))
                 )
-    return results
+    return layers

@@ -15,7 +15,7 @@ from ..sizes.one_number import with_one_number
 from ..tracing.common_subexpressions import CommonSubexpressions
 from ..tracing.operations import Operation, Value, fresh_numbers
 from .program import Program
-from .reuse import memory_of
+from .reuse import alias_roots
 
 
 def program_of(
@@ -33,29 +33,33 @@ def program_of(
     """
     ops = [*ops]
     fresh = fresh_numbers((*inputs, *constants), ops)
-    ops, alias = _rewritten(ops, fresh)
-    ends = [alias.get(v, v) for v in outputs]
-    ops = needed(ops, ends)
-    ops, ends = _with_copies(ops, ends, {*inputs, *constants}, shared, fresh)
+    ops, alias = _rewrite(ops, fresh)
+    results = [alias.get(v, v) for v in outputs]
+    ops = needed_ops(ops, results)
+    ops, results = _with_copies(ops, results, {*inputs, *constants}, shared, fresh)
     used = {v for op in ops for v in op.inputs}
-    kept = {v: t for v, t in constants.items() if v in used or v in ends}
-    return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
+    live_constants = {v: t for v, t in constants.items() if v in used or v in results}
+    return Program(tuple(inputs), live_constants, tuple(ops), tuple(results), name)
 
 
-def expanding(program: Program, made: Collection[Value]) -> Program:
-    """Return the same program, with one number for each constant that is only a number.
+def expand_scalar_constants(
+    program: Program, own_constants: Collection[Value]
+) -> Program:
+    """Replace each constant that is one number, repeated, by an expanded number.
 
     Args:
-        made: constants that the function has made; the others may change.
+        own_constants: constants that the function creates; the others may change.
     """
-    own = {v: t for v, t in program.constants.items() if v in made}
-    given = (*program.inputs, *program.constants)
-    ops, more = with_one_number(program.ops, own, given)
-    rest = {v: t for v, t in program.constants.items() if v not in made}
-    return replace(program, ops=tuple(ops), constants={**rest, **more})
+    candidates = {v: t for v, t in program.constants.items() if v in own_constants}
+    live_ins = (*program.inputs, *program.constants)
+    ops, scalars = with_one_number(program.ops, candidates, live_ins)
+    other_constants = {
+        v: t for v, t in program.constants.items() if v not in own_constants
+    }
+    return replace(program, ops=tuple(ops), constants={**other_constants, **scalars})
 
 
-NAMED: dict[str, tuple[Any, ...]] = {
+OPERATOR_OF_METHOD: dict[str, tuple[Any, ...]] = {
     "Tensor.__add__": ("add",),
     "Tensor.__sub__": ("subtract",),
     "Tensor.__mul__": ("multiply",),
@@ -65,17 +69,17 @@ NAMED: dict[str, tuple[Any, ...]] = {
 """The operator that one between tensors of one dtype means, and more arguments."""
 
 
-def _named(op: Operation) -> Operation:
-    if op.operator.name not in NAMED or len(op.inputs) < 2:
+def _as_plain_operator(op: Operation) -> Operation:
+    if op.operator.name not in OPERATOR_OF_METHOD or len(op.inputs) < 2:
         return op
-    kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
-    if len(kinds) > 1 or "float" not in kinds.pop():
+    dtypes = {v.dtype for v in (*op.inputs, *op.outputs)}
+    if len(dtypes) > 1 or "float" not in dtypes.pop():
         return op
-    name, *more = NAMED[op.operator.name]
-    return replace(op, operator=TABLE[name], args=(*op.args, *more))
+    name, *extra_args = OPERATOR_OF_METHOD[op.operator.name]
+    return replace(op, operator=TABLE[name], args=(*op.args, *extra_args))
 
 
-def _rewritten(
+def _rewrite(
     ops: Iterable[Operation], fresh: Iterator[int]
 ) -> tuple[list[Operation], dict[Value, Value]]:
     """Return each operation once, in its best form, and the aliases of values.
@@ -86,48 +90,50 @@ def _rewritten(
     common = CommonSubexpressions()
     negated: dict[Value, Value] = {}
     results = []
-    for op in map(common.named, ops):
+    for op in map(common.canonical, ops):
         if op.operator.alias:
             common.alias[op.outputs[0]] = op.args[0]
             continue
         if _is_negation(op) and op.args[0] in negated:
             common.alias[op.outputs[0]] = negated[op.args[0]]
             continue
-        for part in _signed(_named(op), negated, fresh):
-            for last in _expanded(common.named(part), fresh):
-                last = common.named(last)
-                if last.operator.name == "copy" or not common.is_known(last):
-                    results.append(last)
-                    if _is_negation(last):
-                        negated[last.outputs[0]] = last.args[0]
+        for signed_op in _move_signs_late(_as_plain_operator(op), negated, fresh):
+            for expanded_op in _expand_operands(common.canonical(signed_op), fresh):
+                expanded_op = common.canonical(expanded_op)
+                if expanded_op.operator.name == "copy" or not common.is_duplicate(
+                    expanded_op
+                ):
+                    results.append(expanded_op)
+                    if _is_negation(expanded_op):
+                        negated[expanded_op.outputs[0]] = expanded_op.args[0]
     return results, common.alias
 
 
-def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
-    """Return the operations that the ends depend on.
+def needed_ops(ops: Sequence[Operation], outputs: Iterable[Value]) -> list[Operation]:
+    """Return the operations that the outputs depend on: dead code elimination.
 
-    All operations that draw random numbers are kept too.
+    Operations that draw random numbers stay too.
     """
-    wanted = {*ends}
-    results = []
+    live = {*outputs}
+    live_ops = []
     for op in reversed(ops):
-        if op.operator.random or not wanted.isdisjoint(op.outputs):
-            wanted.update(op.inputs)
-            results.append(op)
-    return results[::-1]
+        if op.operator.random or not live.isdisjoint(op.outputs):
+            live.update(op.inputs)
+            live_ops.append(op)
+    return live_ops[::-1]
 
 
 def simplify(program: Program) -> Program:
-    """Return the program without the results that it does not need itself.
+    """Remove outputs of operations that the program does not use.
 
     Differentiation of the program might need them.
     """
-    wanted, results = {*program.outputs}, []
+    live, pruned_ops = {*program.outputs}, []
     for op in reversed(program.ops):
-        op = op.operator.prune_outputs(op, wanted) if op.operator.prune_outputs else op
-        wanted.update(op.inputs)
-        results.append(op)
-    return replace(program, ops=tuple(results[::-1]))
+        op = op.operator.prune_outputs(op, live) if op.operator.prune_outputs else op
+        live.update(op.inputs)
+        pruned_ops.append(op)
+    return replace(program, ops=tuple(pruned_ops[::-1]))
 
 
 NEGATION = (-1.0, 0.0, True)
@@ -138,22 +144,22 @@ def _is_negation(op: Operation) -> bool:
     return op.operator.name == "scale" and op.args[1:] == NEGATION
 
 
-def _may_pass(op: Operation, arg: Value) -> bool:
+def _sign_may_move(op: Operation, arg: Value) -> bool:
     """Tell whether a sign moves behind an operation that is linear in an argument.
 
     It moves behind arithmetic. Sums and views of a negated value equal those of the
     value itself, up to a factor.
     """
-    (end,) = op.outputs
+    (output,) = op.outputs
     is_product = len(op.operator.linear) > 1
-    is_alike = isinstance(op.operator.axes, Elementwise) and end.shape == arg.shape
-    return end.dtype == arg.dtype and (is_product or is_alike)
+    is_alike = isinstance(op.operator.axes, Elementwise) and output.shape == arg.shape
+    return output.dtype == arg.dtype and (is_product or is_alike)
 
 
-def _signed(
+def _move_signs_late(
     op: Operation, negated: dict[Value, Value], fresh: Iterator[int]
 ) -> list[Operation]:
-    """Return the same results with signs as late as possible, ideally at sums.
+    """Replace an operation by others that negate as late as possible, or at sums.
 
     ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated. A negation that
     turns out to be useless is then not needed.
@@ -172,57 +178,61 @@ def _signed(
         is_negative = all(signs)
         name = "add" if signs[0] == signs[1] else "subtract"
     for k in op.operator.linear:
-        if args[k] in negated and _may_pass(op, args[k]):
+        if args[k] in negated and _sign_may_move(op, args[k]):
             args[k], is_negative = negated[args[k]], not is_negative
     if name != op.operator.name or tuple(args) != op.args:
         op = replace(op, operator=TABLE[name], args=tuple(args))
     if not is_negative:
         return [op]
-    (end,) = op.outputs
-    out = Value(next(fresh), end.shape, end.dtype, end.bytes)
-    last = Operation(TABLE["scale"], (out, *NEGATION), (end,), False, op.where)
-    return [replace(op, outputs=(out,)), last]
+    (output,) = op.outputs
+    positive = Value(next(fresh), output.shape, output.dtype, output.bytes)
+    negation = Operation(
+        TABLE["scale"], (positive, *NEGATION), (output,), False, op.where
+    )
+    return [replace(op, outputs=(positive,)), negation]
 
 
-LARGE = 8192
+MIN_EXPANDED_ELEMENTS = 8192
 """From this many elements on, broadcasting in Paddle costs more than a copy."""
 
 BROADCASTING = frozenset({"add", "subtract", "multiply", "divide"})
 
 
-def _expanded(op: Operation, fresh: Iterator[int]) -> list[Operation]:
-    """Return it after expansions of large broadcast operands, which is faster."""
+def _expand_operands(op: Operation, fresh: Iterator[int]) -> list[Operation]:
+    """Expand large broadcast operands before an operation, which is faster."""
     shape = op.outputs[0].shape if op.outputs else ()
-    if op.operator.name not in BROADCASTING or math.prod(shape) < LARGE:
+    if op.operator.name not in BROADCASTING or math.prod(shape) < MIN_EXPANDED_ELEMENTS:
         return [op]
-    results, args = [], [*op.args]
+    expansions, args = [], [*op.args]
     for i, arg in enumerate(args):
         if isinstance(arg, Value) and arg.shape != shape:
             scale = math.prod(shape) // max(math.prod(arg.shape), 1)
             args[i] = out = Value(next(fresh), shape, arg.dtype, arg.bytes * scale)
-            given = (arg, [*shape])
-            results.append(Operation(TABLE["expand"], given, (out,), False, op.where))
-    return [*results, replace(op, args=tuple(args))]
+            expand_args = (arg, [*shape])
+            expansions.append(
+                Operation(TABLE["expand"], expand_args, (out,), False, op.where)
+            )
+    return [*expansions, replace(op, args=tuple(args))]
 
 
 def _with_copies(
     ops: list[Operation],
-    ends: list[Value],
-    given: set[Value],
+    outputs: list[Value],
+    live_ins: set[Value],
     shared: Sequence[bool],
     fresh: Iterator[int],
 ) -> tuple[list[Operation], list[Value]]:
-    """Return outputs that share no memory with inputs, constants or each other."""
-    memory = memory_of(ops)
-    taken: set[Value] = set()
+    """Copy outputs that share memory with inputs, constants or each other."""
+    root_of = alias_roots(ops)
+    used_roots: set[Value] = set()
     results = []
-    for i, end in enumerate(ends):
-        root = memory.get(end, end)
-        if root in given or root in taken or (shared and shared[i]):
-            copy = Value(next(fresh), end.shape, end.dtype, end.bytes)
-            ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))
+    for i, output in enumerate(outputs):
+        root = root_of.get(output, output)
+        if root in live_ins or root in used_roots or (shared and shared[i]):
+            copy = Value(next(fresh), output.shape, output.dtype, output.bytes)
+            ops.append(Operation(TABLE["copy"], (output,), (copy,), False, ""))
             results.append(copy)
         else:
-            taken.add(root)
-            results.append(end)
+            used_roots.add(root)
+            results.append(output)
     return ops, results

@@ -29,10 +29,10 @@ from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import inputs_reached
 from .common_subkernels import share_subkernels
-from .decompositions import decomposed, may_decompose
-from .linear_grad_patterns import fused
-from .reuse import BufferReuse, most_bytes
-from .source import compiled, entered, source
+from .decompositions import decompose_for_regions, may_decompose
+from .linear_grad_patterns import fuse_linear_gradients
+from .reuse import BufferReuse, peak_memory
+from .source import compile_program, entered, source
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Program:
         refuse_hand_made(Program, "make_program(fn)(*args)")
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is made of the rest is made anew.
+        # Cached properties are computed anew.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
@@ -100,10 +100,12 @@ class Program:
     @cached_property
     def may_not_end(self) -> bool:
         """Tells whether at other values a loop in it might go on for ever."""
-        held = [op.args[0] for op in self.ops if op.operator.opaque]
-        inner = [p for each in held for p in getattr(each, "programs", ())]
+        callables = [op.args[0] for op in self.ops if op.operator.opaque]
+        nested_programs = [
+            p for holder in callables for p in getattr(holder, "programs", ())
+        ]
         return any(op.operator.untaken is not None for op in self.ops) or any(
-            program.may_not_end for program in inner
+            program.may_not_end for program in nested_programs
         )
 
     @cached_property
@@ -114,10 +116,12 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source, which switches to that with loops after some calls."""
-        some = self._may_be_code and loops_are_on()
-        if not some:
-            return compiled(self.as_run)
-        return compiled(self.as_run, lambda: self.with_loops, lambda: self._begun)
+        may_switch = self._may_have_code and loops_are_on()
+        if not may_switch:
+            return compile_program(self.as_run)
+        return compile_program(
+            self.as_run, lambda: self.with_loops, lambda: self._pending_code
+        )
 
     @property
     def entered(self) -> Callable[..., list[Tensor] | None] | None:
@@ -129,11 +133,11 @@ class Program:
 
     def begin_code(self) -> None:
         """Begin to make machine code for :attr:`entry`, on a thread of its own."""
-        _ = self._begun
+        _ = self._pending_code
 
     @cached_property
     def entry(self) -> Callable[..., list[Tensor] | None] | None:
-        """As :attr:`entered`, without calls before. Waits for machine code.
+        """The function :attr:`entered`, at once. Waits for machine code.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -141,7 +145,7 @@ class Program:
         return entered(self.with_loops)
 
     @property
-    def _may_be_code(self) -> bool:
+    def _may_have_code(self) -> bool:
         return may_have_regions(self.ops) or may_decompose(self.ops)
 
     def python(self, loops: bool = False) -> str:
@@ -168,114 +172,132 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        made = self if self.regions else self.with_loops
-        count = len(made.regions)
-        left = Counter(
+        looped = self if self.regions else self.with_loops
+        count = len(looped.regions)
+        paddle_operators = Counter(
             op.operator.name
-            for op in made.ops
+            for op in looped.ops
             if not isinstance(op.operator, Region)
             and op.operator.name not in VIEW_LOWERINGS
         )
         if not count:
             return "No machine code: no two operators that meet have rules for it."
         code = f"{count} functions" if count > 1 else "one function"
-        if not left:
+        if not paddle_operators:
             return f"As machine code it is {code}."
-        names = ", ".join(f"{n} x {k}" if k > 1 else n for n, k in left.most_common())
+        names = ", ".join(
+            f"{n} x {k}" if k > 1 else n for n, k in paddle_operators.most_common()
+        )
         left_out = f"these operators run in Paddle: {names}"
         return f"As machine code it is {code}, and {left_out}."
 
     @cached_property
     def as_run(self) -> Program:
         """The program that runs: one operator may do the work of several."""
-        return self._fused()
+        return self._fuse_linear_layers()
 
     @cached_property
     def _zeros(self) -> dict[Any, Tensor]:
         return {}
 
-    def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
+    def _fuse_linear_layers(
+        self, is_excluded: Callable[[Operation], bool] = lambda op: False
+    ) -> Program:
         shared = share_subkernels(self.ops)
-        given = (*self.inputs, *self.constants)
-        ops, constants = fused(shared, given, self._zeros, apart)
+        live_ins = (*self.inputs, *self.constants)
+        ops, constants = fuse_linear_gradients(
+            shared, live_ins, self._zeros, is_excluded
+        )
         if shared is self.ops and len(ops) == len(self.ops):
             return self
         return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
 
     @cached_property
     def with_loops(self) -> Program:
-        """The same with regions of machine code.
+        """The program with regions of machine code.
 
         Raises:
             ImportError: llvmlite is not installed.
         """
-        result, wait = self._begun
+        result, wait = self._pending_code
         return _with_code(result, wait())
 
     @cached_property
-    def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
-        """The same with code being compiled, and a function that waits for it."""
+    def _pending_code(self) -> tuple[Program, Callable[[], list[Any]]]:
+        """The program with its regions in compilation, and a function that waits."""
         has_products = has_products_among(self.ops) and library() is not None
-        result = self._with_regions(2, has_products)
+        result = self._divided_into_regions(2, has_products)
         texts = [region.text for region in result.regions]
         return result, begin_machine_code(texts, then=prepare_entries)
 
     @cached_property
     def as_code(self) -> Program:
-        """The same as one region where possible, of results that are not views.
+        """The program as one region where possible, whose results are not views.
 
         Raises:
             ImportError: llvmlite is not installed.
         """
-        made = self.with_loops if self._may_be_code else self
-        if len(made.ops) == 1 and made.regions:
-            return made
+        looped = self.with_loops if self._may_have_code else self
+        if len(looped.ops) == 1 and looped.regions:
+            return looped
         has_products = has_products_among(self.ops) and library() is not None
-        result = self._in_regions(has_products)
+        result = self._as_one_region(has_products)
         return _with_code(result, machine_code([r.text for r in result.regions]))
 
-    def _in_regions(self, has_products: bool) -> Program:
-        """Return the same as one region where possible, which has no code yet.
+    def _as_one_region(self, has_products: bool) -> Program:
+        """Return the program as one region where possible, without machine code.
 
         Args:
-            has_products: whether products may be part of it.
+            has_products: whether the region may contain matrix products.
         """
-        given = (*self.inputs, *self.constants)
-        ops, ends = copied_views(self.ops, given, self.outputs)
-        return replace(self, ops=ops, outputs=ends)._with_regions(1, has_products)
-
-    def _with_regions(self, least: int, has_products: bool) -> Program:
-        """Return the same with regions, which have no machine code yet."""
-        plain = self._shared() if has_products else self._fused(is_long)
-        given, ends = (*plain.inputs, *plain.constants), plain.outputs
-        sizes = self.samples, has_products
-        ops, more = decomposed(plain.ops, given, ends, *sizes)
-        given = (*given, *more)
-        return replace(
-            plain,
-            ops=tuple(with_regions(ops, given, ends, *sizes, least)),
-            constants={**plain.constants, **more},
+        live_ins = (*self.inputs, *self.constants)
+        ops, outputs = copied_views(self.ops, live_ins, self.outputs)
+        return replace(self, ops=ops, outputs=outputs)._divided_into_regions(
+            1, has_products
         )
 
-    def _shared(self) -> Program:
+    def _divided_into_regions(self, min_ops: int, has_products: bool) -> Program:
+        """Return the program divided into regions, which have no machine code yet.
+
+        Args:
+            min_ops: the fewest operations of a region.
+        """
+        plain = (
+            self._with_shared_subkernels()
+            if has_products
+            else self._fuse_linear_layers(is_long)
+        )
+        live_ins, outputs = (*plain.inputs, *plain.constants), plain.outputs
+        settings = self.samples, has_products
+        ops, new_constants = decompose_for_regions(
+            plain.ops, live_ins, outputs, *settings
+        )
+        live_ins = (*live_ins, *new_constants)
+        return replace(
+            plain,
+            ops=tuple(with_regions(ops, live_ins, outputs, *settings, min_ops)),
+            constants={**plain.constants, **new_constants},
+        )
+
+    def _with_shared_subkernels(self) -> Program:
         return replace(self, ops=tuple(share_subkernels(self.ops)))
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:
         """After each operation, its inputs and outputs that are not used again."""
-        kept = {*self.outputs, *self.inputs, *self.constants}
+        live = {*self.outputs, *self.inputs, *self.constants}
         results: list[list[Value]] = []
         for op in reversed(self.ops):
-            here = [*op.inputs, *op.outputs]
-            results.append([v for v in dict.fromkeys(here) if v not in kept])
-            kept.update(here)
+            touched = [*op.inputs, *op.outputs]
+            results.append([v for v in dict.fromkeys(touched) if v not in live])
+            live.update(touched)
         return results[::-1]
 
     @cached_property
     def reused(self) -> dict[Operation, int]:
-        """By operation, the place of the argument that the result is written into."""
-        kept = (*self.inputs, *self.constants, *self.outputs)
-        return BufferReuse(self.ops, kept).of_operators()
+        """By operation, the index of the argument that the result is written into."""
+        persistent = (*self.inputs, *self.constants, *self.outputs)
+        return BufferReuse(self.ops, persistent).overwritten_args()
 
     @cached_property
     def peak_bytes(self) -> int:
@@ -284,8 +306,8 @@ class Program:
         This includes a region's results on the stack. It excludes the memory that
         Paddle's kernels take while they run.
         """
-        given = (*self.inputs, *self.constants)
-        return most_bytes(self.ops, given, self.outputs, self.reused)
+        live_ins = (*self.inputs, *self.constants)
+        return peak_memory(self.ops, live_ins, self.outputs, self.reused)
 
     def __repr__(self) -> str:
         """Return a line for each operation: result, operator, arguments, and origin."""

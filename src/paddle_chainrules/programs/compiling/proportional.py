@@ -18,7 +18,7 @@ Term = tuple[float, Value]
 SCALING = frozenset({"scale", *(f"Tensor.__{n}__" for n in ("mul", "rmul", "truediv"))})
 """Operators that may multiply by a number."""
 
-LEAST, MOST = 1e-6, 1e6
+MIN_FACTOR, MAX_FACTOR = 1e-6, 1e6
 """Bounds of computed factors, so that none is too small or large for its dtype."""
 
 EPSILON = sys.float_info.epsilon
@@ -27,28 +27,28 @@ FLOATS = frozenset({"float32", "float64"})
 
 
 def is_plain(op: Operation) -> bool:
-    """Tell whether it gives one real tensor, in the dtype of its arguments."""
-    kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
-    one = len(op.outputs) == 1 and not op.many and not op.operator.random
-    return one and len(kinds) == 1 and kinds <= FLOATS
+    """Tell whether an operation has one output, of its inputs' real dtype."""
+    dtypes = {v.dtype for v in (*op.inputs, *op.outputs)}
+    is_single = len(op.outputs) == 1 and not op.many and not op.operator.random
+    return is_single and len(dtypes) == 1 and dtypes <= FLOATS
 
 
 def is_sum(op: Operation) -> bool:
-    """Tell whether it adds or subtracts two tensors of one shape."""
+    """Tell whether an operation adds or subtracts two tensors of one shape."""
     if op.operator.name not in ("add", "subtract") or not is_plain(op):
         return False
     return len({v.shape for v in (*op.inputs, *op.outputs)}) == 1
 
 
 def linear_in(op: Operation) -> tuple[int, ...]:
-    """Return the arguments in each of which it is linear; none where unknown."""
+    """Return the arguments in each of which an operation is linear, if known."""
     if op.operator.name == "sum" and op.args[2] is not None:  # a dtype
         return ()
     return op.operator.linear if is_plain(op) else ()
 
 
-def scaling(op: Operation) -> tuple[float, Value] | None:
-    """Return the number and the tensor that it multiplies, where it does that."""
+def scale_and_operand(op: Operation) -> tuple[float, Value] | None:
+    """Return the number and the tensor that an operation multiplies, else None."""
     if not is_plain(op):
         return None
     name = op.operator.name
@@ -63,7 +63,7 @@ def scaling(op: Operation) -> tuple[float, Value] | None:
 
 
 def is_moderate(number: float) -> bool:
-    return LEAST <= abs(number) <= MOST
+    return MIN_FACTOR <= abs(number) <= MAX_FACTOR
 
 
 def ratio(a: float, b: float) -> float:
@@ -75,22 +75,22 @@ def ratio(a: float, b: float) -> float:
     return result
 
 
-def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
+def scale_op(x: Value, number: float, out: Value, where: str) -> Operation:
     """Return the operation that multiplies the tensor by a number."""
     if number == -1:
         return Operation(TABLE["scale"], (x, *NEGATION), (out,), False, where)
     return Operation(TABLE["Tensor.__mul__"], (x, number), (out,), False, where)
 
 
-def with_proportions(
-    ops: Sequence[Operation], ends: Iterable[Value]
+def reuse_multiples(
+    ops: Sequence[Operation], outputs: Iterable[Value]
 ) -> list[Operation]:
-    """Return the same, with multiples of existing values computed from these.
+    """Compute multiples of earlier values from these values.
 
     Factors come last then: the products of ``-4 x`` are -4 times those of x.
     """
-    kept, known = {*ends}, dict[Any, tuple[Value, float]]()
-    base: dict[Value, Term] = {}
+    output_values, first_by_key = {*outputs}, dict[Any, tuple[Value, float]]()
+    terms: dict[Value, Term] = {}
     alias: dict[Value, Value] = {}
     results = []
     for op in ops:
@@ -100,36 +100,36 @@ def with_proportions(
         if not is_plain(op):
             continue
         (out,) = op.outputs
-        factor, made = _factor_and_rest(op, base)
-        if type(made) is Value:
+        factor, multiplied = _factor_and_rest(op, terms)
+        if type(multiplied) is Value:
             if is_moderate(factor):
-                base[out] = factor, made
+                terms[out] = factor, multiplied
             continue
-        first, own = known.setdefault(made, (out, factor))
-        if first is out or not is_moderate(by := ratio(factor, own)):
+        first, first_factor = first_by_key.setdefault(multiplied, (out, factor))
+        if first is out or not is_moderate(multiple := ratio(factor, first_factor)):
             continue
-        base[out] = by, first
-        if by == 1:
+        terms[out] = multiple, first
+        if multiple == 1:
             alias[out] = first
-        if by != 1 or out not in kept:
-            results[-1] = scaled(first, by, out, op.where)
+        if multiple != 1 or out not in output_values:
+            results[-1] = scale_op(first, multiple, out, op.where)
     return results
 
 
-def _factor_and_rest(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
+def _factor_and_rest(op: Operation, terms: dict[Value, Term]) -> tuple[float, Any]:
     """Return a factor, and a value or a key of what it multiplies.
 
     The key is the same for equal values.
     """
 
-    def of(value: Value) -> Term:
-        return base.get(value, (1.0, value))
+    def term_of(value: Value) -> Term:
+        return terms.get(value, (1.0, value))
 
-    if (by := scaling(op)) is not None:
-        factor, x = of(by[1])
-        return by[0] * factor, x
+    if (scale := scale_and_operand(op)) is not None:
+        factor, x = term_of(scale[1])
+        return scale[0] * factor, x
     if is_sum(op):
-        (a, x), (b, y) = map(of, op.args)
+        (a, x), (b, y) = map(term_of, op.args)
         b = -b if op.operator.name == "subtract" else b
         if x is y:
             return a + b, x
@@ -138,17 +138,17 @@ def _factor_and_rest(op: Operation, base: dict[Value, Term]) -> tuple[float, Any
         return a, ("sum", x, y, ratio(b, a))
     factor, args = 1.0, [*op.args]
     for k in linear_in(op):
-        by_k, args[k] = of(args[k])
-        factor *= by_k
-    return factor, (op.operator.name, *keys(op, args))
+        factor_k, args[k] = term_of(args[k])
+        factor *= factor_k
+    return factor, (op.operator.name, *arg_keys(op, args))
 
 
-def keys(op: Operation, args: Sequence[Any]) -> list[Any]:
+def arg_keys(op: Operation, args: Sequence[Any]) -> list[Any]:
     """Return keys that are the same for equal arguments of an operator.
 
     Where only the shape of an argument counts, the shape is the key.
     """
     return [
-        part.shape if k in op.operator.shapes and type(part) is Value else key_of(part)
-        for k, part in enumerate(args)
+        arg.shape if k in op.operator.shapes and type(arg) is Value else key_of(arg)
+        for k, arg in enumerate(args)
     ]

@@ -12,59 +12,61 @@ from collections.abc import Callable, Collection, Iterable
 from ..tracing.operations import Operation, Value
 from .split import ForwardBackward
 
-MOST = 4
+MAX_REPEATED_OPS = 4
 """The most operations that are repeated for a result."""
 
-Taking = Callable[[Operation, Value], bool]
-"""A function of an operation and a value that it takes.
+CanFuse = Callable[[Operation, Value], bool]
+"""A function of an operation and one of its inputs.
 
-It tells if the operation goes into one loop with the operation that gives the value.
+It tells if the operation goes into one loop with the producer of the input.
 """
 
 
-def takers_of(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
-    """Return the operations that take a value, by value."""
-    results: dict[Value, list[Operation]] = {}
+def users_of(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
+    """Return the operations that use each value."""
+    users: dict[Value, list[Operation]] = {}
     for op in ops:
         for value in op.inputs:
-            results.setdefault(value, []).append(op)
-    return results
+            users.setdefault(value, []).append(op)
+    return users
 
 
 def recompute_cheap_residuals(
-    forward_backward: ForwardBackward, goes_into: Taking
+    forward_backward: ForwardBackward, can_fuse: CanFuse
 ) -> ForwardBackward:
-    """Return a forward pass that keeps no results which the backward pass repeats."""
-    saved, rest = forward_backward.residuals_and_backward
-    made = {op.outputs[0]: op for op in forward_backward.forward.ops}
-    takers = takers_of(rest)
-    kept, again = {*saved}, set[Value]()
+    """Drop residuals that the backward pass recomputes more cheaply."""
+    saved, backward_ops = forward_backward.residuals_and_backward
+    producers = {op.outputs[0]: op for op in forward_backward.forward.ops}
+    users = users_of(backward_ops)
+    residuals, recomputed = {*saved}, set[Value]()
     for value in saved:
-        kept.discard(value)
-        result = _path(value, made.get, kept)
-        if result and all(goes_into(op, value) for op in takers.get(value, ())):
-            again |= result
+        residuals.discard(value)
+        chain = _recomputed_values(value, producers.get, residuals)
+        if chain and all(can_fuse(op, value) for op in users.get(value, ())):
+            recomputed |= chain
         else:
-            kept.add(value)
-    return forward_backward.again(again) if again else forward_backward
+            residuals.add(value)
+    return forward_backward.recomputing(recomputed) if recomputed else forward_backward
 
 
-def _path(
-    value: Value, made: Callable[[Value], Operation | None], kept: Collection[Value]
+def _recomputed_values(
+    value: Value,
+    producer: Callable[[Value], Operation | None],
+    residuals: Collection[Value],
 ) -> set[Value]:
-    """Return the values to repeat for a value, itself included; none if too many."""
+    """Return the values to recompute for a value, itself too; none if too many."""
     results: set[Value] = set()
-    waiting, steps = [value], 0
-    while waiting:
-        last = waiting.pop()
-        if last in kept:
+    worklist, op_count = [value], 0
+    while worklist:
+        current = worklist.pop()
+        if current in residuals:
             continue
-        op = made(last)
-        steps += 1
-        if op is None or not is_arithmetic(op) or steps > MOST:
+        op = producer(current)
+        op_count += 1
+        if op is None or not is_arithmetic(op) or op_count > MAX_REPEATED_OPS:
             return set()
-        results.add(last)
-        waiting.extend(op.inputs)
+        results.add(current)
+        worklist.extend(op.inputs)
     return results
 
 

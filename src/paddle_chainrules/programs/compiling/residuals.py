@@ -26,29 +26,29 @@ MIN_PACKED = 3
 
 
 def pack_small_residuals(forward_backward: ForwardBackward) -> ForwardBackward:
-    """Return the same, with small residuals packed together."""
-    groups, samples = _groups(forward_backward)
+    """Pack small residuals into few tensors."""
+    groups, samples = _packable_groups(forward_backward)
     if not groups:
         return forward_backward
-    forward, (saved, rest) = (
+    forward, (residuals, backward_ops) = (
         forward_backward.forward,
         forward_backward.residuals_and_backward,
     )
-    together = _PackedResiduals([*forward.inputs], [*forward.ops, *rest])
-    made = {v for op in forward.ops for v in op.outputs}
+    packer = _PackedResiduals([*forward.inputs], [*forward.ops, *backward_ops])
+    forward_values = {v for op in forward.ops for v in op.outputs}
     for group in groups:
-        together.pack(group)
-    left = [v for v in saved if v not in together.renamed]
-    kept = (*left, *together.blocks)
-    held = {saved[i] for i in forward_backward.reachable}
-    ops = (*forward.ops, *together.before)
-    outputs = (*forward.outputs[: forward_backward.count], *kept)
-    return forward_backward.holding(
+        packer.pack(group)
+    unpacked = [v for v in residuals if v not in packer.backward_values]
+    new_residuals = (*unpacked, *packer.packed)
+    shared = {residuals[i] for i in forward_backward.reachable}
+    ops = (*forward.ops, *packer.packing_ops)
+    outputs = (*forward.outputs[: forward_backward.count], *new_residuals)
+    return forward_backward.with_residuals(
         replace(forward, ops=ops, outputs=outputs, samples=samples),
-        tuple(i for i, v in enumerate(kept) if v in held),
-        (*together.after, *together.on_the_way_back(rest, made)),
-        kept,
-        together.named,
+        tuple(i for i, v in enumerate(new_residuals) if v in shared),
+        (*packer.unpacking_ops, *packer.backward_ops(backward_ops, forward_values)),
+        new_residuals,
+        packer.backward_value,
     )
 
 
@@ -56,111 +56,122 @@ class _PackedResiduals:
     """Groups of values packed into one tensor each.
 
     Args:
-        given: values that exist before.
+        live_ins: values defined before the operations.
         ops: all operations.
 
     Attributes:
-        before: operations that put them together.
-        after: operations that take them apart.
-        blocks: the packed values.
-        renamed: by value, what it is in the backward pass.
+        packing_ops: operations that concatenate the values of a group.
+        unpacking_ops: operations that split them again.
+        packed: the packed values.
+        backward_values: by value, the value that replaces it in the backward pass.
     """
 
-    def __init__(self, given: Sequence[Value], ops: Sequence[Operation]) -> None:
-        self._fresh = fresh_numbers(given, ops)
-        self.before: list[Operation] = []
-        self.after: list[Operation] = []
-        self.blocks: list[Value] = []
-        self.renamed: dict[Value, Value] = {}
+    def __init__(self, live_ins: Sequence[Value], ops: Sequence[Operation]) -> None:
+        self._fresh = fresh_numbers(live_ins, ops)
+        self.packing_ops: list[Operation] = []
+        self.unpacking_ops: list[Operation] = []
+        self.packed: list[Value] = []
+        self.backward_values: dict[Value, Value] = {}
 
     def pack(self, group: Sequence[Value]) -> None:
         """Pack one more group."""
         sizes = [math.prod(v.shape) for v in group]
-        rows, parts = ([self._row(v) for v in group] for _ in range(2))
-        for v, row in zip(group, rows, strict=True):
-            self.before.append(_operation("reshape", (v, [*row.shape]), row))
-        dtype, size = group[0].dtype, sum(v.bytes for v in group)
-        block = Value(next(self._fresh), (sum(sizes),), dtype, size)
-        self.before.append(_operation("concat", (rows, 0), block))
-        self.blocks.append(block)
-        args = TABLE["split"], (block, sizes, 0), tuple(parts)
-        self.after.append(Operation(*args, True, ""))
-        for v, part in zip(group, parts, strict=True):
-            self.renamed[v] = own = self._like(v)
-            self.after.append(_operation("reshape", (part, [*v.shape]), own))
+        flat_values, pieces = ([self._flat_value(v) for v in group] for _ in range(2))
+        for v, flat_value in zip(group, flat_values, strict=True):
+            self.packing_ops.append(
+                _single_output_op("reshape", (v, [*flat_value.shape]), flat_value)
+            )
+        dtype, byte_count = group[0].dtype, sum(v.bytes for v in group)
+        packed = Value(next(self._fresh), (sum(sizes),), dtype, byte_count)
+        self.packing_ops.append(_single_output_op("concat", (flat_values, 0), packed))
+        self.packed.append(packed)
+        args = TABLE["split"], (packed, sizes, 0), tuple(pieces)
+        self.unpacking_ops.append(Operation(*args, True, ""))
+        for v, piece in zip(group, pieces, strict=True):
+            self.backward_values[v] = restored = self._copy_value(v)
+            self.unpacking_ops.append(
+                _single_output_op("reshape", (piece, [*v.shape]), restored)
+            )
 
-    def _row(self, value: Value) -> Value:
+    def _flat_value(self, value: Value) -> Value:
         shape = (math.prod(value.shape),)
         return Value(next(self._fresh), shape, value.dtype, value.bytes)
 
-    def _like(self, value: Value) -> Value:
+    def _copy_value(self, value: Value) -> Value:
         return Value(next(self._fresh), value.shape, value.dtype, value.bytes)
 
-    def named(self, value: Value) -> Value:
-        """Return what a value is in the backward pass."""
-        return self.renamed.get(value, value)
+    def backward_value(self, value: Value) -> Value:
+        """Return the value that replaces a value in the backward pass."""
+        return self.backward_values.get(value, value)
 
-    def on_the_way_back(
-        self, rest: Iterable[Operation], made: Set[Value]
+    def backward_ops(
+        self, ops: Iterable[Operation], forward_values: Set[Value]
     ) -> Iterator[Operation]:
-        """Give the operations of the backward pass, on the values that exist there.
+        """Yield the operations of the backward pass, on the values that exist in it.
 
         Args:
-            made: the values of the forward pass, some of which are made again.
+            forward_values: values of the forward pass, some of which are recomputed.
         """
-        for op in rest:
-            again = not made.isdisjoint(op.outputs)
-            args = tuple(with_values(arg, self.named) for arg in op.args)
-            if again:
-                self.renamed.update((v, self._like(v)) for v in op.outputs)
-            outputs = tuple(map(self.named, op.outputs)) if again else op.outputs
+        for op in ops:
+            is_recomputed = not forward_values.isdisjoint(op.outputs)
+            args = tuple(with_values(arg, self.backward_value) for arg in op.args)
+            if is_recomputed:
+                self.backward_values.update(
+                    (v, self._copy_value(v)) for v in op.outputs
+                )
+            outputs = (
+                tuple(map(self.backward_value, op.outputs))
+                if is_recomputed
+                else op.outputs
+            )
             yield replace(op, args=args, outputs=outputs)
 
 
-def _groups(
+def _packable_groups(
     forward_backward: ForwardBackward,
 ) -> tuple[list[list[Value]], Samples | None]:
-    """Return what goes together, and which sizes vary with the number of samples then.
+    """Return groups of residuals to pack, and the sizes that vary with the samples.
 
-    All of a group has one dtype, and either the same number of samples or any number.
+    A group has one dtype, and either all of its sizes vary with the number of samples
+    or none.
     """
     samples = forward_backward.forward.samples
-    sizes = ShapeEnv(samples)
-    saved, rest = forward_backward.residuals_and_backward
-    every = (*forward_backward.forward.ops, *rest)
-    made = {
+    shape_env = ShapeEnv(samples)
+    residuals, backward_ops = forward_backward.residuals_and_backward
+    all_ops = (*forward_backward.forward.ops, *backward_ops)
+    computed = {
         v for op in forward_backward.forward.ops if _is_plain(op) for v in op.outputs
     }
-    made -= {*forward_backward.forward.outputs[: forward_backward.count]}
-    held = {*forward_backward.reachable}
-    results: dict[Any, list[Value]] = {}
-    for i, value in enumerate(saved):
-        extent = sizes.product(value.shape)
-        if i in held or value not in made or value.dtype not in TYPES:
+    computed -= {*forward_backward.forward.outputs[: forward_backward.count]}
+    shared = {*forward_backward.reachable}
+    by_kind: dict[Any, list[Value]] = {}
+    for i, value in enumerate(residuals):
+        extent = shape_env.product(value.shape)
+        if i in shared or value not in computed or value.dtype not in TYPES:
             continue
         if 0 < value.bytes <= MAX_PACKED_BYTES and extent.power < 2:
-            results.setdefault((extent.power, value.dtype), []).append(value)
-    groups = [group for group in results.values() if len(group) >= MIN_PACKED]
+            by_kind.setdefault((extent.power, value.dtype), []).append(value)
+    groups = [group for group in by_kind.values() if len(group) >= MIN_PACKED]
     if samples is None:
         return groups, None
-    values = {v for op in every for v in (*op.inputs, *op.outputs)}
+    values = {v for op in all_ops for v in (*op.inputs, *op.outputs)}
     fixed = {n for v in values for n in v.shape} - samples.varying
-    more: set[int] = set()
-    fitting = []
+    new_varying: set[int] = set()
+    accepted = []
     for group in groups:
-        own = {math.prod(v.shape) for v in group}
-        own.add(sum(math.prod(v.shape) for v in group))
-        varies = bool(sizes.product(group[0].shape).power)
-        if own.isdisjoint(fixed if varies else samples.varying | more):
-            fitting.append(group)
-            more |= own if varies else set()
-            fixed |= own if not varies else set()
-    return fitting, samples._replace(varying=samples.varying | more)
+        group_sizes = {math.prod(v.shape) for v in group}
+        group_sizes.add(sum(math.prod(v.shape) for v in group))
+        varies = bool(shape_env.product(group[0].shape).power)
+        if group_sizes.isdisjoint(fixed if varies else samples.varying | new_varying):
+            accepted.append(group)
+            new_varying |= group_sizes if varies else set()
+            fixed |= group_sizes if not varies else set()
+    return accepted, samples._replace(varying=samples.varying | new_varying)
 
 
 def _is_plain(op: Operation) -> bool:
     return not op.operator.view and not op.operator.random
 
 
-def _operation(name: str, args: tuple[Any, ...], out: Value) -> Operation:
+def _single_output_op(name: str, args: tuple[Any, ...], out: Value) -> Operation:
     return Operation(TABLE[name], args, (out,), False, "")

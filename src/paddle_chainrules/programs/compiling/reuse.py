@@ -7,68 +7,70 @@ from collections.abc import Mapping, Sequence
 from ..tracing.operations import Operation, Value
 
 
-def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
+def alias_roots(ops: Sequence[Operation]) -> dict[Value, Value]:
     """Return for each value that may be a view the value whose memory it may share.
 
     A value that takes more memory than its source is not a view.
     """
-    results: dict[Value, Value] = {}
+    roots: dict[Value, Value] = {}
     for op in ops:
         if op.operator.view:
             source = op.inputs[0]
             for out in op.outputs:
                 if out.bytes <= source.bytes:
-                    results[out] = results.get(source, source)
-    return results
+                    roots[out] = roots.get(source, source)
+    return roots
 
 
 class BufferReuse:
     """The arguments that operations may overwrite with their results.
 
-    They are the program's own, with the result's shape and dtype. They and everything
+    They are intermediate values, with the result's shape and dtype. They and everything
     that may share their memory are used for the last time.
 
     Args:
-        kept: inputs, constants and outputs.
+        protected: inputs, constants and outputs, which are not overwritten.
     """
 
-    def __init__(self, ops: Sequence[Operation], kept: Sequence[Value]) -> None:
-        self._ops, self._memory = ops, memory_of(ops)
-        self._last: dict[Value, Operation] = {}
+    def __init__(self, ops: Sequence[Operation], protected: Sequence[Value]) -> None:
+        self._ops, self._alias_roots = ops, alias_roots(ops)
+        self._last_use: dict[Value, Operation] = {}
         for op in ops:
             for value in op.inputs:
-                self._last[self._root(value)] = op
-        self._never = {self._root(value) for value in kept}
+                self._last_use[self._root(value)] = op
+        self._protected_roots = {self._root(value) for value in protected}
 
     def _root(self, value: Value) -> Value:
-        return self._memory.get(value, value)
+        return self._alias_roots.get(value, value)
 
-    def _is_free(self, op: Operation, place: int) -> bool:
+    def _is_free(self, op: Operation, arg_index: int) -> bool:
         roots = [self._root(v) for v in op.args if isinstance(v, Value)]
-        root = self._root(op.args[place])
-        ends_here = self._last[root] is op and roots.count(root) == 1
-        return ends_here and root not in self._never
+        root = self._root(op.args[arg_index])
+        is_last_use = self._last_use[root] is op and roots.count(root) == 1
+        return is_last_use and root not in self._protected_roots
 
-    def of_operators(self) -> dict[Operation, int]:
-        """Return the argument, by place, that an operator's result is written into."""
+    def overwritten_args(self) -> dict[Operation, int]:
+        """Return by operation the index of the argument that its result overwrites."""
         results = {}
         for op in self._ops:
-            for place in op.operator.in_place:
-                value = op.args[place]
-                if not isinstance(value, Value) or not self._is_free(op, place):
+            for arg_index in op.operator.in_place:
+                value = op.args[arg_index]
+                if not isinstance(value, Value) or not self._is_free(op, arg_index):
                     continue
                 (out,) = op.outputs
                 same = all(v.dtype == out.dtype for v in op.inputs)
                 if same and value.shape == out.shape:
-                    results[op] = place
+                    results[op] = arg_index
                     break
         return results
 
 
-IN_ORDER = frozenset({"reshape", "flatten", "squeeze", "unsqueeze", "Tensor.detach"})
+ORDERED_VIEWS = frozenset(
+    {"reshape", "flatten", "squeeze", "unsqueeze", "Tensor.detach"}
+)
 """Views of all elements in their order. They copy a tensor that has gaps."""
 
-COPIES = frozenset(
+COPYING_VIEWS = frozenset(
     {
         *("split", "split_with_num", "unstack", "expand", "tile", "cast"),
         *("real", "imag"),
@@ -77,41 +79,47 @@ COPIES = frozenset(
 """Operators that may share memory according to Paddle, but whose kernels copy."""
 
 
-def most_bytes(
+def peak_memory(
     ops: Sequence[Operation],
-    given: Sequence[Value],
+    live_ins: Sequence[Value],
     outputs: Sequence[Value],
     reused: Mapping[Operation, int],
 ) -> int:
-    """Return the most bytes that operations have made at a time, one after another.
+    """Return the most bytes of results that are live at a time.
 
     Args:
-        given: inputs and constants, which exist before.
-        outputs: the values that stay.
-        reused: by operation, the place of the argument that the result is written into.
+        live_ins: inputs and constants, which exist before.
+        outputs: the values that stay live.
+        reused: by operation, the index of the argument that the result overwrites.
     """
-    root: dict[Value, Value] = {}  # of each value, in whose memory it is
+    root: dict[Value, Value] = {}  # for each view or reuse, the value it lies in
     has_gaps: set[Value] = set()
     for op in ops:
-        into = op.args[reused[op]] if op in reused else None
-        if into is None and op.operator.view and op.operator.name not in COPIES:
+        source_buffer = op.args[reused[op]] if op in reused else None
+        if (
+            source_buffer is None
+            and op.operator.view
+            and op.operator.name not in COPYING_VIEWS
+        ):
             source = op.inputs[0]
-            if op.operator.name not in IN_ORDER:
-                into = source
+            if op.operator.name not in ORDERED_VIEWS:
+                source_buffer = source
                 has_gaps.update(op.outputs)
             elif source not in has_gaps:
-                into = source
-        if into is not None:
-            root.update(dict.fromkeys(op.outputs, root.get(into, into)))
-    last: dict[Value, Operation] = {}
+                source_buffer = source
+        if source_buffer is not None:
+            root.update(
+                dict.fromkeys(op.outputs, root.get(source_buffer, source_buffer))
+            )
+    last_use: dict[Value, Operation] = {}
     for op in ops:
-        last.update((root.get(v, v), op) for v in (*op.inputs, *op.outputs))
-    stays = {root.get(v, v) for v in (*given, *outputs)}
-    now = left = most = 0
+        last_use.update((root.get(v, v), op) for v in (*op.inputs, *op.outputs))
+    persistent = {root.get(v, v) for v in (*live_ins, *outputs)}
+    live_bytes = retained_bytes = peak = 0
     for op in ops:
-        now += sum(v.bytes for v in op.outputs if v not in root)
-        left = max(left, op.operator.left_bytes)
-        most = max(most, now + max(left, op.operator.work_bytes))
-        ends = {root.get(v, v) for v in (*op.inputs, *op.outputs)} - stays
-        now -= sum(v.bytes for v in ends if last[v] is op)
-    return most
+        live_bytes += sum(v.bytes for v in op.outputs if v not in root)
+        retained_bytes = max(retained_bytes, op.operator.left_bytes)
+        peak = max(peak, live_bytes + max(retained_bytes, op.operator.work_bytes))
+        touched = {root.get(v, v) for v in (*op.inputs, *op.outputs)} - persistent
+        live_bytes -= sum(v.bytes for v in touched if last_use[v] is op)
+    return peak

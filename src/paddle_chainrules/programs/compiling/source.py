@@ -29,7 +29,7 @@ from ..tracing.operations import Value
 
 _numbers = itertools.count()
 
-_gone: list[str] = []
+_dropped_files: list[str] = []
 """Files of dropped functions.
 
 Garbage is collected at any time, and code that iterates over the cache of lines must
@@ -43,7 +43,7 @@ ON_CPU_ALONE = not (
 )
 """Tells whether there is no other device on which a program could be called."""
 
-MIN_REPEATED_OPS, ALIKE, EARLY = 150, 6, 2
+MIN_REPEATED_OPS, MIN_OPS_PER_KIND, EARLY_SWITCH_CALL = 150, 6, 2
 """Limits for an early switch to loops.
 
 A program with this many operators, and on average this many of each kind, switches at
@@ -59,22 +59,22 @@ DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
 
 def source(
     program: Any,
-    known: dict[str, Any] | None = None,
-    first: str = "",
+    reserved: dict[str, Any] | None = None,
+    first_line: str = "",
     trusts: bool = False,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the text of a function of the inputs, and the names found elsewhere.
+    """Return the source of a function of the inputs, and its global names.
 
     Args:
-        known: names that are taken already.
-        first: a line that comes first.
+        reserved: global names in use; new ones are added.
+        first_line: a line at the start of the body.
         trusts: whether inputs are known to have the shapes and dtypes of the capture.
     """
-    names: dict[str, Any] = {} if known is None else known
+    names: dict[str, Any] = {} if reserved is None else reserved
     labels: dict[int, str] = {}
     dense: set[Value] = set()
 
-    def named(value: Any, stem: str) -> str:
+    def name_of(value: Any, stem: str) -> str:
         if id(value) not in labels:
             label, n = stem, 1
             while label in names:
@@ -84,89 +84,91 @@ def source(
             names[label] = value
         return labels[id(value)]
 
-    def text(arg: Any) -> str:
+    def expr(arg: Any) -> str:
         if isinstance(arg, Value):
             label = f"t{arg.number}"
             if arg not in program.constants:
                 return label
             # Another program of the same names may have another of this number.
-            return named(program.constants[arg], label)
+            return name_of(program.constants[arg], label)
         if isinstance(arg, SymInt):
             return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
         if type(arg) is list:
-            return f"[{', '.join(map(text, arg))}]"
+            return f"[{', '.join(map(expr, arg))}]"
         if type(arg) is tuple:
-            return f"({''.join(f'{text(part)}, ' for part in arg)})"
+            return f"({''.join(f'{expr(item)}, ' for item in arg)})"
         if type(arg) is slice:
-            return f"slice({text(arg.start)}, {text(arg.stop)}, {text(arg.step)})"
+            return f"slice({expr(arg.start)}, {expr(arg.stop)}, {expr(arg.step)})"
         if type(arg) is float and not math.isfinite(arg):
             return f"float({str(arg)!r})"
         if type(arg) is complex:
-            return f"complex({text(arg.real)}, {text(arg.imag)})"
+            return f"complex({expr(arg.real)}, {expr(arg.imag)})"
         if arg is None or type(arg) in (int, float, bool, str):
             return repr(arg)
-        return named(arg, f"_{type(arg).__name__.lower()}")
+        return name_of(arg, f"_{type(arg).__name__.lower()}")
 
-    def region(op: Any) -> Iterator[str]:
-        def local(value: Value) -> str:
-            return f"c{value.number}" if value in program.constants else text(value)
+    def region_lines(op: Any) -> Iterator[str]:
+        def local_name(value: Value) -> str:
+            return f"c{value.number}" if value in program.constants else expr(value)
 
-        looked_at = [v for v in op.inputs if v not in dense]
-        for value in looked_at:
+        unchecked = [v for v in op.inputs if v not in dense]
+        for value in unchecked:
             if value in program.constants:
-                yield f"{local(value)} = {text(value)}"
+                yield f"{local_name(value)} = {expr(value)}"
         dense.update(op.inputs, op.outputs)
         trusted = {*program.inputs} if trusts else set()
-        again = f"{ELSEWHERE}({inputs})"
-        yield from op.operator.lines(named, local, looked_at, trusted, again)
+        fallback_call = f"{ELSEWHERE}({inputs})"
+        yield from op.operator.lines(
+            name_of, local_name, unchecked, trusted, fallback_call
+        )
 
-    inputs = ", ".join(map(text, program.inputs))
+    inputs = ", ".join(map(expr, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
-    if first:
-        lines.append(f"    {first}")
+    if first_line:
+        lines.append(f"    {first_line}")
     if program.samples is not None:
         lines.append(f"    n = {_number_of_samples(program)}")
-    for op, gone in zip(program.ops, program.last_uses, strict=True):
+    for op, dead in zip(program.ops, program.last_uses, strict=True):
         if isinstance(op.operator, Region):
-            lines += [f"    {line}" for line in region(op)]
-            if gone:
-                lines.append(f"    del {', '.join(map(text, gone))}")
+            lines += [f"    {line}" for line in region_lines(op)]
+            if dead:
+                lines.append(f"    del {', '.join(map(expr, dead))}")
             continue
         if op.operator.name in DENSE:
             dense.update(op.outputs)
-        sized = op.args
+        sized_args = op.args
         if program.samples is not None and op.operator.name in SIZED:
-            sized = tuple(map(ShapeEnv(program.samples).in_list, op.args))
-        args = [text(arg) for arg in sized]
+            sized_args = tuple(map(ShapeEnv(program.samples).in_list, op.args))
+        args = [expr(arg) for arg in sized_args]
         run, outputs, many = op.operator.run, op.outputs, op.many
-        if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
-            run, many, gone = (
+        if op.operator.lean is not None and {*outputs[1:]} <= {*dead}:
+            run, many, dead = (
                 op.operator.lean,
                 False,
-                [v for v in gone if v not in outputs[1:]],
+                [v for v in dead if v not in outputs[1:]],
             )
             outputs = outputs[:1]
         stem = op.operator.name.rpartition(".")[2].strip("_")
         if op in program.reused:
             run, order = op.operator.in_place[program.reused[op]]
-            call = f"{named(run, run.__name__)}({', '.join(args[i] for i in order)})"
-        elif instead := op.operator.instead and op.operator.instead(*sized):
-            run, given = instead
-            label = named(run, run.__name__)
-            call = f"{label}({', '.join(map(text, given))})"
+            call = f"{name_of(run, run.__name__)}({', '.join(args[i] for i in order)})"
+        elif instead := op.operator.instead and op.operator.instead(*sized_args):
+            run, new_args = instead
+            label = name_of(run, run.__name__)
+            call = f"{label}({', '.join(map(expr, new_args))})"
         elif op.operator.infix and len(args) == 2:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
             if stem in vars(builtins) or keyword.iskeyword(stem):
                 stem += "_"
-            call = f"{named(run, stem)}({', '.join(args)})"
-        left = ", ".join(map(text, outputs))
+            call = f"{name_of(run, stem)}({', '.join(args)})"
+        targets = ", ".join(map(expr, outputs))
         if many and len(outputs) == 1:
-            left += ","
-        lines.append(f"    {left} = {call}")
-        if gone:
-            lines.append(f"    del {', '.join(map(text, gone))}")
-    lines.append(f"    return [{', '.join(map(text, program.outputs))}]")
+            targets += ","
+        lines.append(f"    {targets} = {call}")
+        if dead:
+            lines.append(f"    del {', '.join(map(expr, dead))}")
+    lines.append(f"    return [{', '.join(map(expr, program.outputs))}]")
     return "\n".join(lines) + "\n", names
 
 
@@ -174,13 +176,13 @@ def _number_of_samples(program: Any) -> str:
     """Return an expression for the number of samples, from the size of an input."""
     size, varying, _ = program.samples
     for value in program.inputs:
-        for k, result in enumerate(value.shape):
-            if result in varying:
-                return f"t{value.number}.shape[{k}] // {result // size}"
-    return "0"  # no size within goes along with it
+        for k, dim in enumerate(value.shape):
+            if dim in varying:
+                return f"t{value.number}.shape[{k}] // {dim // size}"
+    return "0"  # no size varies with it
 
 
-def compiled(
+def compile_program(
     program: Any,
     with_loops: Callable[[], Any] | None = None,
     begin: Callable[[], Any] = lambda: None,
@@ -203,63 +205,67 @@ def compiled(
         result.trusting, result.entered = result, None  # type: ignore[attr-defined]
         return result
 
-    def go_over() -> None:
+    def switch_to_loops() -> None:
         try:
             looped = with_loops()
-            trusting = _looped(program, looped, {}, trusts=True)
-            result.__code__ = _looped(program, looped, names).__code__
+            trusting = _function_with_loops(program, looped, {}, trusts=True)
+            result.__code__ = _function_with_loops(program, looped, names).__code__
             result.trusting = trusting  # type: ignore[attr-defined]
             result.entered = entered(looped)  # type: ignore[attr-defined]
         except Exception as error:
             result.__code__ = _python_function(program, names).__code__
-            is_short = isinstance(error, MemoryError)
+            is_out_of_memory = isinstance(error, MemoryError)
             warnings.warn(
                 f"programs run without loops of machine code: {error}"
                 + (
                     ""
-                    if is_short
+                    if is_out_of_memory
                     else f"; reinstall llvmlite, or set {switch.LOOPS}=off"
                 ),
                 stacklevel=4,
             )
-        except BaseException:  # an interrupt, after which the next call goes over
-            names["calls"] = itertools.count(patience)
+        except BaseException:  # an interrupt, after which the next call switches
+            names["calls"] = itertools.count(switch_call)
             raise
 
-    def reached(call: int) -> None:
-        if call == patience:
-            go_over()
-        elif call == patience // 2:
-            with suppress(Exception):  # go_over meets it again, and says so
+    def count_call(call: int) -> None:
+        if call == switch_call:
+            switch_to_loops()
+        elif call == switch_call // 2:
+            with suppress(Exception):  # switch_to_loops raises and reports it again
                 begin()
 
-    patience = _patience(program)
-    names.update(calls=itertools.count(), reached=reached)
-    first = "reached(next(calls))"
-    result = _python_function(program, names, first)
+    switch_call = _calls_before_switch(program)
+    names.update(calls=itertools.count(), reached=count_call)
+    first_line = "reached(next(calls))"
+    result = _python_function(program, names, first_line)
     result.trusting, result.entered = result, None  # type: ignore[attr-defined]
-    if not patience:
-        go_over()
+    if not switch_call:
+        switch_to_loops()
     return result
 
 
-def _patience(program: Any) -> int:
-    """Return the call at which it switches to loops.
+def _calls_before_switch(program: Any) -> int:
+    """Return the number of calls after which a program switches to loops.
 
-    It is early where a program repeats itself, as unrolled loops do. Their operators
+    It is low where a program repeats itself, as unrolled loops do. Their operators
     cost much and their code costs little.
     """
-    kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
-    repeats = len(program.ops) >= MIN_REPEATED_OPS and len(program.ops) >= ALIKE * len(
-        kinds
+    op_kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
+    repeats = len(program.ops) >= MIN_REPEATED_OPS and len(
+        program.ops
+    ) >= MIN_OPS_PER_KIND * len(op_kinds)
+    return (
+        min(switch.CALLS_BEFORE_CODE, EARLY_SWITCH_CALL)
+        if repeats
+        else switch.CALLS_BEFORE_CODE
     )
-    return min(switch.CALLS_BEFORE_CODE, EARLY) if repeats else switch.CALLS_BEFORE_CODE
 
 
-def _looped(
+def _function_with_loops(
     plain: Any, program: Any, names: dict[str, Any], trusts: bool = False
 ) -> FunctionType:
-    """Return the function with loops.
+    """Return the Python function of a program with loops.
 
     It leaves calls on other devices to the plain function, and calls with indices out
     of range.
@@ -271,49 +277,54 @@ def _looped(
         return _python_function(program, names, trusts=trusts)
     inputs = ", ".join(f"t{value.number}" for value in program.inputs)
     if program.inputs:
-        tensor = f"t{program.inputs[0].number}"
+        any_tensor = f"t{program.inputs[0].number}"
     else:
-        tensor, names["constant"] = "constant", next(iter(program.constants.values()))
-    first = f"if not {tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
-    return _python_function(program, names, first, trusts)
+        any_tensor, names["constant"] = (
+            "constant",
+            next(iter(program.constants.values())),
+        )
+    first_line = (
+        f"if not {any_tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
+    )
+    return _python_function(program, names, first_line, trusts)
 
 
 def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
-    """Return a function of the inputs that looks at all of them, and runs the program.
+    """Return a function that checks all inputs, and runs the program.
 
-    It gives None, having done nothing, if one is not as it was at the capture. So a
+    It returns None, having done nothing, if one is not as it was at the capture. So a
     caller need not know their shapes and dtypes.
 
     Returns:
-        None if the program is more than one region, or leaves inputs out.
+        None if the program is more than one region, or does not use all inputs.
     """
     if len(program.ops) != 1 or not isinstance(program.ops[0].operator, Region):
         return None
     (op,), region = program.ops, program.ops[0].operator
     count = len(op.outputs)
-    given, made = region.order[:-count], region.order[-count:]
-    if region.entry is None or not {*program.inputs} <= {*given}:
+    inputs, outputs = region.order[:-count], region.order[-count:]
+    if region.entry is None or not {*program.inputs} <= {*inputs}:
         return None
     names: dict[str, Any] = {"enter": region.entry}
 
-    def text(value: Value) -> str:
+    def label(value: Value) -> str:
         if value in program.constants:
             names[f"c{value.number}"] = program.constants[value]
             return f"c{value.number}"
         return f"t{value.number}"
 
-    def row(values: Iterable[Value]) -> str:
-        return ", ".join(map(text, values))
+    def joined(values: Iterable[Value]) -> str:
+        return ", ".join(map(label, values))
 
-    fits = "made is not None"
+    condition = "made is not None"
     if program.samples is not None:
-        fits += f" and 1 < {_number_of_samples(program)} <= {program.samples.most}"
+        condition += f" and 1 < {_number_of_samples(program)} <= {program.samples.most}"
     lines = [
-        f"def entered({row(program.inputs)}):",
-        f"    made = enter({row(given)})",
-        f"    if not ({fits}): return None",
-        f"    [{row(made)}] = made",
-        f"    return [{row(program.outputs)}]",
+        f"def entered({joined(program.inputs)}):",
+        f"    made = enter({joined(inputs)})",
+        f"    if not ({condition}): return None",
+        f"    [{joined(outputs)}] = made",
+        f"    return [{joined(program.outputs)}]",
     ]
     exec("\n".join(lines), names)
     result: Callable[..., list[Tensor] | None] = names["entered"]
@@ -321,15 +332,20 @@ def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
 
 
 def _python_function(
-    program: Any, names: dict[str, Any], first: str = "", trusts: bool = False
+    program: Any, names: dict[str, Any], first_line: str = "", trusts: bool = False
 ) -> FunctionType:
-    text, names = source(program, names, first, trusts)
+    source_text, names = source(program, names, first_line, trusts)
     file = f"<{program.name} {next(_numbers)}>"
     with suppress(IndexError):
         while True:
-            linecache.cache.pop(_gone.pop(), None)
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
+            linecache.cache.pop(_dropped_files.pop(), None)
+    linecache.cache[file] = (
+        len(source_text),
+        None,
+        source_text.splitlines(keepends=True),
+        file,
+    )
+    exec(compile(source_text, file, "exec"), names)
     result: FunctionType = names.pop(program.name)
-    weakref.finalize(result.__code__, _gone.append, file)
+    weakref.finalize(result.__code__, _dropped_files.append, file)
     return result

@@ -13,13 +13,13 @@ from typing import Any
 
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value
-from ..tracing.reach import computed_of
-from .passes import expanding, needed, program_of
+from ..tracing.reach import ancestors_of
+from .passes import expand_scalar_constants, needed_ops, program_of
 from .program import Program
-from .reuse import memory_of
+from .reuse import alias_roots
 
-LARGE = 1 << 18
-"""Results of this many bytes or more are not kept if one tensor cheaply gives them."""
+MIN_RECOMPUTED_BYTES = 1 << 18
+"""Results of this many bytes or more are recomputed where that is cheap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,226 +36,259 @@ class ForwardBackward:
     forward: Program
     count: int
     reachable: tuple[int, ...]
-    _rest: tuple[Operation, ...]
-    _saved: tuple[Value, ...]
+    _backward_ops: tuple[Operation, ...]
+    _residuals: tuple[Value, ...]
     _cotangents: tuple[Value, ...]
     _gradients: tuple[Value | None, ...]
-    _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
-    _behind: dict[tuple[bool, ...], frozenset[Value]] = field(default_factory=dict)
-    _apart: ForwardBackward | None = None
+    _backward_cache: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
+    _ancestors_cache: dict[tuple[bool, ...], frozenset[Value]] = field(
+        default_factory=dict
+    )
+    _unpacked: ForwardBackward | None = None
 
     @property
-    def apart(self) -> ForwardBackward:
-        """The same with a tensor for each residual."""
-        return self._apart or self
+    def unpacked(self) -> ForwardBackward:
+        """The forward and backward program with a tensor for each residual."""
+        return self._unpacked or self
 
     def for_samples(self, samples: Samples) -> ForwardBackward:
-        """Return the same for any number of samples, with a tensor per residual."""
-        forward_backward = self.apart
+        """Return a copy for any number of samples, with a tensor per residual."""
+        forward_backward = self.unpacked
         forward = replace(forward_backward.forward, samples=samples)
-        return replace(forward_backward, forward=forward, _made={}, _behind={})
+        return replace(
+            forward_backward, forward=forward, _backward_cache={}, _ancestors_cache={}
+        )
 
-    def holding(
+    def with_residuals(
         self,
         forward: Program,
         reachable: tuple[int, ...],
-        rest: tuple[Operation, ...],
-        saved: tuple[Value, ...],
-        named: Callable[[Value], Value],
+        backward_ops: tuple[Operation, ...],
+        residuals: tuple[Value, ...],
+        backward_value: Callable[[Value], Value],
     ) -> ForwardBackward:
-        """Return the same with other residuals.
+        """Return a copy with other residuals.
 
         Args:
-            forward: the forward program, which gives these.
-            reachable: their positions that other code holds.
-            rest: the backward operations, which start from these.
-            saved: the residuals.
-            named: gives for a former residual its value in the backward pass.
+            forward: the forward program, which ends with the residuals.
+            reachable: positions of the residuals that other code also holds.
+            backward_ops: the backward operations on the residuals.
+            residuals: the new residuals.
+            backward_value: gives for a former residual its value in the backward pass.
         """
-        gradients = tuple(g and named(g) for g in self._gradients)
+        gradients = tuple(g and backward_value(g) for g in self._gradients)
         return replace(
             self,
             forward=forward,
             reachable=reachable,
-            _rest=rest,
-            _saved=saved,
+            _backward_ops=backward_ops,
+            _residuals=residuals,
             _gradients=gradients,
-            _made={},
-            _behind={},
-            _apart=self,
+            _backward_cache={},
+            _ancestors_cache={},
+            _unpacked=self,
         )
 
     @property
-    def whole(self) -> Program:
+    def combined(self) -> Program:
         """Forward and backward pass in one program, with the gradients that exist."""
         forward = self.forward
-        results = tuple(grad for grad in self._gradients if grad is not None)
+        gradients = tuple(grad for grad in self._gradients if grad is not None)
         inputs = (*forward.inputs, *self._cotangents)
-        outputs = (*forward.outputs, *results)
-        ops = (*forward.ops, *self._rest)
+        outputs = (*forward.outputs, *gradients)
+        ops = (*forward.ops, *self._backward_ops)
         return Program(inputs, forward.constants, ops, outputs, samples=forward.samples)
 
     @cached_property
     def joint(self) -> Program:
         """The program of outputs and gradients, without residuals between them."""
-        whole, forward = self.apart.whole, self.apart.forward
-        gradients = whole.outputs[len(forward.outputs) :]
-        ends = [*whole.outputs[: self.count], *gradients]
-        result = program_of(whole.ops, whole.inputs, whole.constants, ends, "joint")
-        return replace(result, samples=whole.samples)
+        combined, forward = self.unpacked.combined, self.unpacked.forward
+        gradients = combined.outputs[len(forward.outputs) :]
+        outputs = [*combined.outputs[: self.count], *gradients]
+        program = program_of(
+            combined.ops, combined.inputs, combined.constants, outputs, "joint"
+        )
+        return replace(program, samples=combined.samples)
 
     @property
-    def used(self) -> list[bool]:
+    def gradient_exists(self) -> list[bool]:
         """Tells for each gradient whether it exists."""
         return [grad is not None for grad in self._gradients]
 
-    def behind(self, given: tuple[bool, ...]) -> frozenset[Value]:
-        """Return the values that given outputs are computed from, and themselves."""
-        if given not in self._behind:
-            pairs = zip(self.forward.outputs, given, strict=False)
-            ends = [value for value, flag in pairs if flag]
-            self._behind[given] = frozenset(computed_of(self.forward.ops, ends))
-        return self._behind[given]
+    def ancestors(self, has_cotangent: tuple[bool, ...]) -> frozenset[Value]:
+        """Return the values that outputs with a cotangent depend on, and themselves."""
+        if has_cotangent not in self._ancestors_cache:
+            pairs = zip(self.forward.outputs, has_cotangent, strict=False)
+            outputs = [value for value, flag in pairs if flag]
+            self._ancestors_cache[has_cotangent] = frozenset(
+                ancestors_of(self.forward.ops, outputs)
+            )
+        return self._ancestors_cache[has_cotangent]
 
-    def again(self, values: Set[Value]) -> ForwardBackward:
-        """Return the same, with these values made again in the backward pass."""
-        return self._divided(self._together, values)
+    def recomputing(self, values: Set[Value]) -> ForwardBackward:
+        """Return a copy whose backward pass recomputes these values."""
+        return self._split_again(self._merged, values)
 
-    def expanding(self, made: Collection[Value]) -> ForwardBackward:
-        """Return the same, with one number for each constant that is only a number.
+    def with_expanded_scalars(
+        self, own_constants: Collection[Value]
+    ) -> ForwardBackward:
+        """Return a copy that expands constants that are one number, repeated.
 
         Args:
-            made: as :func:`.passes.expanding` has it.
+            own_constants: as :func:`.passes.expand_scalar_constants` has it.
         """
-        return self._divided(expanding(self._together, made))
+        return self._split_again(expand_scalar_constants(self._merged, own_constants))
 
     @property
-    def _together(self) -> Program:
+    def _merged(self) -> Program:
         """Forward and backward pass, each operation once."""
-        assert self._apart is None
+        assert self._unpacked is None
         forward = self.forward
-        ops = dict.fromkeys((*forward.ops, *self._rest))
+        ops = dict.fromkeys((*forward.ops, *self._backward_ops))
         inputs = (*forward.inputs, *self._cotangents)
         outputs = forward.outputs[: self.count]
         return Program(inputs, forward.constants, tuple(ops), outputs)
 
-    def _divided(
-        self, program: Program, again: Set[Value] = frozenset()
+    def _split_again(
+        self, program: Program, recomputed: Set[Value] = frozenset()
     ) -> ForwardBackward:
-        numbers = len(self.forward.inputs), self.count
-        return split(program, *numbers, self._gradients, again)
+        counts = len(self.forward.inputs), self.count
+        return split(program, *counts, self._gradients, recomputed)
 
     @property
     def residuals_and_backward(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:
         """The residuals, and the operations of the backward pass on them."""
-        return self._saved, self._rest
+        return self._residuals, self._backward_ops
 
-    def of_used(self) -> ForwardBackward:
-        """Return the same with only the gradients that exist."""
-        results = tuple(grad for grad in self._gradients if grad is not None)
-        apart = self._apart and self._apart.of_used()
-        return replace(self, _gradients=results, _made={}, _apart=apart)
+    def with_existing_gradients(self) -> ForwardBackward:
+        """Return a copy with only the gradients that exist."""
+        gradients = tuple(grad for grad in self._gradients if grad is not None)
+        unpacked = self._unpacked and self._unpacked.with_existing_gradients()
+        return replace(
+            self, _gradients=gradients, _backward_cache={}, _unpacked=unpacked
+        )
 
     def backward_program(
-        self, wanted: tuple[bool, ...], given: tuple[bool, ...]
+        self, wanted: tuple[bool, ...], has_cotangent: tuple[bool, ...]
     ) -> tuple[Program, list[bool]]:
         """Return the program from residuals and cotangents to the gradients wanted.
 
         Args:
             wanted: tells for each gradient whether it is wanted.
-            given: tells for each cotangent whether it is more than zeros.
+            has_cotangent: tells for each cotangent whether it is more than zeros.
 
         Returns:
-            The program, and for each wanted gradient whether the program gives it. It
-            does where the gradient depends on a given cotangent.
+            The program, and for each wanted gradient whether the program computes it.
+            It does where the gradient depends on a cotangent that is not zeros.
         """
-        results = self._made.get((wanted, given))
-        if results is None:
-            reached = {v for v, g in zip(self._cotangents, given, strict=True) if g}
-            for op in self._rest:
+        cached = self._backward_cache.get((wanted, has_cotangent))
+        if cached is None:
+            reached = {
+                v for v, g in zip(self._cotangents, has_cotangent, strict=True) if g
+            }
+            for op in self._backward_ops:
                 if not reached.isdisjoint(op.inputs):
                     reached.update(op.outputs)
             pairs = zip(self._gradients, wanted, strict=True)
-            each = [grad for grad, flag in pairs if flag]
-            has = [grad is not None and grad in reached for grad in each]
-            ends = [
+            requested = [grad for grad, flag in pairs if flag]
+            is_reached = [grad is not None and grad in reached for grad in requested]
+            outputs = [
                 g
-                for g, forward_backward in zip(each, has, strict=True)
-                if forward_backward and g
+                for g, exists in zip(requested, is_reached, strict=True)
+                if exists and g
             ]
-            inputs = (*self._saved, *self._cotangents)
+            inputs = (*self._residuals, *self._cotangents)
             constants = self.forward.constants
-            program = program_of(self._rest, inputs, constants, ends, "reverse")
+            program = program_of(
+                self._backward_ops, inputs, constants, outputs, "reverse"
+            )
             program = replace(program, samples=self.forward.samples)
-            results = self._made[wanted, given] = program, has
-        return results
+            cached = self._backward_cache[wanted, has_cotangent] = program, is_reached
+        return cached
 
 
 def split(
     program: Program,
-    inputs: int,
-    outputs: int,
+    input_count: int,
+    output_count: int,
     gradients: Sequence[Value | None],
-    made_again: Set[Value] = frozenset(),
+    recomputed: Set[Value] = frozenset(),
 ) -> ForwardBackward:
-    """Split a program from inputs and cotangents to outputs and gradients.
+    """Split a joint program from inputs and cotangents to outputs and gradients.
 
-    Views are not kept but made again. So are large values that come from a number and
-    one tensor that is kept anyway, and the values ``made_again``.
+    Views are not saved but recomputed. So are large values that come from a number and
+    one tensor that is saved anyway, and the values ``recomputed``.
     """
-    given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
-    ends = program.outputs[:outputs]
-    first = needed(program.ops, ends)
-    forward_backward = {*first}
-    rest = [op for op in program.ops if op not in forward_backward]
-    made = {v: op for op in first for v in op.outputs}
-    kept = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
-    kept -= {v for op in rest for v in op.outputs}
-    again: dict[Value, Operation] = {}
+    primals, cotangents = program.inputs[:input_count], program.inputs[input_count:]
+    outputs = program.outputs[:output_count]
+    forward_ops = needed_ops(program.ops, outputs)
+    in_forward = {*forward_ops}
+    backward_ops = [op for op in program.ops if op not in in_forward]
+    producers = {v: op for op in forward_ops for v in op.outputs}
+    residuals = {v for op in backward_ops for v in op.inputs} | {
+        v for v in gradients if v
+    }
+    residuals -= {v for op in backward_ops for v in op.outputs}
+    recomputing_ops: dict[Value, Operation] = {}
 
     def is_cheap(value: Value) -> bool:
-        op = made.get(value)
-        if op is None or op.operator.view or value in made_again:
+        op = producers.get(value)
+        if op is None or op.operator.view or value in recomputed:
             return op is not None
         is_scaled = op.operator.cheap and len(op.inputs) == 1
-        return is_scaled and value.bytes >= LARGE and op.inputs[0] in kept
+        return (
+            is_scaled
+            and value.bytes >= MIN_RECOMPUTED_BYTES
+            and op.inputs[0] in residuals
+        )
 
-    while cheap := [*filter(is_cheap, kept)]:
+    while cheap := [*filter(is_cheap, residuals)]:
         for v in cheap:
-            again.update(dict.fromkeys(made[v].outputs, made[v]))
-            kept.difference_update(made[v].outputs)
-            kept.update(made[v].inputs)
-    rest = _before_use(again, rest)
-    outside = {*cotangents, *program.constants}
-    saved = tuple(sorted(kept - outside, key=lambda v: v.number))
-    forward = program_of(first, given, program.constants, ends, "forward")
-    whole = Program(
-        given, program.constants, forward.ops, (*forward.outputs, *saved), "forward"
+            recomputing_ops.update(dict.fromkeys(producers[v].outputs, producers[v]))
+            residuals.difference_update(producers[v].outputs)
+            residuals.update(producers[v].inputs)
+    backward_ops = _insert_before_use(recomputing_ops, backward_ops)
+    available = {*cotangents, *program.constants}
+    ordered_residuals = tuple(sorted(residuals - available, key=lambda v: v.number))
+    forward = program_of(forward_ops, primals, program.constants, outputs, "forward")
+    forward_and_residuals = Program(
+        primals,
+        program.constants,
+        forward.ops,
+        (*forward.outputs, *ordered_residuals),
+        "forward",
     )
-    memory = memory_of(forward.ops)
-    others = (*given, *program.constants, *forward.outputs)
-    known = {memory.get(v, v) for v in others}
-    pairs = enumerate(memory.get(v, v) for v in saved)
-    reachable = tuple(i for i, root in pairs if root in known)
-    ways = tuple(rest), saved, cotangents, tuple(gradients)
-    return ForwardBackward(whole, outputs, reachable, *ways)
+    root_of = alias_roots(forward.ops)
+    visible = (*primals, *program.constants, *forward.outputs)
+    visible_roots = {root_of.get(v, v) for v in visible}
+    pairs = enumerate(root_of.get(v, v) for v in ordered_residuals)
+    reachable = tuple(i for i, root in pairs if root in visible_roots)
+    backward_fields = (
+        tuple(backward_ops),
+        ordered_residuals,
+        cotangents,
+        tuple(gradients),
+    )
+    return ForwardBackward(
+        forward_and_residuals, output_count, reachable, *backward_fields
+    )
 
 
-def _before_use(
-    again: dict[Value, Operation], ops: Sequence[Operation]
+def _insert_before_use(
+    recomputing_ops: dict[Value, Operation], ops: Sequence[Operation]
 ) -> list[Operation]:
-    """Return the operations, with each repeated one just before its first use."""
+    """Insert each recomputed operation just before its first use."""
     results: list[Operation] = []
-    forward_backward: set[Operation] = set()
+    emitted: set[Operation] = set()
 
-    def put(op: Operation) -> None:
+    def emit(op: Operation) -> None:
         for value in op.inputs:
-            if value in again and again[value] not in forward_backward:
-                put(again[value])
-        forward_backward.add(op)
+            if value in recomputing_ops and recomputing_ops[value] not in emitted:
+                emit(recomputing_ops[value])
+        emitted.add(op)
         results.append(op)
 
-    for op in (*ops, *again.values()):
-        if op not in forward_backward:
-            put(op)
+    for op in (*ops, *recomputing_ops.values()):
+        if op not in emitted:
+            emit(op)
     return results

@@ -21,68 +21,76 @@ from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
 from ..comparison import other_inputs
 from ..compiling.program import Program
-from ..compiling.source import compiled
+from ..compiling.source import compile_program
 from ..tracing.operations import Value
 from ..tracing.record import Tracer
 
 
 def is_by_rows(
-    record: Tracer,
+    tracer: Tracer,
     start: int,
     starts: Sequence[Value],
     outputs: Sequence[Tensor],
     moved: Sequence[int],
 ) -> bool:
-    """Tell whether recorded entries depend on one row of each moved input.
+    """Tell whether entries of the traced outputs depend on one row of each input.
 
     Where the operators do not show it, rows are moved. A program that serves other
     calls is tried at other values, too.
     """
-    if is_row_by_row(record.ops[start:], [starts[at] for at in moved]):
+    if is_row_by_row(
+        tracer.ops[start:], [starts[input_index] for input_index in moved]
+    ):
         return True
     with not_listening(), grad_mode(False):
-        program, given = _recorded(record, start, starts, outputs)
+        program, values = _traced_program(tracer, start, starts, outputs)
         # Operator by operator: machine code, after some calls, rounds otherwise.
-        function = compiled(program.as_run)
-        points = [[record.tensor(x) for x in given]]
-        if record.is_reused:
+        function = compile_program(program.as_run)
+        points = [[tracer.tensor(x) for x in values]]
+        if tracer.is_reused:
             points.append(other_inputs(program, points[0]))
         state = random_state() if program.draws else None
 
-        def run(given: Sequence[Tensor]) -> list[Tensor]:
+        def run(values: Sequence[Tensor]) -> list[Tensor]:
             with drawing_from(state):
-                results: list[Tensor] = function(*(value.clone() for value in given))
+                results: list[Tensor] = function(*(tensor.clone() for tensor in values))
             return results
 
-        return all(_is_by_rows(run, point, at) for point in points for at in moved)
+        return all(
+            _outputs_follow_rows(run, point, input_index)
+            for point in points
+            for input_index in moved
+        )
 
 
-def _recorded(
-    record: Tracer, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
+def _traced_program(
+    tracer: Tracer, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
 ) -> tuple[Program, list[Value]]:
-    """Return the operations from start on as a program, to run at other values.
+    """Return the traced operations from start on as a program, and its inputs.
 
-    Its inputs are the given inputs first, then the values computed before.
+    Its inputs are the starts first, then other values computed before.
     """
-    ops = tuple(record.ops[start:])
-    known, given = {*starts}, [*starts]
+    ops = tuple(tracer.ops[start:])
+    known, inputs = {*starts}, [*starts]
     constants: dict[Value, Tensor] = {}
     for op in ops:
-        outside = [v for v in op.inputs if v not in known]
-        for v in outside:
-            if v in record.constants:
-                constants[v] = record.tensor(v)
+        new_values = [v for v in op.inputs if v not in known]
+        for v in new_values:
+            if v in tracer.constants:
+                constants[v] = tracer.tensor(v)
             else:
-                given.append(v)
+                inputs.append(v)
             known.add(v)
         known.update(op.outputs)
-    ends = tuple(record.value_of(y) for y in outputs)
-    constants.update((v, record.tensor(v)) for v in ends if v not in known)
-    return Program(tuple(given), constants, ops, ends), given
+    output_values = tuple(tracer.value_of(y) for y in outputs)
+    constants.update((v, tracer.tensor(v)) for v in output_values if v not in known)
+    return Program(tuple(inputs), constants, ops, output_values), inputs
 
 
-def _is_by_rows(
-    run: Callable[[Sequence[Tensor]], list[Tensor]], inputs: Sequence[Tensor], at: int
+def _outputs_follow_rows(
+    run: Callable[[Sequence[Tensor]], list[Tensor]],
+    inputs: Sequence[Tensor],
+    input_index: int,
 ) -> bool:
     """Tell whether moving some rows moves exactly the entries of these rows.
 
@@ -90,30 +98,35 @@ def _is_by_rows(
     a row must follow that row. Of any two rows, one is moved without the other at least
     once.
     """
-    x = inputs[at]
+    x = inputs[input_index]
     if x.ndim == 0 or x.size == 0:
         return True
-    lead = x.shape[:-1] if x.ndim > 1 else x.shape
+    row_shape = x.shape[:-1] if x.ndim > 1 else x.shape
 
     def outputs(moved: Tensor) -> list[Tensor]:
-        given = [moved if i == at else value for i, value in enumerate(inputs)]
-        return [y for y in run(given) if is_differentiable(y) and y.size]
+        run_inputs = [
+            moved if i == input_index else value for i, value in enumerate(inputs)
+        ]
+        return [y for y in run(run_inputs) if is_differentiable(y) and y.size]
 
-    every = _elsewhere(x)
-    before, after = outputs(x), outputs(every)
-    for shape in {tuple(lead), tuple(lead[:1])}:
-        own = [tuple(y.shape[: len(shape)]) == shape for y in before]
-        for moves in _halves(shape):
-            which = paddle.to_tensor(moves)
-            between = outputs(paddle.where(_beside(which, x), every, x))
-            for result, one, other, has_rows in zip(
-                between, before, after, own, strict=True
+    all_moved = _moved_values(x)
+    unmoved_outputs, moved_outputs = outputs(x), outputs(all_moved)
+    for shape in {tuple(row_shape), tuple(row_shape[:1])}:
+        have_rows = [tuple(y.shape[: len(shape)]) == shape for y in unmoved_outputs]
+        for mask_values in _row_halves(shape):
+            mask = paddle.to_tensor(mask_values)
+            some_moved = outputs(paddle.where(_row_mask(mask, x), all_moved, x))
+            for result, at_rest, moved_output, has_rows in zip(
+                some_moved, unmoved_outputs, moved_outputs, have_rows, strict=True
             ):
-                near = _close(result, one, other), _close(result, other, one)
+                is_near = (
+                    _is_close(result, at_rest, moved_output),
+                    _is_close(result, moved_output, at_rest),
+                )
                 if has_rows:
-                    fits = paddle.where(_beside(which, result), near[1], near[0])
-                elif len(shape) == len(lead):
-                    fits = near[0] | near[1]
+                    fits = paddle.where(_row_mask(mask, result), is_near[1], is_near[0])
+                elif len(shape) == len(row_shape):
+                    fits = is_near[0] | is_near[1]
                 else:
                     continue
                 if not bool(fits.all()):
@@ -121,8 +134,8 @@ def _is_by_rows(
     return True
 
 
-def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Give, for each binary digit of row numbers, the rows with it, and the others."""
+def _row_halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield masks: for each binary digit of row numbers, rows with it, then others."""
     rows = np.arange(math.prod(shape)).reshape(shape)
     for digit in range(int(rows.max()).bit_length()):
         half = (rows >> digit) % 2 == 1
@@ -130,29 +143,33 @@ def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
         yield ~half
 
 
-def _beside(which: Tensor, like: Tensor) -> Tensor:
-    """Return for each entry the truth of its row."""
-    ones = [1] * (like.ndim - which.ndim)
-    return which.reshape([*which.shape, *ones]).expand(like.shape)
+def _row_mask(mask: Tensor, like: Tensor) -> Tensor:
+    """Return the mask of an entry's row for each entry of a tensor."""
+    trailing_ones = [1] * (like.ndim - mask.ndim)
+    return mask.reshape([*mask.shape, *trailing_ones]).expand(like.shape)
 
 
-def _elsewhere(x: Tensor) -> Tensor:
+def _moved_values(x: Tensor) -> Tensor:
     """Return other values in each column's range, at least a quarter of it away."""
     values = x.numpy()
     low, high = values.min(0, keepdims=True), values.max(0, keepdims=True)
     span = np.where(high > low, high - low, np.maximum(np.abs(low), 1))
-    by = 0.25 + 0.5 * np.random.default_rng(0).random(values.shape)
-    return paddle.to_tensor(low + (values - low + by * span) % span, x.dtype, x.place)
+    shift = 0.25 + 0.5 * np.random.default_rng(0).random(values.shape)
+    return paddle.to_tensor(
+        low + (values - low + shift * span) % span, x.dtype, x.place
+    )
 
 
-def _close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
+def _is_close(a: Tensor, b: Tensor, moved: Tensor) -> Tensor:
     """Tell whether entries of a equal those of b, compared to their moved values.
 
     Kernels compute a row in the same way whatever other rows hold. So hardly any
-    difference is allowed: a part of the distance that the entry moves.
+    difference is allowed: a small fraction of the distance that the entry moves.
     """
-    part = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
-    move = (b - other).abs()
-    move = paddle.where(paddle.isfinite(move), move, paddle.zeros_like(move))
-    near = (a - b).abs() <= part * move
-    return near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))
+    tolerance = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
+    distance = (b - moved).abs()
+    distance = paddle.where(
+        paddle.isfinite(distance), distance, paddle.zeros_like(distance)
+    )
+    is_near = (a - b).abs() <= tolerance * distance
+    return is_near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))

@@ -1,7 +1,7 @@
-"""Partial derivatives with respect to inputs, by Taylor series on the record.
+"""Partial derivatives with respect to inputs, by Taylor series on the trace.
 
 A mixed derivative is a series along one direction of the derivatives along another.
-Their common parts are computed once, as everywhere in programs.
+Their common subexpressions are computed once, as everywhere in programs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_anoth
 from ..operators.calls import Series
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
-from ..tracing.where import in_one_place
+from ..tracing.where import at_one_location
 from .independence import is_by_rows
-from .taylor import in_full, own, second_sums_of, series_of
+from .taylor import full_coefficients, new_leaf, second_sums_of, series_of
 
 MultiIndex = tuple[int, ...]
 Wanted = tuple[int, MultiIndex]
@@ -42,7 +42,7 @@ def partials(
     wanted: Sequence[Wanted],
     by_rows: bool = False,
 ) -> list[Tensor]:
-    """Return derivatives of a function's outputs at its inputs, as a record listens.
+    """Return derivatives of a function's outputs at its inputs, as a tracer listens.
 
     Args:
         by_rows: whether directions are columns. Derivatives are then those by an
@@ -55,20 +55,22 @@ def partials(
         outputs = fn([*inputs])
         return [outputs[n] * 0.0 if any(index) else outputs[n] for n, index in wanted]
 
-    def answer(seen: LinearizationPoint) -> list[Tensor]:
-        outputs = seen.outputs
+    def differentiate(linearized: LinearizationPoint) -> list[Tensor]:
+        outputs = linearized.outputs
         ends: dict[Wanted, Tensor | None] = {(n, ()): outputs[n] for n, _ in wanted}
-        for at, direction in enumerate(seen.directions):
-            ends = _along(seen, direction, ends, at, wanted)
+        for direction_index, direction in enumerate(linearized.directions):
+            ends = _differentiate_along(
+                linearized, direction, ends, direction_index, wanted
+            )
         return [or_zeros(ends[n, i], outputs[n]) for n, i in wanted]
 
-    return _at_point(fn, inputs, directions, by_rows, answer)
+    return _evaluate_at_point(fn, inputs, directions, by_rows, differentiate)
 
 
 UNROLLED = 16
 """The number of directions up to which one program has all their operations."""
 
-IN_TURN = 16
+DIRECTIONS_PER_GROUP = 16
 """The number of directions at a time, where there are more."""
 
 Rows = Tensor | tuple[Tensor, Tensor]
@@ -84,7 +86,7 @@ def second_sums(
     directions: Sequence[Rows | None],
     by_rows: bool = True,
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return sums of second derivatives along directions, as a record listens.
+    """Return sums of second derivatives along directions, as a tracer listens.
 
     One pass computes them.
 
@@ -98,50 +100,65 @@ def second_sums(
     Raises:
         ValueError: as :func:`partials`.
     """
-    given = [part for d in directions for part in _parts(d)]
-    count = given[0].shape[0]
+    row_tensors = [tensor for d in directions for tensor in _row_tensors(d)]
+    count = row_tensors[0].shape[0]
     if any(x.size == 0 for x in inputs):
         zeros = ((y, y * 0.0) for y in fn([*inputs]))
         return [(y, paddle.stack([zero] * count, -1), zero) for y, zero in zeros]
 
-    def answer(seen: LinearizationPoint) -> list[Tensor]:
+    def differentiate(linearized: LinearizationPoint) -> list[Tensor]:
         if count <= UNROLLED:
-            return [part for every in _second_sums(seen) for part in every]
-        return _in_turn(fn, seen, given, like=directions)
+            return [
+                tensor for results in _second_sums_at(linearized) for tensor in results
+            ]
+        return _second_sums_in_groups(fn, linearized, row_tensors, like=directions)
 
-    few = given if count <= UNROLLED else [part[:1] for part in given]
-    every = _at_point(fn, inputs, _each(few, directions, inputs), by_rows, answer)
-    return [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
+    first_rows = (
+        row_tensors if count <= UNROLLED else [tensor[:1] for tensor in row_tensors]
+    )
+    results = _evaluate_at_point(
+        fn,
+        inputs,
+        _directions_from_rows(first_rows, directions, inputs),
+        by_rows,
+        differentiate,
+    )
+    return [
+        (results[i], results[i + 1], results[i + 2]) for i in range(0, len(results), 3)
+    ]
 
 
-def _parts(rows: Rows | None) -> tuple[Tensor, ...]:
+def _row_tensors(rows: Rows | None) -> tuple[Tensor, ...]:
     return () if rows is None else rows if isinstance(rows, tuple) else (rows,)
 
 
-def _each(
-    given: Sequence[Tensor], like: Sequence[Rows | None], inputs: Sequence[Tensor]
+def _directions_from_rows(
+    row_tensors: Sequence[Tensor], like: Sequence[Rows | None], inputs: Sequence[Tensor]
 ) -> list[Direction]:
-    """Return directions, from the tensors that their rows are made of.
+    """Return the directions whose rows are stored in some tensors.
 
     Args:
-        like: for each input what the directions are.
+        row_tensors: of all inputs, as :func:`_row_tensors` lists them.
+        like: for each input rows of the same structure.
     """
-    parts = iter(given)
+    tensors = iter(row_tensors)
     matrices = [
-        _matrix(x, *[next(parts) for _ in _parts(rows)]) if rows is not None else None
+        _direction_matrix(x, *[next(tensors) for _ in _row_tensors(rows)])
+        if rows is not None
+        else None
         for x, rows in zip(inputs, like, strict=False)
     ]
 
-    def at(k: int) -> Direction:
+    def direction(k: int) -> Direction:
         return lambda point: [
             None if m is None else m[k].reshape([*[1] * (x.ndim - 1), -1])
             for x, m in zip(point, matrices, strict=False)
         ]
 
-    return [*map(at, range(given[0].shape[0]))]
+    return [*map(direction, range(row_tensors[0].shape[0]))]
 
 
-def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+def _direction_matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Return directions of an input, one a row."""
     if lengths is None:
         return rows
@@ -149,12 +166,19 @@ def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     return units.astype(x.dtype) * lengths.unsqueeze(-1)
 
 
-def _second_sums(seen: LinearizationPoint) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return for each output the sums along all directions."""
-    ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
+def _second_sums_at(
+    linearized: LinearizationPoint,
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return for each output what :func:`second_sums` does, for all directions."""
+    ends, stop = linearized.values_of(linearized.outputs), len(linearized.tracer.ops)
     with grad_mode(True):
         results = second_sums_of(
-            seen.record, seen.start, stop, ends, seen.starts, seen.directions
+            linearized.tracer,
+            linearized.start,
+            stop,
+            ends,
+            linearized.starts,
+            linearized.directions,
         )
         return [
             (
@@ -162,54 +186,66 @@ def _second_sums(seen: LinearizationPoint) -> list[tuple[Tensor, Tensor, Tensor]
                 paddle.stack([or_zeros(first, y) for first in firsts], -1),
                 or_zeros(total, y),
             )
-            for y, (firsts, total) in zip(seen.outputs, results, strict=True)
+            for y, (firsts, total) in zip(linearized.outputs, results, strict=True)
         ]
 
 
-def _in_turn(
+def _second_sums_in_groups(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
-    seen: LinearizationPoint,
-    given: Sequence[Tensor],
+    linearized: LinearizationPoint,
+    row_tensors: Sequence[Tensor],
     like: Sequence[Rows | None],
 ) -> list[Tensor]:
-    """Return the same for one group of directions after another."""
-    point, n = seen.inputs, len(seen.inputs)
+    """Return the results of :func:`second_sums`, one group of directions at a time."""
+    point, n = linearized.inputs, len(linearized.inputs)
 
-    def some(every: list[Tensor]) -> list[Tensor]:
-        along = _each(every[n:], like, every[:n])
-        results = _second_sums(_seen(fn, every[:n], along, False))
+    def run_group(tensors: list[Tensor]) -> list[Tensor]:
+        directions = _directions_from_rows(tensors[n:], like, tensors[:n])
+        results = _second_sums_at(_linearize(fn, tensors[:n], directions, False))
         return [
-            part
+            tensor
             for _, firsts, total in results
-            for part in (paddle.moveaxis(firsts, -1, 0), total)
+            for tensor in (paddle.moveaxis(firsts, -1, 0), total)
         ]
 
-    over = [*[False] * n, *[True] * len(given)]
-    sums = [False, True] * len(seen.outputs)
-    each = iter(one_after_another(some, [*point, *given], over, IN_TURN, sums))
+    is_grouped = [*[False] * n, *[True] * len(row_tensors)]
+    is_summed = [False, True] * len(linearized.outputs)
+    grouped_results = iter(
+        one_after_another(
+            run_group,
+            [*point, *row_tensors],
+            is_grouped,
+            DIRECTIONS_PER_GROUP,
+            is_summed,
+        )
+    )
     return [
-        part
-        for y in seen.outputs
-        for part in (y, paddle.moveaxis(next(each), 0, -1), next(each))
+        tensor
+        for y in linearized.outputs
+        for tensor in (
+            y,
+            paddle.moveaxis(next(grouped_results), 0, -1),
+            next(grouped_results),
+        )
     ]
 
 
-def or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
-    """Return a part, or zeros where it is missing."""
-    return paddle.zeros_like(like) if part is None else part
+def or_zeros(tensor: Tensor | None, like: Tensor) -> Tensor:
+    """Return a tensor, or zeros where it is missing."""
+    return paddle.zeros_like(like) if tensor is None else tensor
 
 
 @dataclass(frozen=True)
 class LinearizationPoint:
-    """A function recorded at a point.
+    """A function traced at a point.
 
     Attributes:
-        inputs: the point; ``starts`` holds the values that stand for it.
-        start: the first of its operations on the record.
+        inputs: the point; ``starts`` holds its values.
+        start: the index of the function's first operation in the trace.
         directions: at the point.
     """
 
-    record: Tracer
+    tracer: Tracer
     inputs: Sequence[Tensor]
     start: int
     starts: Sequence[Value]
@@ -217,33 +253,35 @@ class LinearizationPoint:
     directions: Sequence[Sequence[Tensor | None]]
 
     @property
-    def made(self) -> list[Operation]:
+    def operations(self) -> list[Operation]:
         """The operations of the function."""
-        return self.record.ops[self.start :]
+        return self.tracer.ops[self.start :]
 
-    def ends(self, tensors: Iterable[Tensor]) -> list[Value]:
+    def values_of(self, tensors: Iterable[Tensor]) -> list[Value]:
         with not_listening():
-            return [self.record.value_of(x) for x in tensors]
+            return [self.tracer.value_of(x) for x in tensors]
 
 
-def _at_point(
+def _evaluate_at_point(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     inputs: Sequence[Tensor],
     directions: Sequence[Direction],
     by_rows: bool,
-    answer: Callable[[LinearizationPoint], list[Tensor]],
+    evaluate: Callable[[LinearizationPoint], list[Tensor]],
 ) -> list[Tensor]:
-    """Evaluate ``answer`` for a function at a point, in blocks of many rows."""
+    """Call ``evaluate`` with a function traced at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
-    seen = None
+    linearized = None
     if len(rows) != 1 or are_few(*rows):
-        seen = _seen(fn, inputs, directions, by_rows)
-    if len(rows) == 1 and (seen is None or not go_as_they_are(seen.made, *rows)):
+        linearized = _linearize(fn, inputs, directions, by_rows)
+    if len(rows) == 1 and (
+        linearized is None or not go_as_they_are(linearized.operations, *rows)
+    ):
         state = random_state()
         try:
             result = in_blocks(
-                lambda point: answer(_seen(fn, point, directions, True)),
-                lambda point: answer(_seen(fn, point, directions, False)),
+                lambda point: evaluate(_linearize(fn, point, directions, True)),
+                lambda point: evaluate(_linearize(fn, point, directions, False)),
                 fn,
                 inputs,
                 rows.pop(),
@@ -253,34 +291,34 @@ def _at_point(
         if result is not None:
             return result
         restore_random_state(state)
-    seen = seen or _seen(fn, inputs, directions, by_rows)
-    with in_one_place(seen.record):
-        return answer(seen)
+    linearized = linearized or _linearize(fn, inputs, directions, by_rows)
+    with at_one_location(linearized.tracer):
+        return evaluate(linearized)
 
 
-def _seen(
+def _linearize(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     inputs: Sequence[Tensor],
     directions: Sequence[Direction],
     by_rows: bool,
 ) -> LinearizationPoint:
-    record = listener()
-    assert isinstance(record, Tracer)
-    record.by_series = True
+    tracer = listener()
+    assert isinstance(tracer, Tracer)
+    tracer.by_series = True
     with grad_mode(True):
-        point = [own(record, x) for x in inputs]
+        point = [new_leaf(tracer, x) for x in inputs]
         with not_listening():
-            starts = [record.value_of(x) for x in point]
-        start = len(record.ops)
+            starts = [tracer.value_of(x) for x in point]
+        start = len(tracer.ops)
         outputs = fn(point)
-    along = [direction(inputs) for direction in directions]
+    directions_at_point = [direction(inputs) for direction in directions]
     if by_rows:
         moved = [
             i
-            for i, parts in enumerate(zip(*along, strict=True))
-            if any(part is not None for part in parts)
+            for i, tangents in enumerate(zip(*directions_at_point, strict=True))
+            if any(tangent is not None for tangent in tangents)
         ]
-        if not is_by_rows(record, start, starts, outputs, moved):
+        if not is_by_rows(tracer, start, starts, outputs, moved):
             raise ValueError(
                 "the net's result in one row depends on other rows of the input, as by "
                 "statistics of a batch or attention over it, so that it has no "
@@ -288,43 +326,61 @@ def _seen(
                 "into evaluation mode, or take jvp or jacobian, which are of the whole "
                 "batch"
             )
-    return LinearizationPoint(record, inputs, start, starts, outputs, along)
+    return LinearizationPoint(
+        tracer, inputs, start, starts, outputs, directions_at_point
+    )
 
 
-def _along(
-    seen: LinearizationPoint,
+def _differentiate_along(
+    linearized: LinearizationPoint,
     direction: Sequence[Tensor | None],
     ends: dict[Wanted, Tensor | None],
-    at: int,
+    direction_index: int,
     wanted: Sequence[Wanted],
 ) -> dict[Wanted, Tensor | None]:
     """Differentiate known derivatives along one more direction, as often as wanted."""
-    record, starts = seen.record, seen.starts
-    tops: dict[int, list[Wanted]] = {}
-    for known in ends:
-        top = max(index[at] for n, index in wanted if (n, index[:at]) == known)
-        tops.setdefault(top, []).append(known)
+    tracer, starts = linearized.tracer, linearized.starts
+    by_order: dict[int, list[Wanted]] = {}
+    for key in ends:
+        order_needed = max(
+            index[direction_index]
+            for n, index in wanted
+            if (n, index[:direction_index]) == key
+        )
+        by_order.setdefault(order_needed, []).append(key)
     results: dict[Wanted, Tensor | None] = {}
-    for order, group in tops.items():
-        there = {known: end for known in group if (end := ends[known]) is not None}
+    for order, group in by_order.items():
+        present = {key: end for key in group if (end := ends[key]) is not None}
         moving = {x: v for x, v in zip(starts, direction, strict=True) if v is not None}
-        values = seen.ends(there.values())
+        values = linearized.values_of(present.values())
         curves: list[Series] = [
-            [record.tensor(x), v, *[None] * order][: order + 1]
+            [tracer.tensor(x), v, *[None] * order][: order + 1]
             for x, v in moving.items()
         ]
         with grad_mode(True):
             series = series_of(
-                record, seen.start, len(record.ops), values, [*moving], curves
+                tracer, linearized.start, len(tracer.ops), values, [*moving], curves
             )
-            parts = dict(zip(there, series, strict=True))
-            requested = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
+            series_by_key = dict(zip(present, series, strict=True))
+            requested = {
+                (n, i[: direction_index + 1])
+                for n, i in wanted
+                if (n, i[:direction_index]) in group
+            }
             for n, index in requested:
                 below = n, index[:-1]
-                part = in_full(parts[below])[index[-1]] if below in parts else None
-                results[n, index] = _times(part, math.factorial(index[-1]))
+                coefficient = (
+                    full_coefficients(series_by_key[below])[index[-1]]
+                    if below in series_by_key
+                    else None
+                )
+                results[n, index] = _scaled(coefficient, math.factorial(index[-1]))
     return results
 
 
-def _times(part: Tensor | None, factor: int) -> Tensor | None:
-    return part if part is None or factor == 1 else part * float(factor)
+def _scaled(coefficient: Tensor | None, factor: int) -> Tensor | None:
+    return (
+        coefficient
+        if coefficient is None or factor == 1
+        else coefficient * float(factor)
+    )

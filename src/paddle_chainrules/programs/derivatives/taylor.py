@@ -1,4 +1,4 @@
-"""Taylor series through a record, by the rules of its operators.
+"""Taylor series through a trace, by the rules of its operators.
 
 An operator with a rule for series gives them itself. For any other, ``y = f(x)``, its
 rule for gradients, used twice, writes the derivative along the curve, ``y' = J(x) x'``,
@@ -25,7 +25,7 @@ from ..tracing.reverse import TraceView, reverse
 
 
 def series_of(
-    record: TraceView,
+    tracer: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
@@ -41,19 +41,19 @@ def series_of(
     """
     order = len(series[0]) - 1
     if order == 0:
-        return [[record.tensor(value)] for value in ends]
-    known: dict[Value, Series] = dict(zip(starts, series, strict=True))
+        return [[tracer.tensor(value)] for value in ends]
+    series_by_value: dict[Value, Series] = dict(zip(starts, series, strict=True))
 
-    def of(value: Value) -> Series:
-        return known.get(value) or [record.tensor(value), *[None] * order]
+    def series_at(value: Value) -> Series:
+        return series_by_value.get(value) or [tracer.tensor(value), *[None] * order]
 
-    for i in _operations_between(record, range(start, stop), ends, known):
-        known.update(_through(record, i, of, order))
-    return [of(value) for value in ends]
+    for i in _operations_between(tracer, range(start, stop), ends, series_by_value):
+        series_by_value.update(_propagate_series(tracer, i, series_at, order))
+    return [series_at(value) for value in ends]
 
 
 def second_sums_of(
-    record: TraceView,
+    tracer: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
@@ -69,76 +69,102 @@ def second_sums_of(
     Returns:
         These for each of the ends.
     """
-    moving = {v for v, *parts in zip(starts, *directions, strict=True) if _any(parts)}
+    moving = {
+        v
+        for v, *coefficients in zip(starts, *directions, strict=True)
+        if _any_present(coefficients)
+    }
     curves: list[dict[Value, Series]] = [
-        {v: [record.tensor(v), part, None] for v, part in zip(starts, d, strict=True)}
+        {
+            v: [tracer.tensor(v), coefficient, None]
+            for v, coefficient in zip(starts, d, strict=True)
+        }
         for d in directions
     ]
 
-    def along(known: dict[Value, Series]) -> Callable[[Value], Series]:
-        return lambda v: known.get(v) or [record.tensor(v), None, None]
+    def series_lookup(
+        series_by_value: dict[Value, Series],
+    ) -> Callable[[Value], Series]:
+        return lambda v: series_by_value.get(v) or [tracer.tensor(v), None, None]
 
-    for i in _operations_between(record, range(start, stop), ends, moving):
-        op = record.ops[i]
+    for i in _operations_between(tracer, range(start, stop), ends, moving):
+        op = tracer.ops[i]
         sums: dict[Value, Any] = dict.fromkeys(op.outputs)
-        if rows := _rows_of_all(op, curves):
+        if rows := _stackable_rows(op, curves):
             x = op.inputs[0]
-            every = along({x: [record.tensor(x), paddle.concat(rows, 0), None]})
-            for v, (value, firsts, _) in _through(record, i, every, 2).items():
-                for known, first in zip(curves, firsts.split(len(rows)), strict=True):
-                    known[v] = [value, first, None]
+            stacked_series_at = series_lookup(
+                {x: [tracer.tensor(x), paddle.concat(rows, 0), None]}
+            )
+            for v, (value, firsts, _) in _propagate_series(
+                tracer, i, stacked_series_at, 2
+            ).items():
+                for series_by_value, first in zip(
+                    curves, firsts.split(len(rows)), strict=True
+                ):
+                    series_by_value[v] = [value, first, None]
             continue
-        for known in curves:
-            of = along(known)
-            if any(_any(of(v)[1:]) for v in op.inputs):
-                for v, (value, first, second) in _through(record, i, of, 2).items():
-                    known[v] = [value, first, None]
+        for series_by_value in curves:
+            series_at = series_lookup(series_by_value)
+            if any(_any_present(series_at(v)[1:]) for v in op.inputs):
+                for v, (value, first, second) in _propagate_series(
+                    tracer, i, series_at, 2
+                ).items():
+                    series_by_value[v] = [value, first, None]
                     sums[v] = total((sums[v], second))
-        for v, part in sums.items():
-            curves[0][v] = [*along(curves[0])(v)[:2], part]
+        for v, coefficient in sums.items():
+            curves[0][v] = [*series_lookup(curves[0])(v)[:2], coefficient]
     return [
         (
-            [_in_full(along(k))(v)[1] for k in curves],
-            _times(along(curves[0])(v)[2], 2.0),
+            [_with_full_coefficients(series_lookup(k))(v)[1] for k in curves],
+            _scaled(series_lookup(curves[0])(v)[2], 2.0),
         )
         for v in ends
     ]
 
 
-def _rows_of_all(op: Operation, curves: Sequence[dict[Value, Series]]) -> list[Tensor]:
-    """Return a first layer's directions, of one row each, which one product serves."""
-    if not _is_of_last_axis(op) or any(
-        known.keys() & op.inputs[1:] for known in curves
+def _stackable_rows(
+    op: Operation, curves: Sequence[dict[Value, Series]]
+) -> list[Tensor]:
+    """Return the one-row directions of a first layer, for which one product suffices.
+
+    The list is empty where there are others.
+    """
+    if not _accepts_one_row(op) or any(
+        series_by_value.keys() & op.inputs[1:] for series_by_value in curves
     ):
         return []
     x, rows = op.inputs[0], []
-    for known in curves:
-        _, first, second = known.get(x, (None, None, None))
+    for series_by_value in curves:
+        _, first, second = series_by_value.get(x, (None, None, None))
         if first is None or second is not None or first.shape[:1] != [1]:
             return []
         rows.append(first)
     return rows if rows[0].ndim > 1 else []
 
 
-def _any(parts: Iterable[Any]) -> bool:
-    return any(part is not None for part in parts)
+def _any_present(items: Iterable[Any]) -> bool:
+    return any(item is not None for item in items)
 
 
-def _through(
-    record: TraceView, i: int, of: Callable[[Value], Series], order: int
+def _propagate_series(
+    tracer: TraceView, i: int, series_at: Callable[[Value], Series], order: int
 ) -> dict[Value, Series]:
-    """Return the series of an operation's results, from those of its arguments."""
-    op = record.ops[i]
+    """Return the series of an operation's outputs, from those of its inputs."""
+    op = tracer.ops[i]
     if op.operator.alias:
-        return {op.outputs[0]: of(op.inputs[0])}
-    if not _is_of_last_axis(op) or any(_any(of(v)[1:]) for v in op.inputs[1:]):
-        of = _in_full(of)
+        return {op.outputs[0]: series_at(op.inputs[0])}
+    if not _accepts_one_row(op) or any(
+        _any_present(series_at(v)[1:]) for v in op.inputs[1:]
+    ):
+        series_at = _with_full_coefficients(series_at)
     if op.operator.jet is not None and not op.is_complex:
-        args = [with_values(arg, of) for arg in op.args]
-        outputs = [record.tensor(v) for v in op.outputs]
+        args = [with_values(arg, series_at) for arg in op.args]
+        outputs = [tracer.tensor(v) for v in op.outputs]
         results = [*map(_in_one_dtype, op.operator.jet(JetCall(args, outputs, order)))]
     else:
-        results = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
+        results = _series_by_gradients(
+            tracer, i, {v: series_at(v) for v in op.inputs}, order
+        )
     return dict(zip(op.outputs, results, strict=True))
 
 
@@ -151,52 +177,58 @@ def _in_one_dtype(series: Series) -> Series:
     return [p if p is None or p.dtype == dtype else p.astype(dtype) for p in series]
 
 
-def _is_of_last_axis(op: Operation) -> bool:
-    """Tell whether it accepts one row in place of many equal rows."""
+def _accepts_one_row(op: Operation) -> bool:
+    """Tell whether an operation accepts one row in place of many equal rows."""
     name, args = op.operator.name, op.args
     is_product = name == "linear" or (name == "matmul" and not args[2])
     return is_product and len(args[1].shape) <= 2  # not of many matrices
 
 
-def _in_full(of: Callable[[Value], Series]) -> Callable[[Value], Series]:
-    """Return coefficients in the value's shape, where one row stands for many."""
+def _with_full_coefficients(
+    series_at: Callable[[Value], Series],
+) -> Callable[[Value], Series]:
+    """Return a function of the same series, with coefficients in the value's shape."""
 
-    return lambda value: in_full(of(value))
+    return lambda value: full_coefficients(series_at(value))
 
 
-def in_full(series: Series) -> Series:
+def full_coefficients(series: Series) -> Series:
     """Return all coefficients in the value's shape."""
-    x, *parts = series
-    return [x, *(p if p is None else _expanded(p, x) for p in parts)]
+    x, *coefficients = series
+    return [x, *(p if p is None else _expand_to(p, x) for p in coefficients)]
 
 
-def _expanded(part: Tensor, like: Tensor) -> Tensor:
-    return part if part.shape == like.shape else part.expand(like.shape)
+def _expand_to(coefficient: Tensor, like: Tensor) -> Tensor:
+    return (
+        coefficient
+        if coefficient.shape == like.shape
+        else coefficient.expand(like.shape)
+    )
 
 
 def _operations_between(
-    record: TraceView, places: range, ends: Sequence[Value], starts: Iterable[Value]
+    tracer: TraceView, op_range: range, ends: Sequence[Value], starts: Iterable[Value]
 ) -> list[int]:
     """Return the operations through which the ends depend on the starts.
 
     Only operations where gradients are on count.
     """
-    reached, forward = {*starts}, []
-    for i in places:
-        op = record.ops[i]
-        if record.taped[i] and not reached.isdisjoint(op.inputs):
-            forward.append(i)
+    reached, depending = {*starts}, []
+    for i in op_range:
+        op = tracer.ops[i]
+        if tracer.taped[i] and not reached.isdisjoint(op.inputs):
+            depending.append(i)
             reached.update(op.outputs)
     needed, results = {*ends}, []
-    for i in reversed(forward):
-        if not needed.isdisjoint(record.ops[i].outputs):
+    for i in reversed(depending):
+        if not needed.isdisjoint(tracer.ops[i].outputs):
             results.append(i)
-            needed.update(record.ops[i].inputs)
+            needed.update(tracer.ops[i].inputs)
     return results[::-1]
 
 
-def _by_gradients(
-    record: TraceView, place: int, curve: dict[Value, Series], order: int
+def _series_by_gradients(
+    tracer: TraceView, op_index: int, curve: dict[Value, Series], order: int
 ) -> list[Series]:
     """Return the series by ``y' = J(x) x'``.
 
@@ -205,78 +237,96 @@ def _by_gradients(
     Args:
         curve: the series of the arguments.
     """
-    op, start = record.ops[place], len(record.ops)
+    op, start = tracer.ops[op_index], len(tracer.ops)
     moving = {
         value: x
         for value, x in curve.items()
-        if record.requires(value) and any(part is not None for part in x[1:])
+        if tracer.requires(value)
+        and any(coefficient is not None for coefficient in x[1:])
     }
-    velocities = {value: _velocity(x) for value, x in moving.items()}
-    slopes, along = _slopes(record, place, velocities)
-    stop = len(record.ops)
+    velocities = {value: _series_derivative(x) for value, x in moving.items()}
+    slopes, velocity_values = _directional_derivatives(tracer, op_index, velocities)
+    stop = len(tracer.ops)
     ends = [slope for slope in slopes if slope is not None]
-    results: list[Series] = [[record.tensor(value)] for value in op.outputs]
+    results: list[Series] = [[tracer.tensor(value)] for value in op.outputs]
     # J is often written in the results, of which each order takes those below.
     for k in range(1, order + 1):
-        known = dict(zip(op.outputs, results, strict=True))
-        known |= {value: x[:k] for value, x in moving.items()}
-        known |= {along[value]: v[:k] for value, v in velocities.items()}
-        each = iter(series_of(record, start, stop, ends, [*known], [*known.values()]))
+        series_by_value = dict(zip(op.outputs, results, strict=True))
+        series_by_value |= {value: x[:k] for value, x in moving.items()}
+        series_by_value |= {
+            velocity_values[value]: v[:k] for value, v in velocities.items()
+        }
+        slope_series = iter(
+            series_of(
+                tracer,
+                start,
+                stop,
+                ends,
+                [*series_by_value],
+                [*series_by_value.values()],
+            )
+        )
         for i, slope in enumerate(slopes):
-            last = None if slope is None else next(each)[k - 1]
-            results[i] = [*results[i], _times(last, 1.0 / k)]
+            coefficient_k = None if slope is None else next(slope_series)[k - 1]
+            results[i] = [*results[i], _scaled(coefficient_k, 1.0 / k)]
     return results
 
 
-def _slopes(
-    record: TraceView, place: int, velocities: dict[Value, Series]
+def _directional_derivatives(
+    tracer: TraceView, op_index: int, velocities: dict[Value, Series]
 ) -> tuple[list[Value | None], dict[Value, Value]]:
-    """Return ``J(x) v`` for all outputs of an operation, and the values for ``v``."""
-    op, start = record.ops[place], len(record.ops)
-    outputs = [v for v in op.outputs if record.requires(v)]
+    """Return ``J(x) v`` for the outputs of an operation, and the values of ``v``."""
+    op, start = tracer.ops[op_index], len(tracer.ops)
+    outputs = [v for v in op.outputs if tracer.requires(v)]
     with grad_mode(True):
-        seeds = [own(record, paddle.zeros_like(record.tensor(v))) for v in outputs]
-        along = {value: own(record, v[0]) for value, v in velocities.items()}
-        gradients = reverse(record, place, place + 1, outputs, [*velocities], seeds)
+        seeds = [new_leaf(tracer, paddle.zeros_like(tracer.tensor(v))) for v in outputs]
+        velocity_leaves = {
+            value: new_leaf(tracer, v[0]) for value, v in velocities.items()
+        }
+        gradients = reverse(
+            tracer, op_index, op_index + 1, outputs, [*velocities], seeds
+        )
         pairs = [
             (gradient, v)
-            for gradient, v in zip(gradients, along.values(), strict=True)
+            for gradient, v in zip(gradients, velocity_leaves.values(), strict=True)
             if gradient is not None
         ]
         with not_listening():
-            ends = [record.value_of(gradient) for gradient, _ in pairs]
-            starts = [record.value_of(seed) for seed in seeds]
-            stand = {value: record.value_of(v) for value, v in along.items()}
+            ends = [tracer.value_of(gradient) for gradient, _ in pairs]
+            starts = [tracer.value_of(seed) for seed in seeds]
+            velocity_values = {
+                value: tracer.value_of(v) for value, v in velocity_leaves.items()
+            }
         results = reverse(
-            record, start, len(record.ops), ends, starts, [v for _, v in pairs]
+            tracer, start, len(tracer.ops), ends, starts, [v for _, v in pairs]
         )
     with not_listening():
         slopes = {
-            output: record.value_of(slope)
+            output: tracer.value_of(slope)
             for output, slope in zip(outputs, results, strict=True)
             if slope is not None
         }
-    return [slopes.get(v) for v in op.outputs], stand
+    return [slopes.get(v) for v in op.outputs], velocity_values
 
 
-def own(record: TraceView, tensor: Tensor) -> Tensor:
-    """Return the same values as a new value, to differentiate by."""
-    own: Tensor = paddle.assign(tensor)
-    own.stop_gradient = False
-    record.dummies.append(own)
-    return own
+def new_leaf(tracer: TraceView, tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor that requires gradients, to differentiate by."""
+    new_leaf: Tensor = paddle.assign(tensor)
+    new_leaf.stop_gradient = False
+    tracer.dummies.append(new_leaf)
+    return new_leaf
 
 
-def leaf_of(record: TraceView, tensor: Tensor) -> Tensor:
-    """Return as :func:`own` does, but integers and the like unchanged."""
-    return own(record, tensor) if is_differentiable(tensor) else tensor
+def leaf_of(tracer: TraceView, tensor: Tensor) -> Tensor:
+    """Return a new leaf, or an integer tensor and the like unchanged."""
+    return new_leaf(tracer, tensor) if is_differentiable(tensor) else tensor
 
 
-def _velocity(x: Series) -> Series:
+def _series_derivative(x: Series) -> Series:
     """Return the series of ``x'``, whose value is a tensor."""
-    results = [_times(part, float(k)) for k, part in enumerate(x[1:], 1)]
+    results = [_scaled(coefficient, float(k)) for k, coefficient in enumerate(x[1:], 1)]
     return [paddle.zeros_like(x[0]) if results[0] is None else results[0], *results[1:]]
 
 
-def _times(part: Tensor | None, factor: float) -> Tensor | None:
-    return part if part is None or factor == 1 else part * factor
+def _scaled(coefficient: Tensor | None, factor: float) -> Tensor | None:
+    return coefficient if coefficient is None or factor == 1 else coefficient * factor

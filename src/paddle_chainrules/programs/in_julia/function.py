@@ -12,7 +12,7 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ..compiling.decompositions import by_formulas
+from ..compiling.decompositions import decompose_by_formulas
 from ..compiling.passes import program_of
 from ..compiling.program import Program
 from ..tracing.operations import Operation, with_values
@@ -123,7 +123,9 @@ def _decompose_missing(program: Program, kind: str) -> Program:
         return not has_expression(op, kind)
 
     known_values = (*program.inputs, *program.constants)
-    ops, new_constants = by_formulas(program.ops, known_values, program.outputs, lacks)
+    ops, new_constants = decompose_by_formulas(
+        program.ops, known_values, program.outputs, lacks
+    )
     constants = {**program.constants, **new_constants}
     return program_of(ops, program.inputs, constants, program.outputs, program.name)
 

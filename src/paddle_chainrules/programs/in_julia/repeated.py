@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compiling.program import Program
-from ..compiling.rematerialize import MOST, is_arithmetic, takers_of
+from ..compiling.rematerialize import MAX_REPEATED_OPS, is_arithmetic, users_of
 from ..tracing.operations import Operation, Value
 from .operators.call import ELEMENTWISE
 
@@ -22,7 +22,7 @@ class InlinedResults:
     """
 
     def __init__(self, program: Program) -> None:
-        self._takers = takers_of(program.ops)
+        self._takers = users_of(program.ops)
         self._outputs = {*program.outputs}
         self._num_operations: dict[Value, int] = {}
 
@@ -30,7 +30,7 @@ class InlinedResults:
         """Tell whether an operation is one of them. Ask for each operation in order."""
         out = op.outputs[0]
         steps = 1 + sum(self._num_operations.get(v, 0) for v in op.inputs)
-        if not is_arithmetic(op) or steps > MOST:
+        if not is_arithmetic(op) or steps > MAX_REPEATED_OPS:
             return False
         takers = self._takers.get(out, ())
         if out in self._outputs or not takers:

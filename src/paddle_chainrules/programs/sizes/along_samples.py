@@ -12,8 +12,8 @@ from collections.abc import Callable
 from ..tracing.operations import Operation
 
 
-def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
-    """Tell whether an operation does the same for any number of samples.
+def holds_for_any_count(op: Operation, varies: Callable[[int], bool]) -> bool:
+    """Tell whether an operation is valid for any number of samples.
 
     Args:
         varies: tells whether a size varies with the number of samples.

@@ -16,26 +16,26 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 
 
 def with_one_number(
-    ops: Sequence[Operation], constants: dict[Value, Tensor], given: Iterable[Value]
+    ops: Sequence[Operation], constants: dict[Value, Tensor], live_ins: Iterable[Value]
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
-    """Return the same with one number for each constant that is only a number.
+    """Replace each constant that is one number, repeated, by an expanded number.
 
     Args:
-        given: other values that exist before.
+        live_ins: other values defined before the operations.
     """
-    fresh = fresh_numbers((*given, *constants), ops)
+    fresh = fresh_numbers((*live_ins, *constants), ops)
     results: dict[Value, Tensor] = {}
-    expanded = []
+    expansions = []
     for value, tensor in constants.items():
         if not _is_one_number(tensor):
             results[value] = tensor
             continue
         shape = (1,) * len(value.shape)
-        one = Value(next(fresh), shape, value.dtype, value.bytes // tensor.size)
-        results[one] = tensor.flatten()[:1].reshape(shape)
-        args = one, [*value.shape]
-        expanded.append(Operation(TABLE["expand"], args, (value,), False, ""))
-    return [*expanded, *ops], results
+        number = Value(next(fresh), shape, value.dtype, value.bytes // tensor.size)
+        results[number] = tensor.flatten()[:1].reshape(shape)
+        args = number, [*value.shape]
+        expansions.append(Operation(TABLE["expand"], args, (value,), False, ""))
+    return [*expansions, *ops], results
 
 
 def _is_one_number(tensor: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Operations that compute what others have computed before, found by a table."""
+"""Common subexpression elimination: operations that repeat earlier ones, by a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .operations import Operation, Value, with_values
 
 
 class CommonSubexpressions:
-    """The operations that were met, in their order.
+    """A table of the operations seen so far, in their order.
 
     Attributes:
         alias: maps a value to the earlier value that is the same.
@@ -16,29 +16,31 @@ class CommonSubexpressions:
 
     def __init__(self) -> None:
         self.alias: dict[Value, Value] = {}
-        self._known: dict[Any, Operation] = {}
+        self._first_by_key: dict[Any, Operation] = {}
 
-    def named(self, op: Operation) -> Operation:
-        """Return the operation on values that are no aliases of others."""
+    def canonical(self, op: Operation) -> Operation:
+        """Return the operation with aliases among its inputs resolved."""
         alias = self.alias
         if alias.keys().isdisjoint(op.inputs):
             return op
         args = tuple(with_values(a, lambda v: alias.get(v, v)) for a in op.args)
         return Operation(op.operator, args, op.outputs, op.many, op.where)
 
-    def is_known(self, op: Operation, *more: Any) -> bool:
-        """Tell whether an earlier operation gives the same; its results become aliases.
+    def is_duplicate(self, op: Operation, *extra_keys: Any) -> bool:
+        """Tell whether an earlier operation is equal; the outputs become aliases.
 
         Args:
-            more: further items that two equal operations must share.
+            extra_keys: further items that two equal operations must share.
         """
-        entry = op.operator
-        if entry.random:
+        operator = op.operator
+        if operator.random:
             return False
-        first = self._known.setdefault((entry.name, *more, *map(key_of, op.args)), op)
-        if first is op:
+        earlier = self._first_by_key.setdefault(
+            (operator.name, *extra_keys, *map(key_of, op.args)), op
+        )
+        if earlier is op:
             return False
-        self.alias.update(zip(op.outputs, first.outputs, strict=True))
+        self.alias.update(zip(op.outputs, earlier.outputs, strict=True))
         return True
 
 

@@ -16,8 +16,8 @@ class ConstantView(NamedTuple):
     """A view: the operator and arguments that took it, and the result."""
 
     entry: Operator
-    given: tuple[Any, ...]
-    parts: list[Tensor]
+    args: tuple[Any, ...]
+    outputs: list[Tensor]
     many: bool
 
 
@@ -27,22 +27,26 @@ class ConstantViews:
     def __init__(self) -> None:
         self._views: list[ConstantView] = []
 
-    def note(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        """Keep the result of an operator if it is a view of its first argument."""
+    def record_view(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Store the result of an operator if it is a view of its first argument."""
         entry = TABLE.get(name)
         if entry is None or not entry.view:
             return
         many = isinstance(result, list | tuple)
-        parts = [*result] if many else [result]
+        outputs = [*result] if many else [result]
         try:
-            given = entry.canonical(args, kwargs)
+            canonical_args = entry.canonical(args, kwargs)
         except UnknownArgument:
             return
-        if all(share_memory(part, given[0]) for part in parts):
-            self._views.append(ConstantView(entry, given, parts, many))
+        if all(share_memory(output, canonical_args[0]) for output in outputs):
+            self._views.append(ConstantView(entry, canonical_args, outputs, many))
 
-    def sharing(self, x: Tensor) -> Iterator[ConstantView]:
-        """Give the views that share memory with a tensor, oldest first; forget them."""
-        results = [v for v in self._views if share_memory(v.parts[0], x)]
-        self._views = [v for v in self._views if all(v is not each for each in results)]
-        yield from results
+    def pop_sharing(self, x: Tensor) -> Iterator[ConstantView]:
+        """Remove and yield the views that share memory with a tensor, oldest first."""
+        popped = [v for v in self._views if share_memory(v.outputs[0], x)]
+        self._views = [
+            v
+            for v in self._views
+            if all(v is not popped_view for popped_view in popped)
+        ]
+        yield from popped

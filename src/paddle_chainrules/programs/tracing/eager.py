@@ -1,4 +1,4 @@
-"""A record of one call, which takes its derivatives and is then dropped."""
+"""A tracer of one call, which takes its derivatives and is then dropped."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ from .in_place import ITEM
 from .operations import OF_SHAPES, Value, tensors_in
 from .record import Tracer
 
-_READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
+_READING_ATTRIBUTES = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
 """Attributes through which Python reads the values of a tensor."""
 
-_COPIED = frozenset(("_copy_to", "_local_value", "get_tensor"))
+_COPYING_ATTRIBUTES = frozenset(("_copy_to", "_local_value", "get_tensor"))
 """Attributes that return a tensor of the same values."""
 
 
-_INDEXED = frozenset(("Tensor._getitem_dygraph", ITEM))
+_INDEXING_OPERATORS = frozenset(("Tensor._getitem_dygraph", ITEM))
 
 
-def _without_masks(item: Any, writes: bool) -> Any:
-    """Return an index with the places where masks are true, which are known here.
+def _masks_to_indices(item: Any, writes: bool) -> Any:
+    """Replace boolean masks in an index by the indices of their true entries.
 
     Paddle writes by a mask without true entries, but not by an index without elements.
     """
-    parts = item if isinstance(item, tuple) else (item,)
+    entries = item if isinstance(item, tuple) else (item,)
     results: list[Any] = []
-    for part in parts:
-        is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool and part.ndim
-        if is_mask and (bool(part.any()) or not writes):
-            results += paddle.nonzero(part).unbind(1)
+    for entry in entries:
+        is_mask = (
+            isinstance(entry, Tensor) and entry.dtype == paddle.bool and entry.ndim
+        )
+        if is_mask and (bool(entry.any()) or not writes):
+            results += paddle.nonzero(entry).unbind(1)
         else:
-            results.append(part)
+            results.append(entry)
     return tuple(results) if len(results) > 1 or isinstance(item, tuple) else results[0]
 
 
-class Eager(Tracer):
+class EagerTracer(Tracer):
     """The operators of one call, with rules for derivatives of every order.
 
     Values may leave: what Python computes of them is a constant to the derivative, as
@@ -57,35 +59,37 @@ class Eager(Tracer):
 
     Args:
         inputs: tensors that come with the call.
-        outer: the record that this one goes on from.
+        outer: the tracer whose trace this one continues.
     """
 
     is_reused = False
 
     def __init__(self, inputs: Sequence[Tensor], outer: Tracer | None = None) -> None:
         super().__init__(inputs, outer)
-        self.place = ""
+        self.location = ""
         self._refusal = ""
-        self._kept: frozenset[Value] = frozenset()
+        self._protected: frozenset[Value] = frozenset()
 
     @contextmanager
-    def keeps(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+    def refusing_writes(self, tensors: Sequence[Tensor]) -> Iterator[None]:
         """Refuse writes into tensors that are being differentiated with respect to."""
-        before = self._kept
+        outer_protected = self._protected
         with not_listening():
-            self._kept |= {self.memory.chain(self.value_of(t))[0] for t in tensors}
+            self._protected |= {
+                self.memory.view_chain(self.value_of(t))[0] for t in tensors
+            }
         try:
             yield
         finally:
-            self._kept = before
+            self._protected = outer_protected
 
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        if name in _INDEXED:
+        if name in _INDEXING_OPERATORS:
             x, item, *rest = args
             with not_listening():
-                args = x, _without_masks(item, bool(rest)), *rest
+                args = x, _masks_to_indices(item, bool(rest)), *rest
         return super().operator(name, call, args, kwargs)
 
     def leaves(
@@ -95,10 +99,12 @@ class Eager(Tracer):
         tensors = tensors_in(args)
         traced = any(map(is_traced, tensors))
         with not_listening():
-            reads = attribute in _READ or (attribute in _COPIED and not traced)
+            reads = attribute in _READING_ATTRIBUTES or (
+                attribute in _COPYING_ATTRIBUTES and not traced
+            )
             if not reads and any(map(self.knows, tensors)):
                 return super().leaves(name, call, args, kwargs)
-            if traced and attribute in _READ:
+            if traced and attribute in _READING_ATTRIBUTES:
                 self._refusal = taken_out(attribute, sys._getframe(2)) or self._refusal
             return call(*args, **kwargs)
 
@@ -109,25 +115,25 @@ class Eager(Tracer):
 
         An operator that fills an unused tensor, as a new parameter, also runs as it is.
         """
-        given = tensors_in([*args, *kwargs.values()])
+        tensors = tensors_in([*args, *kwargs.values()])
         if name in OF_SHAPES:
-            del given[0]
-        is_new = name.endswith("_") and len(given) == 1 and not self.knows(given[0])
-        if paddle.is_grad_enabled() and any(map(is_traced, given)) and not is_new:
+            del tensors[0]
+        is_new = name.endswith("_") and len(tensors) == 1 and not self.knows(tensors[0])
+        if paddle.is_grad_enabled() and any(map(is_traced, tensors)) and not is_new:
             super().unknown(name, call, args, kwargs)
-        if name.endswith("_") and given and self.knows(given[0]):
-            self._check_write(name, given[0])
+        if name.endswith("_") and tensors and self.knows(tensors[0]):
+            self._check_write(name, tensors[0])
         return call(*args, **kwargs)
 
     def _check_write(self, name: str, x: Tensor) -> None:
         with not_listening():
-            if self.memory.chain(self.value_of(x))[0] in self._kept:
+            if self.memory.view_chain(self.value_of(x))[0] in self._protected:
                 self.refuse_write(name)
 
     def may_write(self, value: Value) -> bool:
         is_constant = value in self.constants and not self.required(value)
-        may = is_constant or super().may_write(value)
-        return may and value not in self._kept
+        is_writable = is_constant or super().may_write(value)
+        return is_writable and value not in self._protected
 
     def refuse_write(self, name: str) -> Any:
         raise ValueError(
@@ -137,26 +143,26 @@ class Eager(Tracer):
 
     @contextmanager
     def listens(self) -> Iterator[None]:
-        """Have this thread's operators noted here.
+        """Trace this thread's operators.
 
         Raises:
             NotImplementedError: one can't be differentiated.
         """
-        records = [self, *self._outers()]
-        for record in records:
-            record.failure = None
+        tracers = [self, *self._outer_tracers()]
+        for tracer in tracers:
+            tracer.failure = None
         try:
             with set_aside(), single_use_captures(), listening(self):
                 yield
         except Exception as error:  # of which Paddle may have made another
-            for record in records:
-                if (failure := record.failure) is not None:
+            for tracer in tracers:
+                if (failure := tracer.failure) is not None:
                     raise NotImplementedError(failure.reason) from error
             raise
         if (failure := self.failure) is not None:  # which the function has caught
             raise NotImplementedError(failure.reason)
-        if why := self._refusal:
-            raise NotImplementedError(why)
+        if reason := self._refusal:
+            raise NotImplementedError(reason)
 
     def gradients(
         self,
@@ -165,31 +171,31 @@ class Eager(Tracer):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """Return gradients by rules, which are noted only if ``create_graph`` asks.
+        """Return gradients by rules, which are traced only for ``create_graph``.
 
-        The backward of a layer is noted in any case: it may take gradients itself.
+        The backward of a layer is traced in any case: it may take gradients itself.
         """
-        given = outputs, inputs, cotangents, create_graph
+        request = outputs, inputs, cotangents, create_graph
         if create_graph or any(o.opaque for o in self.taped_operators()):
-            return super().gradients(*given)
+            return super().gradients(*request)
         with not_listening():
-            return super().gradients(*given)
+            return super().gradients(*request)
 
     def taped_operators(self) -> Iterator[Operator]:
-        """Return the operators that gradients may flow through, outer records' too."""
-        results = (op.operator for op in itertools.compress(self.ops, self.taped))
+        """Return the operators that gradients may flow through, outer tracers' too."""
+        own_operators = (op.operator for op in itertools.compress(self.ops, self.taped))
         outer: Any = self.outer
-        above = () if outer is None else outer.taped_operators()
-        return itertools.chain(results, above)
+        outer_operators = () if outer is None else outer.taped_operators()
+        return itertools.chain(own_operators, outer_operators)
 
     @contextmanager
     def stands_by(self) -> Iterator[None]:
-        """Take this thread's gradients on this record, and note no operator.
+        """Take this thread's gradients on this trace, and trace no operator.
 
         Raises:
             NotImplementedError: an operator can't be differentiated.
         """
-        before = getattr(local, "listener", None)
+        outer_listener = getattr(local, "listener", None)
         try:
             with set_aside():
                 local.listener = self
@@ -197,9 +203,9 @@ class Eager(Tracer):
         except CaptureError as failure:
             raise NotImplementedError(failure.reason) from failure
         finally:
-            local.listener = before
+            local.listener = outer_listener
 
-    def _outers(self) -> Iterator[Any]:
+    def _outer_tracers(self) -> Iterator[Any]:
         outer = self.outer
         while outer is not None:
             yield outer

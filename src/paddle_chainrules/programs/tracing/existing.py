@@ -32,7 +32,7 @@ class single_use_captures:
         local.once = self._before
 
 
-def is_once() -> bool:
+def is_single_use() -> bool:
     """Tell whether captures of this thread serve one call alone."""
     return bool(getattr(local, "once", False))
 
@@ -48,19 +48,22 @@ class undecomposed_operators:
         local.whole = self._before
 
 
-def is_whole() -> bool:
+def keeps_operators_whole() -> bool:
     """Tell whether captures of this thread keep operators whole."""
     return bool(getattr(local, "whole", False))
 
 
-def is_existing(tensor: Tensor, inside: Iterable[Any]) -> bool:
-    """Tell whether it may be used: no leaf that was made inside is in its graph."""
-    if not is_once() or is_running():
+def is_usable_from_outside(tensor: Tensor, own_tensors: Iterable[Any]) -> bool:
+    """Tell whether a tensor of an existing graph may be used.
+
+    No leaf among ``own_tensors``, which the function has created, is in its graph.
+    """
+    if not is_single_use() or is_running():
         return False
     with not_listening():
         leaves = {
             id(t): t
-            for t in inside
+            for t in own_tensors
             if isinstance(t, Tensor) and t.is_leaf and not t.stop_gradient
         }
         if not leaves:

@@ -1,4 +1,4 @@
-"""Recording a function apart, while another record may listen outside."""
+"""Tracing a function separately, while an outer tracer may listen."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .operations import Value
 from .record import Tracer
 
 
-def recorded_inside(
+def trace_inside(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     tensors: Sequence[Tensor],
     is_unlikely: bool = False,
 ) -> tuple[Tracer, list[Value]]:
-    """Return the record of a function, run on these tensors' memory, and its results.
+    """Trace a function on these tensors' memory; return the tracer and the outputs.
 
     Args:
         is_unlikely: whether the function is not meant to run at these values, so that
@@ -29,15 +29,15 @@ def recorded_inside(
         leaves = [x.detach() for x in tensors]
         for leaf, x in zip(leaves, tensors, strict=True):
             leaf.stop_gradient = x.stop_gradient
-        record = Tracer(leaves, outer, is_unlikely)
-    with listening(record):
+        tracer = Tracer(leaves, outer, is_unlikely)
+    with listening(tracer):
         try:
             outputs = fn(leaves)
         except Exception:  # of which Paddle may have made another
-            if record.failure is not None:
-                raise record.failure from None
+            if tracer.failure is not None:
+                raise tracer.failure from None
             raise
-        if record.failure is not None:
-            raise record.failure
+        if tracer.failure is not None:
+            raise tracer.failure
     with not_listening():
-        return record, [record.value_of(y) for y in outputs]
+        return tracer, [tracer.value_of(y) for y in outputs]

@@ -74,15 +74,15 @@ class Operation:
 
     def __repr__(self) -> str:
         left = ", ".join(map(repr, self.outputs))
-        args = ", ".join(map(_text, self.args))
+        args = ", ".join(map(_format_arg, self.args))
         return f"{left} = {self.operator.name}({args})"
 
 
-def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[int]:
+def fresh_numbers(values: Iterable[Value], ops: Iterable[Operation]) -> Iterator[int]:
     """Return numbers that none of these values has."""
-    known = [v.number for v in given]
-    known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
-    return itertools.count(1 + max(known, default=0))
+    used = [v.number for v in values]
+    used += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
+    return itertools.count(1 + max(used, default=0))
 
 
 def values_in(args: Iterable[Any]) -> list[Value]:
@@ -114,21 +114,21 @@ def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:
     if isinstance(arg, Value):
         return change(arg)
     if type(arg) in (list, tuple):
-        return type(arg)(with_values(part, change) for part in arg)
+        return type(arg)(with_values(item, change) for item in arg)
     return arg
 
 
-def _text(arg: Any) -> str:
+def _format_arg(arg: Any) -> str:
     if isinstance(arg, Value):
         return f"t{arg.number}"
     if isinstance(arg, list | tuple):
-        return f"[{', '.join(map(_text, arg))}]"
+        return f"[{', '.join(map(_format_arg, arg))}]"
     return repr(arg)
 
 
-def read(op: Operation) -> Sequence[Value]:
+def inputs_read(op: Operation) -> Sequence[Value]:
     """Return the inputs whose contents it reads."""
     if not op.operator.shapes:
         return op.inputs
-    parts = enumerate(op.args)
-    return values_in([part for k, part in parts if k not in op.operator.shapes])
+    indexed_args = enumerate(op.args)
+    return values_in([arg for k, arg in indexed_args if k not in op.operator.shapes])

@@ -1,4 +1,4 @@
-"""``paddle.grad``, as users call it, on a record."""
+"""``paddle.grad``, as users call it, on a trace."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...paddle_side.listener import Listener
 
 
 class GradientTrace(Listener, Protocol):
-    """The part of :class:`.record.GradientTrace` that this module uses."""
+    """The methods of :class:`.record.Tracer` that this module uses."""
 
     def fail(self, reason: str) -> Any: ...
 
 
 def grad(
-    record: GradientTrace,
+    tracer: GradientTrace,
     outputs: Any,
     inputs: Any,
     grad_outputs: Any = None,
@@ -32,19 +32,21 @@ def grad(
     Raises:
         CaptureError: an input is not used, or there are ``no_grad_vars``.
     """
-    outputs, inputs = _listed(outputs), _listed(inputs)
-    given = [None] * len(outputs) if grad_outputs is None else _listed(grad_outputs)
+    outputs, inputs = _as_list(outputs), _as_list(inputs)
+    optional_seeds = (
+        [None] * len(outputs) if grad_outputs is None else _as_list(grad_outputs)
+    )
     if no_grad_vars:
-        record.fail("paddle.grad with no_grad_vars: detach these tensors instead")
+        tracer.fail("paddle.grad with no_grad_vars: detach these tensors instead")
     seeds = [
         paddle.ones_like(o) if seed is None else seed
-        for o, seed in zip(outputs, given, strict=True)
+        for o, seed in zip(outputs, optional_seeds, strict=True)
     ]
-    results = record.gradients(outputs, inputs, seeds, bool(create_graph))
-    if any(part is None for part in results) and not allow_unused:
-        record.fail("paddle.grad by a tensor that is not used; see allow_unused")
+    results = tracer.gradients(outputs, inputs, seeds, bool(create_graph))
+    if any(gradient is None for gradient in results) and not allow_unused:
+        tracer.fail("paddle.grad by a tensor that is not used; see allow_unused")
     return results
 
 
-def _listed(tensors: Any) -> list[Any]:
+def _as_list(tensors: Any) -> list[Any]:
     return [*tensors] if isinstance(tensors, list | tuple) else [tensors]

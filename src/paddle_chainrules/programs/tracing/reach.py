@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from .operations import Operation, Value
 
 
-def computed_of(ops: Sequence[Operation], ends: Iterable[Value]) -> set[Value]:
-    """Return the ends and everything that they are computed of."""
-    results = {*ends}
+def ancestors_of(ops: Sequence[Operation], outputs: Iterable[Value]) -> set[Value]:
+    """Return the outputs and all values that they depend on."""
+    results = {*outputs}
     for op in reversed(ops):
         if not results.isdisjoint(op.outputs):
             results.update(op.inputs)
@@ -22,10 +22,10 @@ def inputs_reached(
     """Return for each output which inputs its gradient may reach, by position."""
     results: dict[Value, set[int]] = {v: {i} for i, v in enumerate(inputs)}
     for op in ops:
-        below = set[int]()
+        reached = set[int]()
         if op.operator.differentiable != ():
-            below = below.union(*(results.get(v, ()) for v in op.inputs))
+            reached = reached.union(*(results.get(v, ()) for v in op.inputs))
         for v in op.outputs:
             is_real = v.dtype.startswith(("float", "bfloat", "complex"))
-            results[v] = below if is_real else set()
+            results[v] = reached if is_real else set()
     return [results.get(v, set()) for v in outputs]

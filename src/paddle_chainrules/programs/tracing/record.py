@@ -1,7 +1,7 @@
-"""A record of what a function does to tensors, operator by operator, as it runs.
+"""A tracer of what a function does to tensors, operator by operator, as it runs.
 
-Derivatives that are asked for meanwhile are taken on the record. The rules of the
-operators run on the real tensors, and the record notes their operators too.
+Derivatives that are requested meanwhile are taken on the trace. The rules of the
+operators run on the real tensors, and their operators are traced too.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall
 from ..operators.random import SEEDS
 from ..operators.table import TABLE
-from .arguments import in_values
-from .in_place import begin, end, is_write, write
+from .arguments import values_for_tensors
+from .in_place import begin_write, finish_write, is_write, trace_write
 from .operations import OF_SHAPES, Operation, tensors_in, values_in
 from .paddle_grad import grad
 from .reverse import reverse_through
 from .shape_arguments import check_shapes
-from .unlikely import harmless
-from .values import Values
-from .where import in_one_place, where_called
+from .unlikely import harmless_values
+from .values import ValueTable
+from .where import at_one_location, where_called
 from .within import passive_listening
 
 _DRAWING = SEEDS.union(DRAWING)
 
 
-class Tracer(Values):
+class Tracer(ValueTable):
     """The operators that a function has called, and tensors that stand for values."""
 
     # What :mod:`...paddle_side.interception` hands over.
@@ -47,27 +47,29 @@ class Tracer(Values):
     ) -> Any:
         entry = TABLE.get(name)
         if entry is not None and entry.decompose is not None:
-            result = entry.decompose(self._decomposes, *entry.canonical(args, kwargs))
+            result = entry.decompose(
+                self._may_decompose, *entry.canonical(args, kwargs)
+            )
             if result is not None:
                 return result
         if kwargs and kwargs.get("out") is not None:
-            return self._into(name, call, args, dict(kwargs))
-        before, local.listener = local.listener, None
+            return self._trace_with_out(name, call, args, dict(kwargs))
+        outer_listener, local.listener = local.listener, None
         try:
             tensors = tensors_in(args)
             if kwargs:
                 tensors += tensors_in(kwargs.values())
-            if not (is_write(name) and not self._is_nobodys(tensors)):
-                return self._read(name, entry, call, args, kwargs, tensors)
+            if not (is_write(name) and not self._are_private(tensors)):
+                return self._trace_read(name, entry, call, args, kwargs, tensors)
         finally:
-            local.listener = before
+            local.listener = outer_listener
         self.draws = self.draws or name in _DRAWING
-        return write(self, name, call, args, kwargs)
+        return trace_write(self, name, call, args, kwargs)
 
-    def _into(
+    def _trace_with_out(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Note an operator that writes its results into tensors, and return these."""
+        """Trace an operator with ``out``; write the results there and return it."""
         out = kwargs.pop("out")
         results = self.operator(name, call, args, kwargs)
         is_one = isinstance(out, Tensor)
@@ -76,7 +78,7 @@ class Tracer(Values):
             paddle._C_ops.assign_out_(result, tensor)
         return out
 
-    def _read(
+    def _trace_read(
         self,
         name: str,
         entry: Operator | None,
@@ -85,27 +87,30 @@ class Tracer(Values):
         kwargs: Any,
         tensors: list[Tensor],
     ) -> Any:
-        """Note an operator that is known to write into nothing that matters."""
+        """Trace an operator that writes into no tensor of a value.
+
+        One that reads only constants of the function is not traced.
+        """
         # Of a tensor's shape alone, or of none of the program's.
-        requested = tensors[1:] if name in OF_SHAPES else tensors
-        fresh = self._fresh
-        for t in requested:
-            if id(t) not in fresh or not t.stop_gradient:
+        contents_read = tensors[1:] if name in OF_SHAPES else tensors
+        own_constants = self._own_constants
+        for t in contents_read:
+            if id(t) not in own_constants or not t.stop_gradient:
                 break
         else:
             if name not in _DRAWING:
-                result = self._constant(call(*args, **kwargs))
-                self._constant_views.note(name, args, kwargs, result)
+                result = self._note_constant(call(*args, **kwargs))
+                self._constant_views.record_view(name, args, kwargs, result)
                 return result
         if entry is None:
             return self.unknown(name, call, args, kwargs)
         try:
-            entry, given = entry.simplified(entry.canonical(args, kwargs))
+            entry, canonical_args = entry.simplified(entry.canonical(args, kwargs))
         except UnknownArgument as error:
             self.fail(
                 f"{name} is called with an argument that programs do not know: {error}"
             )
-        return self._run(entry, given)
+        return self._run_operator(entry, canonical_args)
 
     def unknown(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
@@ -122,14 +127,16 @@ class Tracer(Values):
             "or leave it outside of jit"
         )
 
-    def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
-        """Tell whether all were made here from nothing else, and stand for no value.
+    def _are_private(self, tensors: Sequence[Tensor]) -> bool:
+        """Tell whether the function created all from constants, without values.
 
-        No value may stand for other tensors that share their memory, either.
+        No other tensors that share their memory may have values, either.
         """
-        fresh, values = self._fresh, self._values
+        own_constants, values = self._own_constants, self._value_by_id
         return all(
-            id(t) in fresh and id(t) not in values and not self.memory.sharing(t)
+            id(t) in own_constants
+            and id(t) not in values
+            and not self.memory.aliases_of(t)
             for t in tensors
         )
 
@@ -137,7 +144,7 @@ class Tracer(Values):
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         with not_listening():
-            if all(id(t) in self._fresh for t in tensors_in(args)):
+            if all(id(t) in self._own_constants for t in tensors_in(args)):
                 return call(*args, **kwargs)
             attribute = name.removeprefix("Tensor.")
             if attribute == "__bool__" and _is_checked_by_paddle(sys._getframe(2)):
@@ -154,19 +161,19 @@ class Tracer(Values):
     def apply(
         self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Note a call of a ``PyLayer``, which is an operator that Python runs."""
+        """Trace a call of a ``PyLayer``, which is an operator that Python runs."""
         with not_listening():
-            result = LayerCall(layer, args, kwargs)
-            tensors = result.tensors
-            if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
-                return self._constant(call(*args, **kwargs))
-            result.begin(passive_listening(self, result.name))
-            results = self.every(TABLE["py_layer"], [result, *tensors])
+            layer_call = LayerCall(layer, args, kwargs)
+            tensors = layer_call.tensors
+            if all(id(t) in self._own_constants and t.stop_gradient for t in tensors):
+                return self._note_constant(call(*args, **kwargs))
+            layer_call.begin(passive_listening(self, layer_call.name))
+            results = self.every(TABLE["py_layer"], [layer_call, *tensors])
             with grad_mode(False):
-                for i, is_fixed in enumerate(result.fixed):
+                for i, is_fixed in enumerate(layer_call.fixed):
                     if is_fixed:
                         results[i] = self.every(TABLE["Tensor.detach"], [results[i]])
-            return result.result(results)
+            return layer_call.result(results)
 
     def missed(self, layer: Any) -> None:
         """Handle a context made by a stored ``apply``.
@@ -175,31 +182,31 @@ class Tracer(Values):
         layer's forward next. So for a moment the layer has a forward that does what
         :meth:`apply` does.
         """
-        own, enabled = vars(layer).get("forward"), paddle.is_grad_enabled()
+        own_forward, enabled = vars(layer).get("forward"), paddle.is_grad_enabled()
 
         def forward(context: Any, *args: Any, **kwargs: Any) -> Any:
-            put_back()
+            restore_forward()
             if getattr(local, "listener", None) is not self:  # of another thread
                 return layer.forward(context, *args, **kwargs)
             with grad_mode(enabled):
                 return self.apply(layer, native_apply(layer), args, kwargs)
 
-        def put_back() -> None:
-            if own is None:
+        def restore_forward() -> None:
+            if own_forward is None:
                 del layer.forward
             else:
-                layer.forward = own
+                layer.forward = own_forward
 
         layer.forward = staticmethod(forward)
 
-    def _constant(self, result: Any) -> Any:
-        """Note a result that was made from no tensor, or only from such constants."""
+    def _note_constant(self, result: Any) -> Any:
+        """Note that a result was computed from no tensor, or only from constants."""
         for tensor in tensors_in([result]):
-            self._fresh[id(tensor)] = tensor
+            self._own_constants[id(tensor)] = tensor
         return result
 
-    def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
-        result = self._noted(entry, given, entry.writes_of(given))
+    def _run_operator(self, entry: Operator, args: tuple[Any, ...]) -> Any:
+        result = self._trace_operation(entry, args, entry.writes_of(args))
         if entry.nested is not None:
             return entry.nested(result)
         is_list = isinstance(result, list | tuple)
@@ -207,30 +214,33 @@ class Tracer(Values):
             return result
         return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
 
-    def every(self, entry: Operator, given: Sequence[Any]) -> Any:
-        """Return all that an operator gives, also what Paddle does not show.
+    def every(self, entry: Operator, args: Sequence[Any]) -> Any:
+        """Trace an operator and return all its results, also those Paddle hides.
 
         It writes into nothing. Operators of programs do not write.
         """
         with not_listening():
-            return self._noted(entry, tuple(given), {})
+            return self._trace_operation(entry, tuple(args), {})
 
-    def _noted(
-        self, entry: Operator, given: tuple[Any, ...], writes: dict[int, int]
+    def _trace_operation(
+        self, entry: Operator, tensor_args: tuple[Any, ...], writes: dict[int, int]
     ) -> Any:
-        args = tuple([in_values(self, arg) for arg in given])
+        value_args = tuple([values_for_tensors(self, arg) for arg in tensor_args])
         if entry.view and (
-            self.is_reused or any(self._requires[v.number] for v in values_in(args))
+            self.is_reused
+            or any(self._requires[v.number] for v in values_in(value_args))
         ):
-            check_shapes(self, entry.name, args)
-        for i in writes:
-            begin(self, entry.name, given[i])
-        result = self._result(entry, given)
+            check_shapes(self, entry.name, value_args)
+        for index in writes:
+            begin_write(self, entry.name, tensor_args[index])
+        result = self._compute(entry, tensor_args)
         self.draws = self.draws or entry.random
         many = isinstance(result, list | tuple)
-        parts = _other_than(given, [*result] if many else [result])
-        result = type(result)(parts) if many else parts[0]
-        inputs = values_in(args)
+        output_tensors = _without_arguments(
+            tensor_args, [*result] if many else [result]
+        )
+        result = type(result)(output_tensors) if many else output_tensors[0]
+        inputs = values_in(value_args)
         taped = False
         if entry.differentiable != () and paddle.is_grad_enabled():
             requires = self._requires
@@ -238,42 +248,47 @@ class Tracer(Values):
                 if requires[v.number]:
                     taped = True
                     break
-        for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
-            if isinstance(part, Tensor):
-                flag = not taped or i in entry.fixed
-                if part.stop_gradient != flag and is_differentiable(part):
-                    part.stop_gradient = flag
+        # Paddle's kernels end gradients somewhere, rules do not.
+        for index, tensor in enumerate(output_tensors):
+            if isinstance(tensor, Tensor):
+                stop_gradient = not taped or index in entry.fixed
+                if tensor.stop_gradient != stop_gradient and is_differentiable(tensor):
+                    tensor.stop_gradient = stop_gradient
         # An empty result of something is one that an operator has left out.
         optional = many and not any(0 in v.shape for v in inputs)
-        outputs = tuple([self._new(part, optional) for part in parts])
-        place = where_called() if self.place is None else self.place
-        op = Operation(entry, args, outputs, many, place)
+        outputs = tuple(
+            [self._new_value(tensor, optional) for tensor in output_tensors]
+        )
+        location = where_called() if self.location is None else self.location
+        op = Operation(entry, value_args, outputs, many, location)
         self.ops.append(op)
         self.taped.append(taped)
         if entry.view or entry.alias:
-            self.memory.note(op, given[0], parts)
-        for i, output in writes.items():
-            end(self, entry.name, given[i], parts[output])
+            self.memory.record_views(op, tensor_args[0], output_tensors)
+        for index, output_index in writes.items():
+            finish_write(
+                self, entry.name, tensor_args[index], output_tensors[output_index]
+            )
         return result
 
-    def _result(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+    def _compute(self, entry: Operator, args: tuple[Any, ...]) -> Any:
         if entry.random:
             note_drawing()
-            if self._around is not None:
-                self._around.check(entry.name, ())
+            if self._enclosing_layer is not None:
+                self._enclosing_layer.check(entry.name, ())
             with in_turn():
-                return self._run_of(entry, given)
-        return self._run_of(entry, given)
+                return self._run_kernel(entry, args)
+        return self._run_kernel(entry, args)
 
-    def _run_of(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+    def _run_kernel(self, entry: Operator, args: tuple[Any, ...]) -> Any:
         if self._is_unlikely and entry.untaken is not None:
-            return entry.untaken(*given)
+            return entry.untaken(*args)
         try:
-            return entry.run(*given)
+            return entry.run(*args)
         except Exception:
             if not self._is_unlikely:
                 raise
-            return entry.run(*map(harmless, given))
+            return entry.run(*map(harmless_values, args))
 
     # Derivatives.
 
@@ -287,10 +302,10 @@ class Tracer(Values):
         """Return gradients as :func:`.engine.gradients`, by the rules of the table."""
         self.differentiates = True
         with not_listening():
-            ends = [self.value_of(t) for t in outputs]
-            starts = [self.value_of(t) for t in inputs]
-        with grad_mode(create_graph), in_one_place(self):
-            return reverse_through(self, ends, starts, cotangents)
+            output_values = [self.value_of(t) for t in outputs]
+            input_values = [self.value_of(t) for t in inputs]
+        with grad_mode(create_graph), at_one_location(self):
+            return reverse_through(self, output_values, input_values, cotangents)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call ``paddle.grad`` with its own arguments."""
@@ -312,11 +327,11 @@ def _is_checked_by_paddle(frame: FrameType | None) -> bool:
     return module.startswith("paddle.distribution")
 
 
-def _other_than(given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def _without_arguments(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     """Return the results, none of which is an argument itself.
 
     Paddle's ``contiguous`` may return its argument. A tensor stands for one value, so
     we return another tensor on the same memory.
     """
-    known = {*map(id, tensors_in(given))}
-    return [x.detach() if id(x) in known else x for x in results]
+    arg_ids = {*map(id, tensors_in(args))}
+    return [x.detach() if id(x) in arg_ids else x for x in results]

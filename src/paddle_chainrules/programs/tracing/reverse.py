@@ -1,4 +1,4 @@
-"""Gradients on a record, by the rules of its operators."""
+"""Gradients on a trace, by the reverse rules of its operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .operations import Operation, Value, values_in, with_values
 
 
 class TraceView(Protocol):
-    """The part of :class:`.record.TraceView` that this module uses."""
+    """The methods of :class:`.record.Tracer` that this module uses."""
 
     ops: list[Operation]
     taped: list[bool]
@@ -33,23 +33,23 @@ class TraceView(Protocol):
 
     def requires(self, value: Value) -> bool: ...
 
-    def is_done(self, value: Value) -> bool: ...
+    def is_inactive(self, value: Value) -> bool: ...
 
-    def made_by(self, value: Value) -> int: ...
+    def producer_index(self, value: Value) -> int: ...
 
     def fail(self, reason: str) -> Any: ...
 
 
 class Formula(NamedTuple):
-    """An operation, computed once more by other operations of a record.
+    """An operation, computed once more by other operations of a trace.
 
     Attributes:
-        names: for each input of the operation, the value that the formula used.
+        input_values: for each input of the operation, the value that the formula used.
         results: the values of its results; None for a result that it omits.
-        ops: the places of the other operations in the record.
+        ops: the indices of the other operations in the trace.
     """
 
-    names: dict[Value, Value]
+    input_values: dict[Value, Value]
     results: list[Value | None]
     ops: range
 
@@ -58,7 +58,7 @@ Formulas = dict[Operation, Formula]
 
 
 class NestedTrace(TraceView, Protocol):
-    """A record that may be a part of another."""
+    """A trace that may be nested in an outer one."""
 
     constants: dict[Value, Tensor]
 
@@ -67,242 +67,275 @@ class NestedTrace(TraceView, Protocol):
 
     def knows(self, tensor: Tensor) -> bool: ...
 
-    def requiring(self, tensor: Tensor) -> Value: ...
+    def differentiable_value(self, tensor: Tensor) -> Value: ...
 
 
 def reverse_through(
-    record: NestedTrace,
+    tracer: NestedTrace,
     ends: Sequence[Value],
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
-    onto: TraceView | None = None,
+    listening_tracer: TraceView | None = None,
 ) -> list[Tensor | None]:
-    """Return gradients on a record and on the records that it is a part of.
+    """Return gradients on a trace and on its outer traces.
 
     Args:
-        onto: the record that listens; the first one where None.
+        ends: the outputs, which have the cotangents.
+        starts: the values to differentiate by.
+        listening_tracer: traces the rules; the first tracer where None.
     """
-    onto = onto or record
-    outer: NestedTrace | None = record.outer
+    listening_tracer = listening_tracer or tracer
+    outer: NestedTrace | None = tracer.outer
 
-    def is_far(value: Value) -> bool:
-        tensor = record.constants.get(value)
+    def is_foreign(value: Value) -> bool:
+        tensor = tracer.constants.get(value)
         return outer is not None and tensor is not None and outer.knows(tensor)
 
-    far = [v for v in dict.fromkeys(starts) if is_far(v)]
-    between = [v for v in record.constants if record.requires(v) and is_far(v)]
-    every = [*dict.fromkeys([*starts, *(between if far else ())])]
-    stop = 1 + max(map(record.made_by, ends), default=-1)
-    known = onto.formulas  # the gradient passes all operations, those of formulas too
-    grads = reverse(record, 0, stop, ends, every, cotangents, onto, known)
-    results = dict(zip(every, grads, strict=True))
-    if far and outer is not None:
-        reached = [v for v in between if results[v] is not None]
+    foreign = [v for v in dict.fromkeys(starts) if is_foreign(v)]
+    crossing = [v for v in tracer.constants if tracer.requires(v) and is_foreign(v)]
+    all_starts = [*dict.fromkeys([*starts, *(crossing if foreign else ())])]
+    stop = 1 + max(map(tracer.producer_index, ends), default=-1)
+    formulas = (
+        listening_tracer.formulas
+    )  # the gradient passes all operations, those of formulas too
+    grads = reverse(
+        tracer, 0, stop, ends, all_starts, cotangents, listening_tracer, formulas
+    )
+    grad_by_value = dict(zip(all_starts, grads, strict=True))
+    if foreign and outer is not None:
+        reached = [v for v in crossing if grad_by_value[v] is not None]
         with not_listening():
-            outer_ends = [outer.requiring(record.constants[v]) for v in reached]
-            outer_starts = [outer.requiring(record.constants[v]) for v in far]
-        given = [results[v] for v in reached]
-        more = reverse_through(outer, outer_ends, outer_starts, given, onto)
-        results.update(zip(far, more, strict=True))
-    return [results[v] for v in starts]
+            outer_ends = [
+                outer.differentiable_value(tracer.constants[v]) for v in reached
+            ]
+            outer_starts = [
+                outer.differentiable_value(tracer.constants[v]) for v in foreign
+            ]
+        crossing_grads = [grad_by_value[v] for v in reached]
+        foreign_grads = reverse_through(
+            outer, outer_ends, outer_starts, crossing_grads, listening_tracer
+        )
+        grad_by_value.update(zip(foreign, foreign_grads, strict=True))
+    return [grad_by_value[v] for v in starts]
 
 
 def reverse(
-    record: TraceView,
+    tracer: TraceView,
     start: int,
     stop: int,
     ends: Sequence[Value],
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
-    onto: TraceView | None = None,
+    listening_tracer: TraceView | None = None,
     formulas: Formulas | None = None,
 ) -> list[Tensor | None]:
     """Return gradients through the operations from start to stop.
 
     Args:
-        onto: the record that listens, where it is another.
+        listening_tracer: traces the rules, where it is another tracer.
         formulas: formulas of earlier gradients; those computed here are added.
     """
-    onto, formulas = onto or record, {} if formulas is None else formulas
-    active, reached, alias = _active(record, start, stop, starts)
-    results: dict[Value, Any] = {}
+    listening_tracer, formulas = (
+        listening_tracer or tracer,
+        {} if formulas is None else formulas,
+    )
+    active_ops, reached, alias = _active_operations(tracer, start, stop, starts)
+    grad_by_value: dict[Value, Any] = {}
     for value, cotangent in zip(ends, cotangents, strict=True):
-        _add(record, results, alias.get(value, value), cotangent)
-    kept = {*starts}
-    for op, named, wanted in reversed(active):
-        given = [results.get(v) for v in op.outputs]
-        if all(g is None for g in given):
+        _accumulate(tracer, grad_by_value, alias.get(value, value), cotangent)
+    start_values = {*starts}
+    for op, canonical, wanted in reversed(active_ops):
+        output_grads = [grad_by_value.get(v) for v in op.outputs]
+        if all(g is None for g in output_grads):
             continue
-        _check_rule(record, op, wanted)
+        _check_rule(tracer, op, wanted)
         for v in op.outputs:
-            if v not in kept:
-                results.pop(v, None)
-        args = [with_values(arg, record.tensor) for arg in op.args]
-        outs = [record.tensor(v) for v in op.outputs]
+            if v not in start_values:
+                grad_by_value.pop(v, None)
+        args = [with_values(arg, tracer.tensor) for arg in op.args]
+        outputs = [tracer.tensor(v) for v in op.outputs]
         rule = op.operator.reverse
         try:
             if rule is not None:
-                grads = rule(Call(args, outs, given, frozenset(wanted)))
+                grads = rule(Call(args, outputs, output_grads, frozenset(wanted)))
             else:
-                formula = _formula_of(record, onto, op, args, formulas)
-                grads = _by_formula(formula, onto, op, given, wanted, formulas)
+                formula = _trace_formula(tracer, listening_tracer, op, args, formulas)
+                grads = _formula_gradients(
+                    formula, listening_tracer, op, output_grads, wanted, formulas
+                )
         except NoRule as error:
-            record.fail(f"{op.operator.name} has no rule for {error}")
-        known = {named.args[k] for k in wanted if isinstance(grads[k], Tensor)}
+            tracer.fail(f"{op.operator.name} has no rule for {error}")
+        differentiated = {
+            canonical.args[k] for k in wanted if isinstance(grads[k], Tensor)
+        }
         for k in wanted:
-            targets = named.args[k]
-            parts = grads[k]
-            if parts is None and k in op.operator.numbers and targets not in known:
-                _refuse(record, op.operator, k)
-            if isinstance(targets, Value):
-                targets, parts = [targets], [parts]
-            for value, grad in zip(targets, parts or (), strict=False):
+            arg_values = canonical.args[k]
+            arg_grads = grads[k]
+            if (
+                arg_grads is None
+                and k in op.operator.numbers
+                and arg_values not in differentiated
+            ):
+                _fail_without_rule(tracer, op.operator, k)
+            if isinstance(arg_values, Value):
+                arg_values, arg_grads = [arg_values], [arg_grads]
+            for value, grad in zip(arg_values, arg_grads or (), strict=False):
                 if isinstance(value, Value) and value in reached:
-                    _add(record, results, value, grad)
-    return [results.get(v) for v in starts]
+                    _accumulate(tracer, grad_by_value, value, grad)
+    return [grad_by_value.get(v) for v in starts]
 
 
-Active = tuple[Operation, Operation, list[int]]
+ActiveOperation = tuple[Operation, Operation, list[int]]
 """An operation, the same on values without aliases, and the active arguments."""
 
 
-def _active(
-    record: TraceView, start: int, stop: int, starts: Sequence[Value]
-) -> tuple[list[Active], set[Value], dict[Value, Value]]:
-    """Return what gradients go through, each operation once, so they are summed early.
+def _active_operations(
+    tracer: TraceView, start: int, stop: int, starts: Sequence[Value]
+) -> tuple[list[ActiveOperation], set[Value], dict[Value, Value]]:
+    """Return the operations that gradients go through, each once.
 
-    A leaf that was differentiated by, and is not any more, stands for the value that it
-    was made of.
+    Equal operations are merged, so that their gradients are summed early. A leaf that
+    nobody differentiates by any more is an alias of the value that it was copied from.
 
     Returns:
-        Operations; all values with gradients; and which values are the same as others.
+        The operations; all values with gradients; and the aliases of values.
     """
     reached, common = {*starts}, CommonSubexpressions()
-    active = []
+    active_ops = []
     for i in range(start, stop):
-        op = record.ops[i]
-        named = common.named(op)
-        if op.operator.alias and record.is_done(op.outputs[0]):
-            source = named.args[0]
-            if record.taped[i] or not record.requires(source):
+        op = tracer.ops[i]
+        canonical = common.canonical(op)
+        if op.operator.alias and tracer.is_inactive(op.outputs[0]):
+            source = canonical.args[0]
+            if tracer.taped[i] or not tracer.requires(source):
                 common.alias[op.outputs[0]] = source
                 continue
-        if not record.taped[i] or reached.isdisjoint(named.inputs):
+        if not tracer.taped[i] or reached.isdisjoint(canonical.inputs):
             continue
-        flags = tuple(map(record.requires, op.outputs))
+        output_requires = tuple(map(tracer.requires, op.outputs))
         if (
-            record.is_reused
+            tracer.is_reused
             and reached.isdisjoint(op.outputs)
-            and common.is_known(named, flags)
+            and common.is_duplicate(canonical, output_requires)
         ):
             continue
         wanted = [
             k
-            for k, arg in enumerate(named.args)
+            for k, arg in enumerate(canonical.args)
             if k not in op.operator.shapes
             if not reached.isdisjoint(values_in([arg]))
         ]
         if wanted:
-            active.append((op, named, wanted))
-            reached.update(itertools.compress(op.outputs, flags))
-    return active, reached, common.alias
+            active_ops.append((op, canonical, wanted))
+            reached.update(itertools.compress(op.outputs, output_requires))
+    return active_ops, reached, common.alias
 
 
-def _check_rule(record: TraceView, op: Operation, wanted: list[int]) -> None:
+def _check_rule(tracer: TraceView, op: Operation, wanted: list[int]) -> None:
     entry = op.operator
     if entry.differentiable is not None:
         for k in wanted:
             if k not in entry.differentiable:
-                _refuse(record, entry, k)
+                _fail_without_rule(tracer, entry, k)
     if not entry.complex and op.is_complex:
-        record.fail(
+        tracer.fail(
             f"the operator {entry.name} has no rule for complex numbers; compute with "
             "real and imaginary parts"
         )
 
 
-def _refuse(record: TraceView, entry: Operator, k: int) -> None:
-    record.fail(
+def _fail_without_rule(tracer: TraceView, entry: Operator, arg_index: int) -> None:
+    tracer.fail(
         f"the operator {entry.name} has no rule for its gradient by "
-        f"{entry.arguments[k]}"
+        f"{entry.arguments[arg_index]}"
     )
 
 
-def _by_formula(
+def _formula_gradients(
     formula: Formula,
-    onto: TraceView,
+    listening_tracer: TraceView,
     op: Operation,
-    given: list[Any],
+    output_grads: list[Any],
     wanted: list[int],
     formulas: Formulas,
 ) -> list[Any]:
     """Return the gradients of a formula of operators that have rules."""
-    names, results, ops = formula
+    input_values, results, op_range = formula
     pairs = [
         (r, g)
-        for r, g in zip(results, given, strict=False)
+        for r, g in zip(results, output_grads, strict=False)
         if g is not None and r is not None
     ]
-    by = values_in([op.args[k] for k in wanted])
-    starts = [*dict.fromkeys(names[v] for v in by)]
-    outcomes = reverse(
-        onto,
-        ops.start,
-        ops.stop,
+    wanted_values = values_in([op.args[k] for k in wanted])
+    starts = [*dict.fromkeys(input_values[v] for v in wanted_values)]
+    input_grads = reverse(
+        listening_tracer,
+        op_range.start,
+        op_range.stop,
         [r for r, _ in pairs],
         starts,
         [g for _, g in pairs],
         formulas=formulas,
     )
-    left = dict(zip(starts, outcomes, strict=True))
+    unassigned_grads = dict(zip(starts, input_grads, strict=True))
     grads: list[Any] = [None] * len(op.args)
     for k in wanted:
-        # A value that is there twice has one gradient for all its places.
-        grads[k] = with_values(op.args[k], lambda v: left.pop(names[v], None))
+        # A value that occurs twice has one gradient for all its occurrences.
+        grads[k] = with_values(
+            op.args[k], lambda v: unassigned_grads.pop(input_values[v], None)
+        )
     return grads
 
 
-def _formula_of(
-    record: TraceView, onto: TraceView, op: Operation, args: list[Any], known: Formulas
+def _trace_formula(
+    tracer: TraceView,
+    listening_tracer: TraceView,
+    op: Operation,
+    args: list[Any],
+    formulas: Formulas,
 ) -> Formula:
     """Compute an operation by other operators, once for all gradients through it."""
-    if op in known:
-        return known[op]
+    if op in formulas:
+        return formulas[op]
     formula = op.operator.formula
     if formula is None:
-        record.fail(f"the operator {op.operator.name} has no rule for its gradient")
+        tracer.fail(f"the operator {op.operator.name} has no rule for its gradient")
     assert formula is not None
-    start = len(onto.ops)
-    before = local.listener
+    start = len(listening_tracer.ops)
+    outer_listener = local.listener
     try:
-        local.listener = onto
+        local.listener = listening_tracer
         with grad_mode(True):
             result = formula(*args)
     finally:
-        local.listener = before
+        local.listener = outer_listener
     results = [*result] if isinstance(result, list | tuple) else [result]
-    ops = range(start, len(onto.ops))
+    op_range = range(start, len(listening_tracer.ops))
     with not_listening():
-        values = [None if r is None else onto.value_of(r) for r in results]
-        names = {v: onto.value_of(record.tensor(v)) for v in op.inputs}
-    outcome = known[op] = Formula(names, values, ops)
-    return outcome
+        values = [None if r is None else listening_tracer.value_of(r) for r in results]
+        input_values = {
+            v: listening_tracer.value_of(tracer.tensor(v)) for v in op.inputs
+        }
+    traced = formulas[op] = Formula(input_values, values, op_range)
+    return traced
 
 
-def _add(record: TraceView, result: dict[Value, Any], value: Value, grad: Any) -> None:
-    """Add to the gradient found so far of a value."""
+def _accumulate(
+    tracer: TraceView, grad_by_value: dict[Value, Any], value: Value, grad: Any
+) -> None:
+    """Add to the accumulated gradient of a value."""
     if grad is None:
         return
     is_empty = 0 in value.shape and tuple(grad.shape) == value.shape
     if not (grad._is_initialized() or is_empty):
         return  # an operator has left it out
-    tensor = record.tensor(value)
+    tensor = tracer.tensor(value)
     if not same_dtype(grad.dtype, tensor.dtype):
         if grad.is_complex() and not tensor.is_complex():
             grad = paddle._C_ops.real(grad)
         if grad.dtype != tensor.dtype:
             grad = paddle._C_ops.cast(grad, tensor.dtype)
     if grad.shape != tensor.shape:
-        record.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
-    before = result.get(value)
-    result[value] = grad if before is None else before + grad
+        tracer.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
+    previous = grad_by_value.get(value)
+    grad_by_value[value] = grad if previous is None else previous + grad

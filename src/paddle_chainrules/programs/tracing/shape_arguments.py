@@ -9,21 +9,21 @@ from .operations import values_in
 from .reverse import TraceView
 
 
-def check_shapes(record: TraceView, name: str, args: Sequence[Any]) -> None:
+def check_shapes(tracer: TraceView, name: str, args: Sequence[Any]) -> None:
     """Refuse an operator that may give a view, where a tensor gives the shape.
 
     Raises:
         CaptureError: it is such an operator.
     """
-    others = values_in(args[1:])
+    other_values = values_in(args[1:])
     if name == "Tensor._getitem_dygraph":
-        if any(v.dtype == "bool" for v in others):
-            record.fail(
+        if any(v.dtype == "bool" for v in other_values):
+            tracer.fail(
                 "an index by a mask has a shape that depends on values; use "
                 "paddle.where"
             )
-    elif others:
-        record.fail(
+    elif other_values:
+        tracer.fail(
             f"{name} is given a tensor that says a shape or an axis, which is part of "
             "a program; give Python's ints"
         )

@@ -8,10 +8,10 @@ import paddle
 from paddle import Tensor
 
 
-def harmless(arg: Any) -> Any:
+def harmless_values(arg: Any) -> Any:
     """Return values of the same shape and dtype that never fail: unit matrices."""
     if isinstance(arg, list | tuple):
-        return type(arg)(map(harmless, arg))
+        return type(arg)(map(harmless_values, arg))
     if not isinstance(arg, Tensor) or not arg._is_initialized():
         return arg
     if not (arg.is_floating_point() or arg.is_complex()):

@@ -1,4 +1,4 @@
-"""The tensors of a function that is recorded, and the values that they stand for."""
+"""The tensors of a function that is traced, and the values that they stand for."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ...paddle_side.shared_memory import share_memory
 from ..capture_error import CaptureError
 from ..operators.table import TABLE
 from ..switch import loops_are_on
-from .arguments import in_values
+from .arguments import values_for_tensors
 from .constant_views import ConstantViews
-from .existing import is_existing, is_whole
+from .existing import is_usable_from_outside, keeps_operators_whole
 from .memory import AliasMap
 from .operations import Operation, Value
 from .where import where_called
-from .within import around, passive_listening
+from .within import enclosing_layer, passive_listening
 
 
-class Values:
-    """The tensors that a function has met, and the values that they stand for.
+class ValueTable:
+    """The tensors that a traced function has used, and the values they stand for.
 
     Class attributes:
-        is_reused: whether a program is made of it, which serves other values.
+        is_reused: whether the trace becomes a program, which serves other values.
 
     Args:
         inputs: tensors that come with a call.
-        outer: the record of the call that this one is a part of.
+        outer: the tracer of the enclosing call.
         is_unlikely: whether the function is not meant to run at these values, as that
             of a branch that was not chosen. Where an operator fails, we take its result
             at other values, since only shapes and dtypes matter.
@@ -47,7 +47,7 @@ class Values:
         dummies: tensors that derivatives are taken by, unknown to the function.
         formulas: by operation, its :class:`.reverse.Formula`, which gradients share.
         flags: the flags of tensors where the function has set them.
-        place: the place in the user's code where operators are called; None to look
+        location: file and line of the user's code that calls operators; None to look
             each up.
     """
 
@@ -57,83 +57,91 @@ class Values:
     def __init__(
         self,
         inputs: Sequence[Tensor],
-        outer: Values | None = None,
+        outer: ValueTable | None = None,
         is_unlikely: bool = False,
     ) -> None:
         self.outer = outer
-        self._around: passive_listening | None = around()
-        if self._around is None and outer is not None:
-            self._around = outer._around
-        above = outer is not None and outer._is_unlikely
-        self._is_unlikely: bool = is_unlikely or above
+        self._enclosing_layer: passive_listening | None = enclosing_layer()
+        if self._enclosing_layer is None and outer is not None:
+            self._enclosing_layer = outer._enclosing_layer
+        is_outer_unlikely = outer is not None and outer._is_unlikely
+        self._is_unlikely: bool = is_unlikely or is_outer_unlikely
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
         self.differentiates = self.by_series = self.by_samples = False
-        self.place: str | None = None
+        self.location: str | None = None
         self._tensors: list[Any] = []
-        self._all: list[Value] = []
-        self._values: dict[int, Value] = {}
+        self._all_values: list[Value] = []
+        self._value_by_id: dict[int, Value] = {}
         self._requires: list[bool] = []
-        self._native: list[bool] = []
+        self._requires_grad: list[bool] = []
         self.taped: list[bool] = []
-        self._made_by: dict[Value, int] = {}
-        self._counted = 0
-        self._fresh: dict[int, Tensor] = {}
+        self._producer_indices: dict[Value, int] = {}
+        self._indexed_op_count = 0
+        self._own_constants: dict[int, Tensor] = {}
         self._constant_views = ConstantViews()
-        self._lost: dict[int, Tensor] = {}
+        self._stale_views: dict[int, Tensor] = {}
         self._leaves: dict[Value, weakref.ref[Any]] = {}
-        self._made: dict[Any, Value] = {}
-        self._other_flag: dict[Value, Value] = {}
+        self._constant_by_content: dict[Any, Value] = {}
+        self._flag_twin: dict[Value, Value] = {}
         self.formulas: dict[Operation, Any] = {}
         self.flags: Noted = {}
         self._versions: list[tuple[Tensor, int]] = []
-        self._decomposes = loops_are_on() and not is_whole()
+        self._may_decompose = loops_are_on() and not keeps_operators_whole()
         self.memory = AliasMap()
         self.dummies: list[Tensor] = [] if outer is None else outer.dummies
-        self.inputs = tuple(map(self._new, inputs))
+        self.inputs = tuple(map(self._new_value, inputs))
 
-    def take(self, inputs: Sequence[Any]) -> None:
-        """Take more inputs: the tensors among them."""
-        self.inputs += tuple(self._new(x) for x in inputs if isinstance(x, Tensor))
+    def add_inputs(self, inputs: Sequence[Any]) -> None:
+        """Add more inputs: the tensors among them."""
+        self.inputs += tuple(
+            self._new_value(x) for x in inputs if isinstance(x, Tensor)
+        )
 
     # Tensors and values.
 
-    def _new(self, tensor: Any, optional: bool = False) -> Value:
-        is_tensor = known = isinstance(tensor, Tensor)
-        if known and not tensor._is_initialized():  # empty, or left out by an operator
-            known = 0 in tensor.shape and not (optional and tensor.shape == [0])
-        native = is_tensor and not tensor.stop_gradient
+    def _new_value(self, tensor: Any, may_be_omitted: bool = False) -> Value:
+        is_tensor = is_initialized = isinstance(tensor, Tensor)
+        if (
+            is_initialized and not tensor._is_initialized()
+        ):  # empty, or left out by an operator
+            is_initialized = 0 in tensor.shape and not (
+                may_be_omitted and tensor.shape == [0]
+            )
+        requires_grad = is_tensor and not tensor.stop_gradient
         number = len(self._tensors)
-        if known:
+        if is_initialized:
             shape, facts = tuple(tensor.shape), facts_of(tensor)
             size = math.prod(shape) * facts.bytes
             value = Value(number, shape, facts.name, size)
-            self._requires.append(native and facts.is_differentiable)
+            self._requires.append(requires_grad and facts.is_differentiable)
         else:
             value = Value(number, (), "none", 0)
             self._requires.append(False)
-        self._all.append(value)
+        self._all_values.append(value)
         self._tensors.append(tensor)
-        self._native.append(native)
+        self._requires_grad.append(requires_grad)
         if is_tensor:
-            self._values[id(tensor)] = value
-            self.memory.meet(tensor)
+            self._value_by_id[id(tensor)] = value
+            self.memory.add(tensor)
         return value
 
     def value_of(self, tensor: Tensor) -> Value:
-        """Return what a tensor stands for: a constant, unless it was made here."""
-        value = self._values.get(id(tensor))
+        """Return the value of a tensor; a new constant where it has none yet."""
+        value = self._value_by_id.get(id(tensor))
         if value is None:
-            if self._around is not None:
-                self._around.check("", [tensor])
-            if id(tensor) in self._lost:
+            if self._enclosing_layer is not None:
+                self._enclosing_layer.check("", [tensor])
+            if id(tensor) in self._stale_views:
                 self.fail(
                     "a tensor is used that shares memory with one that was written "
                     "into; take it from that one, after the write"
                 )
-            if not (tensor.stop_gradient or tensor.is_leaf or self._is_outer(tensor)):
+            if not (
+                tensor.stop_gradient or tensor.is_leaf or self._is_from_outside(tensor)
+            ):
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
                     "that programs know, before the call perhaps: write it in "
@@ -142,104 +150,114 @@ class Values:
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))
         elif (
-            tensor.stop_gradient == self._native[value.number]  # it was changed
+            tensor.stop_gradient == self._requires_grad[value.number]  # it was changed
             and is_differentiable(tensor)
         ):
-            value = self._values[id(tensor)] = self._flagged(value, tensor)
+            value = self._value_by_id[id(tensor)] = self._with_changed_flag(
+                value, tensor
+            )
         return value
 
-    def _is_outer(self, tensor: Tensor) -> bool:
+    def _is_from_outside(self, tensor: Tensor) -> bool:
         if (outer := self.outer) is not None:
-            return outer.knows(tensor) or outer._is_outer(tensor)
-        own = (v for v in self._all if v in self.inputs or self.is_own(v))
-        return is_existing(tensor, map(self.tensor, own))
+            return outer.knows(tensor) or outer._is_from_outside(tensor)
+        own_values = (v for v in self._all_values if v in self.inputs or self.is_own(v))
+        return is_usable_from_outside(tensor, map(self.tensor, own_values))
 
     def _constant_of(self, tensor: Tensor) -> Value:
-        """Return a constant. Small ones made here with equal values share one."""
+        """Return a constant. Small ones that the function creates share equal ones."""
         key = None
-        if id(tensor) in self._fresh and tensor.stop_gradient:
+        if id(tensor) in self._own_constants and tensor.stop_gradient:
             shape = tuple(tensor.shape)
             if math.prod(shape) <= _MAX_COMPARED_ELEMENTS and tensor._is_initialized():
                 key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
-        if key in self._made:
-            value = self._values[id(tensor)] = self._made[key]
-            self.memory.meet(tensor)
+        if key in self._constant_by_content:
+            value = self._value_by_id[id(tensor)] = self._constant_by_content[key]
+            self.memory.add(tensor)
             return value
-        value = self._new(tensor)
+        value = self._new_value(tensor)
         self.constants[value] = tensor
         if key is not None:
-            self._made[key] = value
+            self._constant_by_content[key] = value
         return value
 
-    def _flagged(self, value: Value, tensor: Tensor) -> Value:
-        """Return the same values as a new value, with or without gradients."""
+    def _with_changed_flag(self, value: Value, tensor: Tensor) -> Value:
+        """Return a new value with the same contents, for a changed gradient flag."""
         self.tensor(value)  # apart from this one, as it was
         requires = not tensor.stop_gradient
-        if value in self._other_flag:
-            return self._other_flag[value]
-        if requires and not (tensor.is_leaf or self._is_outer(tensor)):
+        if value in self._flag_twin:
+            return self._flag_twin[value]
+        if requires and not (tensor.is_leaf or self._is_from_outside(tensor)):
             self.fail(
                 "a tensor has the gradient of something that no operator shows: write "
                 "it in tensor operations"
             )
-        result = self._new(tensor)
+        result = self._new_value(tensor)
         if requires and value in self.constants and not self.is_own(value):
             self.constants[result] = tensor
         else:
-            entry, place = TABLE["Tensor.detach"], where_called()
-            self.ops.append(Operation(entry, (value,), (result,), False, place))
+            operator, location = TABLE["Tensor.detach"], where_called()
+            self.ops.append(Operation(operator, (value,), (result,), False, location))
             self.taped.append(False)
-        self._other_flag |= {value: result, result: value}
+        self._flag_twin |= {value: result, result: value}
         return result
 
-    def made_by(self, value: Value) -> int:
-        """Return the place of the operation that gives it; -1 for what is given."""
-        made, ops = self._made_by, self.ops
-        for i in range(self._counted, len(ops)):
+    def producer_index(self, value: Value) -> int:
+        """Return the index of the operation that computes a value; -1 if none does."""
+        indices, ops = self._producer_indices, self.ops
+        for i in range(self._indexed_op_count, len(ops)):
             for output in ops[i].outputs:
-                made[output] = i
-        self._counted = len(ops)
-        return made.get(value, -1)
+                indices[output] = i
+        self._indexed_op_count = len(ops)
+        return indices.get(value, -1)
 
     def knows(self, tensor: Tensor) -> bool:
-        """Tell whether a value stands for it here or in a record this is part of."""
+        """Tell whether this tracer or an outer one has a value for a tensor."""
         outer = self.outer
-        return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
+        return id(tensor) in self._value_by_id or (
+            outer is not None and outer.knows(tensor)
+        )
 
     def tensor(self, value: Value) -> Any:
-        """Return a tensor for rules to run on, with the gradient flag it had then."""
-        result, native = self._tensors[value.number], self._native[value.number]
-        if not isinstance(result, Tensor) or result.stop_gradient != native:
+        """Return the tensor of a value, with the gradient flag that it had then."""
+        result, requires_grad = (
+            self._tensors[value.number],
+            self._requires_grad[value.number],
+        )
+        if not isinstance(result, Tensor) or result.stop_gradient != requires_grad:
             return result
         with not_listening():
-            before = self._tensors[value.number] = result.detach()
-        before.stop_gradient = not result.stop_gradient
-        self._values[id(before)] = value
-        self.memory.meet(before)
-        return before
+            alias = self._tensors[value.number] = result.detach()
+        alias.stop_gradient = not result.stop_gradient
+        self._value_by_id[id(alias)] = value
+        self.memory.add(alias)
+        return alias
 
-    def requiring(self, tensor: Tensor) -> Value:
-        """Return the value that carries its gradients, or else its own value."""
+    def differentiable_value(self, tensor: Tensor) -> Value:
+        """Return the value of a tensor that has gradients, or else its value."""
         v = self.value_of(tensor)
-        return v if self.requires(v) else self._other_flag.get(v, v)
+        return v if self.requires(v) else self._flag_twin.get(v, v)
 
     def is_own(self, v: Value) -> bool:
-        """Tell whether it was made here."""
-        made = v not in self.constants or id(self.constants[v]) in self._fresh
-        return made and v not in self.inputs
+        """Tell whether the traced function created a value."""
+        is_created_here = (
+            v not in self.constants or id(self.constants[v]) in self._own_constants
+        )
+        return is_created_here and v not in self.inputs
 
     def is_fixed(self, tensor: Tensor) -> bool:
-        """Tell whether it was made here from no value, as a number of elements is."""
-        return id(tensor) in self._fresh
+        """Tell whether the function created a tensor from no value, as a size is."""
+        return id(tensor) in self._own_constants
 
     def may_write(self, value: Value) -> bool:
-        """Tell whether an operator in place may change the tensor for this value."""
+        """Tell whether an in-place operator may change the tensor of a value."""
         return self.is_own(value)
 
     def shares_input(self, x: Tensor) -> bool:
-        """Tell whether it shares the memory of an input of the call."""
+        """Tell whether a tensor shares the memory of an input of the call."""
         return any(
-            self._values.get(id(t)) in self.inputs for t in self.memory.sharing(x)
+            self._value_by_id.get(id(t)) in self.inputs
+            for t in self.memory.aliases_of(x)
         )
 
     def refuse_write(self, name: str) -> Any:
@@ -255,70 +273,76 @@ class Values:
         )
 
     def versions(self) -> list[tuple[Tensor, int]]:
-        """Return the tensors that operations with gradients read or gave.
+        """Return the inputs and outputs of operations with gradients, and versions.
 
-        Beside each is its version, which moves when somebody writes into it.
+        The version of a tensor moves when somebody writes into it.
         """
-        known: set[int] = set()
+        taped_numbers: set[int] = set()
         for op, taped in zip(self.ops, self.taped, strict=True):
             if taped:
-                known.update(v.number for v in (*op.inputs, *op.outputs))
-        results = [self._tensors[n] for n in known]
-        return [(t, t._inplace_version()) for t in results if t is not None]
+                taped_numbers.update(v.number for v in (*op.inputs, *op.outputs))
+        tensors = [self._tensors[n] for n in taped_numbers]
+        return [(t, t._inplace_version()) for t in tensors if t is not None]
 
-    def set_apart(self, x: Tensor) -> None:
-        """Keep the contents of values whose memory x shares, before x is written."""
+    def preserve_aliases(self, x: Tensor) -> None:
+        """Copy the contents of values whose memory x shares, before x is written."""
         self.writes = True
-        for value, tensor in zip(self._all, self._tensors, strict=True):
+        for value, tensor in zip(self._all_values, self._tensors, strict=True):
             if isinstance(tensor, Tensor) and share_memory(tensor, x):
                 copy = self._tensors[value.number] = tensor.detach().clone()
                 copy.stop_gradient = tensor.stop_gradient
-                self._values[id(copy)] = value
-                self.memory.meet(copy)
+                self._value_by_id[id(copy)] = value
+                self.memory.add(copy)
                 if value in self.constants:
-                    self.constants[value] = self._fresh[id(copy)] = copy
-        kept = (p for p in self._versions if not share_memory(p[0], x))
-        self._versions = [*kept]
-        for key, tensor in self._fresh.items():
-            if key not in self._values and share_memory(tensor, x):
-                self._lost[key] = tensor
-        for key in self._lost:
-            self._fresh.pop(key, None)
+                    self.constants[value] = self._own_constants[id(copy)] = copy
+        remaining = (p for p in self._versions if not share_memory(p[0], x))
+        self._versions = [*remaining]
+        for key, tensor in self._own_constants.items():
+            if key not in self._value_by_id and share_memory(tensor, x):
+                self._stale_views[key] = tensor
+        for key in self._stale_views:
+            self._own_constants.pop(key, None)
 
-    def show_views(self, x: Tensor) -> None:
-        """Note as operations the views of constants that share memory with a tensor."""
-        for entry, given, parts, many in self._constant_views.sharing(x):
-            self.value_of(given[0])
-            args = tuple(in_values(self, arg) for arg in given)
-            outputs = tuple(map(self._new, parts))
-            op = Operation(entry, args, outputs, many, where_called())
+    def trace_constant_views(self, x: Tensor) -> None:
+        """Add the views of constants that share memory with a tensor to the trace."""
+        for entry, view_args, output_tensors, many in self._constant_views.pop_sharing(
+            x
+        ):
+            self.value_of(view_args[0])
+            value_args = tuple(values_for_tensors(self, arg) for arg in view_args)
+            outputs = tuple(map(self._new_value, output_tensors))
+            op = Operation(entry, value_args, outputs, many, where_called())
             self.ops.append(op)
             self.taped.append(False)
-            self.memory.note(op, given[0], parts)
+            self.memory.record_views(op, view_args[0], output_tensors)
 
-    def stand_for(self, tensor: Tensor, value: Value) -> None:
+    def bind(self, tensor: Tensor, value: Value) -> None:
         """Make a tensor stand for another value from here on."""
-        self._values[id(tensor)] = value
-        self._fresh.pop(id(tensor), None)
+        self._value_by_id[id(tensor)] = value
+        self._own_constants.pop(id(tensor), None)
 
     def requires(self, value: Value) -> bool:
         """Tell whether gradients flow through it."""
         return self._requires[value.number]
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Note leaves that a recording differentiates by, as long as it exists."""
+        """Register leaves that a recording differentiates by while it exists."""
         with not_listening():
-            held = weakref.ref(recording)
-            self._leaves.update((self.value_of(leaf), held) for leaf in leaves)
+            recording_ref = weakref.ref(recording)
+            self._leaves.update((self.value_of(leaf), recording_ref) for leaf in leaves)
 
-    def is_done(self, value: Value) -> bool:
+    def is_inactive(self, value: Value) -> bool:
         """Tell whether nobody differentiates by it: a constant, or a finished leaf."""
-        held = self._leaves.get(value)
-        return held() is None if held is not None else not self.requires(value)
+        recording_ref = self._leaves.get(value)
+        return (
+            recording_ref() is None
+            if recording_ref is not None
+            else not self.requires(value)
+        )
 
     def required(self, value: Value) -> bool:
-        """Tell whether it required gradients when it was met."""
-        return self._native[value.number]
+        """Tell whether the tensor of a value required gradients at its first use."""
+        return self._requires_grad[value.number]
 
     def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Tell whether outputs depend on foreign tensors that require gradients."""
@@ -347,7 +371,7 @@ class Values:
                 )
 
     def fail(self, reason: str) -> Any:
-        """Give up.
+        """Give up tracing.
 
         Raises:
             CaptureError: always.

@@ -1,4 +1,4 @@
-"""The place in the user's code where an operator was called."""
+"""The location in the user's code where an operator was called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 
 _PADDLE = str(Path(paddle.__file__).parent)
-_OWN = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[2])
 
 
 def where_called(full: bool = False) -> str:
@@ -20,9 +20,9 @@ def where_called(full: bool = False) -> str:
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        name = _names.get(file)
+        name = _name_by_file.get(file)
         if name is None:
-            name = _names[file] = _name_of(file)
+            name = _name_by_file[file] = _user_file_name(file)
         if name:
             return f"{file if full else name}:{frame.f_lineno}"
         frame = frame.f_back
@@ -30,22 +30,22 @@ def where_called(full: bool = False) -> str:
 
 
 @contextmanager
-def in_one_place(record: Any) -> Iterator[None]:
-    """Give all operators within one place, since none of the user's code calls them."""
-    before = record.place
+def at_one_location(tracer: Any) -> Iterator[None]:
+    """Trace all operators within at one location: no user code calls them."""
+    outer_location = tracer.location
     try:
-        record.place = where_called() if before is None else before
+        tracer.location = where_called() if outer_location is None else outer_location
         yield
     finally:
-        record.place = before
+        tracer.location = outer_location
 
 
-_names: dict[str, str] = {}
+_name_by_file: dict[str, str] = {}
 """Names by file. Each file is looked at once."""
 
 
-def _name_of(file: str) -> str:
+def _user_file_name(file: str) -> str:
     """Return the name of the user's file, or nothing for Paddle's files and ours."""
-    if file.startswith((_PADDLE, _OWN, "<frozen")) or "contextlib" in file:
+    if file.startswith((_PADDLE, _PACKAGE, "<frozen")) or "contextlib" in file:
         return ""
     return os.path.basename(file)

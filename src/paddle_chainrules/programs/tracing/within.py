@@ -14,14 +14,14 @@ class passive_listening:
     """A context that lets calls of this thread pass, except those that hide something.
 
     Args:
-        record: of the function that calls the operator.
+        tracer: of the function that calls the operator.
         name: name of the PyLayer.
     """
 
     is_passive = True
 
-    def __init__(self, record: Any, name: str) -> None:
-        self._record, self._name = record, name
+    def __init__(self, tracer: Any, name: str) -> None:
+        self._tracer, self._name = tracer, name
 
     def __enter__(self) -> None:
         self._before = local.listener
@@ -30,19 +30,19 @@ class passive_listening:
     def __exit__(self, *_: object) -> None:
         local.listener = self._before
 
-    def check(self, name: str, given: Sequence[Any]) -> None:
+    def check(self, name: str, args: Sequence[Any]) -> None:
         """Refuse a call that draws, or takes a tensor of the function around it.
 
         Raises:
             CaptureError: always in these cases.
         """
         if name in DRAWING:
-            self._record.fail(
+            self._tracer.fail(
                 f"the PyLayer {self._name} draws random numbers, which its backward "
                 "would draw again; draw them before, and give them as an argument"
             )
-        if any(map(self._record.knows, tensors_in(given))):
-            self._record.fail(
+        if any(map(self._tracer.knows, tensors_in(args))):
+            self._tracer.fail(
                 f"the PyLayer {self._name} uses a tensor of the function around it "
                 "that is no argument; give it as an argument of apply"
             )
@@ -63,7 +63,7 @@ class passive_listening:
             return call(*args, **kwargs)
 
 
-def around() -> passive_listening | None:
-    """Return what is around the calls of this thread, if they are in an operator."""
+def enclosing_layer() -> passive_listening | None:
+    """Return the listener of the PyLayer that this thread's calls are in, if any."""
     result = local.listener
     return result if isinstance(result, passive_listening) else None

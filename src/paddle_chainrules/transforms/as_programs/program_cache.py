@@ -25,7 +25,7 @@ from ...programs.compiling.common_subkernels import share_subkernels
 from ...programs.compiling.rematerialize import recompute_cheap_residuals
 from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward, split
-from ...programs.sizes.any_size import samples_of
+from ...programs.sizes.any_size import infer_samples
 from ...programs.switch import loops_are_on
 from ...programs.tracing.operations import Value
 from ..tape.dispatch import record
@@ -82,13 +82,16 @@ class CompiledFunction(NamedTuple):
     ) -> CompiledFunction | None:
         """Do as :meth:`.CompiledVJP.for_any_size`; off the graph alone."""
         own, its = self.captured, other.captured
-        most = own.at_once(most, size)
+        most = own.max_samples_at_once(most, size)
         if True in own.requires or self.structure != other.structure:
             return None
-        for one, another in ((own, its), (own.expanding(), its.expanding())):
-            if one.is_like(another):
+        for one, another in (
+            (own, its),
+            (own.with_expanded_scalars(), its.with_expanded_scalars()),
+        ):
+            if one.differs_in_program_only(another):
                 sizes = size, another.program, its_size, most
-                samples = samples_of(one.program, *sizes)
+                samples = infer_samples(one.program, *sizes)
                 if samples is not None:
                     program = replace(one.program, samples=samples)
                     return self._replace(captured=one._replace(program=program))

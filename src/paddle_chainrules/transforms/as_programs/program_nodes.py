@@ -20,7 +20,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
-from ...programs.tracing.existing import is_once, single_use_captures
+from ...programs.tracing.existing import is_single_use, single_use_captures
 from ...programs.tracing.operations import Value
 from ..tape.eager import eagerly
 from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
@@ -166,7 +166,7 @@ class DifferentiableProgram(NamedTuple):
             return [True] * len(self.values)
         flags = dict(zip(self.places, given, strict=True))
         count = self.forward_backward.count
-        behind = self.forward_backward.behind(
+        behind = self.forward_backward.ancestors(
             tuple(flags.get(i, False) for i in range(count))
         )
         return [value in behind for value in self.values]
@@ -177,7 +177,7 @@ class DifferentiableProgram(NamedTuple):
         for i, output in enumerate(self.places):
             given[output] = i != place
         value = self.forward_backward.forward.outputs[self.places[place]]
-        return value in self.forward_backward.behind(tuple(given))
+        return value in self.forward_backward.ancestors(tuple(given))
 
     @property
     def draws(self) -> bool:
@@ -216,7 +216,7 @@ def node_of(
     ]
     free, count = captured.free, len(leaves)
     if begun:
-        free = begun[0].without_made(free)
+        free = begun[0].tensors_from_outside(free)
 
     def asking(leaves: list[Any]) -> Sequence[Any]:
         ask_for(free)
@@ -259,19 +259,19 @@ def node_of(
         once=programs.once,
     )
     forward_backward, _ = cut(whole, leaves, len(captured.outputs))
-    if any(forward_backward.used):
+    if any(forward_backward.gradient_exists):
         # What is not used is no input, so that it has no gradient.
         number = len(wanted)
-        wanted = [*compress(wanted, forward_backward.used)]
-        free = [*compress(free, forward_backward.used[number:])]
-        forward_backward = forward_backward.of_used()
+        wanted = [*compress(wanted, forward_backward.gradient_exists)]
+        free = [*compress(free, forward_backward.gradient_exists[number:])]
+        forward_backward = forward_backward.with_existing_gradients()
     reverse = _Reverse(gradients_of)
     values = _values(
         forward_backward.forward, leaves, [*(leaves[i] for i in wanted), *free]
     )
     is_reverse = isinstance(programs, _Reverse)
     return DifferentiableProgram(
-        *(forward_backward, places, wanted, free, whole, reverse, is_once()),
+        *(forward_backward, places, wanted, free, whole, reverse, is_single_use()),
         values,
         is_reverse,
     )

@@ -15,7 +15,7 @@ from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward
-from ...programs.sizes.any_size import samples_of
+from ...programs.sizes.any_size import infer_samples
 from ...programs.switch import loops_are_on
 from ..tape.cotangents import check_seed
 from ..tape.dispatch import record
@@ -64,20 +64,21 @@ class CompiledVJP(NamedTuple):
         if (
             self.seeds != other.seeds
             or self.places != other.places
-            or self.forward_backward.used != other.forward_backward.used
+            or self.forward_backward.gradient_exists
+            != other.forward_backward.gradient_exists
             or self.structure != other.structure
         ):
             return None
-        most = self.captured.at_once(most, size)
+        most = self.captured.max_samples_at_once(most, size)
         one, another = self._apart(), other._apart()
         for own, its in ((one, another), (one._expanding(), another._expanding())):
-            alike = own.captured.is_like(its.captured)
+            alike = own.captured.differs_in_program_only(its.captured)
             if (
                 alike
                 and own.forward_backward.reachable == its.forward_backward.reachable
             ):
-                sizes = size, its.forward_backward.whole, its_size, most
-                samples = samples_of(own.forward_backward.whole, *sizes)
+                sizes = size, its.forward_backward.combined, its_size, most
+                samples = infer_samples(own.forward_backward.combined, *sizes)
                 if samples is not None:
                     forward_backward = own.forward_backward.for_samples(samples)
                     return own._replace(
@@ -88,13 +89,15 @@ class CompiledVJP(NamedTuple):
         return None
 
     def _apart(self) -> CompiledVJP:
-        return self._replace(forward_backward=self.forward_backward.apart)
+        return self._replace(forward_backward=self.forward_backward.unpacked)
 
     def _expanding(self) -> CompiledVJP:
         captured, forward_backward = self.captured, self.forward_backward
         return self._replace(
-            captured=captured.expanding(),
-            forward_backward=forward_backward.expanding(captured.made),
+            captured=captured.with_expanded_scalars(),
+            forward_backward=forward_backward.with_expanded_scalars(
+                captured.own_constants
+            ),
         )
 
 

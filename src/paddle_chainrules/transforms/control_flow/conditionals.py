@@ -14,11 +14,11 @@ from ...paddle_side.arguments import checked_function
 from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
-from ...programs.branches import truth
+from ...programs.branches import is_nonzero
 from ...programs.capture_error import CaptureError
-from ...programs.cond_op import in_branches
+from ...programs.cond_op import trace_cond
 from ...programs.switch import programs_are_on
-from ...programs.while_op import in_turns
+from ...programs.while_op import trace_while
 from ..as_programs.program_cache import CompiledFunction
 from ..as_programs.program_recording import run
 from ..containers.tree import Tree, flatten_tree, nesting
@@ -105,7 +105,7 @@ def _within(
         check_alike(leaves, spec, results, its)
         return tensors_among(results)
 
-    last = in_turns(holds, turn, tensors_among(leaves))
+    last = trace_while(holds, turn, tensors_among(leaves))
     return spec.unflatten(in_place(leaves, iter(last)))
 
 
@@ -161,7 +161,7 @@ def cond(
     if not isinstance(_single("the predicate of cond", predicate), Tensor):
         return (true_fn if predicate else false_fn)(*operands)
     if listener() is None:
-        chosen = true_fn if truth(predicate) else false_fn
+        chosen = true_fn if is_nonzero(predicate) else false_fn
         return _depending(chosen(*operands), operands)
     leaves, spec = flatten_tree(operands)
     results: list[tuple[list[Any], Any]] = []
@@ -179,7 +179,7 @@ def cond(
 
     both = branch(true_fn), branch(false_fn)
     given = tensors_among(leaves)
-    own = in_branches(both, predicate, given, operands=len(given))
+    own = trace_cond(both, predicate, given, operands=len(given))
     row, its = results[0]
     return its.unflatten(in_place(row, own))
 

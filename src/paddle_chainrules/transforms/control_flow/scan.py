@@ -3,7 +3,7 @@
 A loop that is called by itself makes a program of its step. Where that is one function
 of machine code, steps follow one another without a tensor of Paddle's in between: two
 sets of memory take turns. Within another program it is one operator
-(:mod:`...programs.steps`), and within a derivative such a program.
+(:mod:`...programs.scan_op`), and within a derivative such a program.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...programs.compiling.repeated_steps import (
     MAX_EAGER_STEPS,
     NotRepeatable,
     RepeatedStep,
+    allocate_outputs,
     are_worth_code,
-    memory_of,
 )
-from ...programs.scan_op import ScanDraws, in_steps
+from ...programs.scan_op import ScanDraws, trace_scan
 from ...programs.switch import loops_are_on, programs_are_on
 from ...programs.tracing.existing import single_use_captures
 from ..as_programs.jit import Jitted
@@ -181,7 +181,7 @@ class Loop:
         if result is not None and are_worth_code(result.captured.program, self.count):
             self._repeated = self._as_code(result)
         if self._repeated is not None:
-            yield from self._repeated.steps(self.count)
+            yield from self._repeated.run_steps(self.count)
             return
         for t in range(self.count):
             self._one(t)
@@ -289,7 +289,7 @@ class Loop:
             return tensors_among(rows[0]) + tensors_among(rows[1])
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        results = iter(in_steps(step, carry, xs, self.count, self._backwards))
+        results = iter(trace_scan(step, carry, xs, self.count, self._backwards))
         leaves, ys = (in_place(row, results) for row in rows)
         return self._nested(leaves), self._nested_ys(ys)
 
@@ -334,7 +334,7 @@ class Loop:
         program = result.captured.program
         if not loops_are_on() or any(result.captured.requires):
             return None
-        like = memory_of(program.outputs)
+        like = allocate_outputs(program.outputs)
         leaves, ys = self._checked(
             result.structure.unflatten(result.captured.filled(like))
         )

@@ -18,10 +18,10 @@ from ...paddle_side.autograd.partial_gradients import leaves_behind
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...programs.capture import stand_in
-from ...programs.tracing.eager import Eager
+from ...programs.tracing.eager import EagerTracer
 from ...programs.tracing.operations import Value
-from ...programs.tracing.outside import from_outside, reached_from
-from ...programs.tracing.reach import computed_of
+from ...programs.tracing.outside import outside_constants, values_reached_from
+from ...programs.tracing.reach import ancestors_of
 from .effects import Effects, check_unchanged, check_unwritten, tensors_among
 from .nodes import on_graph
 from .outputs import detached
@@ -72,7 +72,7 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self._record = Eager([])
+        self._record = EagerTracer([])
         self._outside: dict[Value, Tensor] = {}
         self._seen: list[tuple[Tensor, int]] = []
         self.free: list[Tensor] = []
@@ -81,7 +81,7 @@ class Calls:
         """Run ``fn(leaves)``, on the caller's graph where it depends on that."""
         record, count = self._record, len(self._record.inputs)
         given = [*map(stand_in, leaves)]
-        record.take(given)
+        record.add_inputs(given)
         outside = zip(record.inputs[count:], tensors_among(leaves), strict=True)
         self._outside.update(outside)
         with record.listens():
@@ -96,7 +96,7 @@ class Calls:
 
     def computes_of(self, value: Value, ends: Sequence[Value]) -> bool:
         """Return whether any of the ends is computed of a value."""
-        return value in computed_of(self._record.ops, ends)
+        return value in ancestors_of(self._record.ops, ends)
 
     def hold(self, fn: Callable[[], Any]) -> None:
         """Call a function whose results are for later calls."""
@@ -117,7 +117,7 @@ class Calls:
         if not by_rules or records_graph(cotangents, connected):
             return self.go_on(of, cotangents, connected)
         self._check_unchanged()
-        with grad_mode(False), Eager([], self._record).stands_by():
+        with grad_mode(False), EagerTracer([], self._record).stands_by():
             return detached([*of([*cotangents])], cotangents)
 
     def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
@@ -129,7 +129,7 @@ class Calls:
         self._check_unchanged()
         if records_graph(leaves, connected):
             return self.call(fn, leaves)
-        with grad_mode(False), Eager([], self._record).listens():
+        with grad_mode(False), EagerTracer([], self._record).listens():
             results = [*fn([*leaves])]
         return detached(results, leaves)
 
@@ -148,9 +148,9 @@ class Calls:
         if not (traced and paddle.is_grad_enabled()):
             return detached(outcomes, leaves)
         own = self._outside
-        free = [v for v in from_outside(record) if not record.is_own(v)]
+        free = [v for v in outside_constants(record) if not record.is_own(v)]
         starts = [*filter(record.required, own), *free]
-        reached = reached_from(record, starts)
+        reached = values_reached_from(record, starts)
         ends = {key: record.value_of(x) for key, x in traced.items()}
         ends = {key: value for key, value in ends.items() if value in reached}
         if not ends:

@@ -32,7 +32,7 @@ from ...paddle_side.process.random_state import (
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import TapeContext
 from ...paddle_side.watch import written_outside
-from ...programs.tracing.eager import Eager
+from ...programs.tracing.eager import EagerTracer
 from .cotangents import check_seed
 from .effects import (
     Effects,
@@ -82,7 +82,7 @@ def _called(
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
         connected = records_graph(leaves)
     copies, guard = effects.copies, None
-    if effects.writes is None and isinstance(who, Eager):
+    if effects.writes is None and isinstance(who, EagerTracer):
         copies, guard = False, who
     with nullcontext() if enabled else grad_mode(True), writes_counted():
         targets = [
@@ -94,7 +94,7 @@ def _called(
         before = 0 if copies else versions(tensors)
         watch = TapeContext(() if copies else targets)
         try:
-            with nullcontext() if guard is None else guard.keeps(tensors):
+            with nullcontext() if guard is None else guard.refusing_writes(tensors):
                 outputs = watch.call(fn, [*given])
             if watch.writes:
                 refuse_other_uses(outputs, watch.writes)
@@ -301,7 +301,9 @@ class Recording(KeptGraph):
     ) -> Sequence[Tensor | None]:
         if (who := listener()) is not None:
             inputs = [self._targets[i] for i in wanted]
-            is_kept = not isinstance(who, Eager) or records_graph(seeds, self.connected)
+            is_kept = not isinstance(who, EagerTracer) or records_graph(
+                seeds, self.connected
+            )
             create_graph = is_kept and paddle.is_grad_enabled()
             return gradients(outputs, inputs, seeds, create_graph)
         with program_gradients_noted() as noted:
