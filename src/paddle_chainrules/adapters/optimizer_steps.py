@@ -16,11 +16,11 @@ from paddle import Tensor
 from paddle.optimizer.lr import LRScheduler
 
 from ..optimizers.paddles import accumulated
+from ..paddle_side.devices import are_on_cpu
 from ..paddle_side.dtypes import dtype_name
 from ..programs.codegen.elements.scalars import FLOATS
 from ..programs.codegen.fused_kernels.region import ADDRESS, SHAPE, WITHOUT_GAPS
 from ..programs.codegen.jit_engine import Code
-from ..programs.compiling.source import ON_CPU_ALONE
 from ..programs.switch import loops_are_on
 from .net_calls import NoProgram
 from .step_code import FIRST, StepFormula, code_of, setting_of
@@ -119,10 +119,6 @@ def _is_plain(p: Any) -> bool:
     return not own and getattr(p, "regularizer", None) is None
 
 
-def _is_on_cpu(x: Tensor) -> bool:
-    return bool(x.place.is_cpu_place())
-
-
 class _Plan(NamedTuple):
     """The places of all that a step reads and writes, except gradients.
 
@@ -176,7 +172,7 @@ class _Plan(NamedTuple):
             or [g.dtype for g in grads] != dtypes
             or not all(map(WITHOUT_GAPS, grads))
             or not all(places := [*map(ADDRESS, grads)])
-            or not (ON_CPU_ALONE or all(map(_is_on_cpu, grads)))
+            or not are_on_cpu(grads)
         ):
             raise NoProgram(
                 "a gradient is sparse, has gaps, or another shape or dtype than its "
@@ -220,7 +216,7 @@ def _planned(optimizer: Any, setting: StepFormula, params: Params) -> _Plan | No
         or [*map(SHAPE, tensors[1:])] != shapes
         or not all(map(DENSE, tensors))
         or not all(map(WITHOUT_GAPS, tensors))
-        or not all(map(_is_on_cpu, tensors))
+        or not are_on_cpu(tensors)
         or not all(addresses)
         or rate.size != 1
     ):

@@ -211,7 +211,7 @@ def keep(known: dict[Any, Any], key: Any, result: Any) -> None:
     known[key] = result
 
 
-STATES = 3
+STATES = 4
 """The first parts of a key, which tell nothing of tensors: see :meth:`_like`."""
 
 
@@ -220,7 +220,7 @@ class LastServed(NamedTuple):
 
     Attributes:
         known: the program.
-        state: if gradients are on, if dtypes are cast, and the default dtype.
+        state: if gradients are on, and how new tensors are made: see :func:`.creation_modes`.
         kind: the type of the parameters.
         tensors: their number.
     """

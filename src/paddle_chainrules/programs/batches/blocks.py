@@ -15,6 +15,7 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import listener, not_listening
@@ -190,7 +191,7 @@ def in_blocks(
         n: rows of all inputs that have a row for each row of the results.
     """
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
-    if n <= PROBE or not all(x.place.is_cpu_place() for x in inputs):
+    if n <= PROBE or not are_on_cpu(inputs):
         return None
     if _bytes_of(plain, inputs, rows) * n * ABOUT <= WHOLE * PROBE:
         return None

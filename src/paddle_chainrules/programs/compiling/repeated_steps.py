@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.interception import RAW
 from ...paddle_side.shared_memory import without_gaps
 from ..codegen.fused_kernels.region import FIRST, NEVER, Region
@@ -92,7 +93,7 @@ class RepeatedStep:
         ):
             raise NotRepeatable
         tensors = [*carry, *xs, *invariants, *compiled.constants.values()]
-        if not all(t.place.is_cpu_place() and 0 not in t.shape for t in tensors):
+        if not are_on_cpu(tensors) or any(0 in t.shape for t in tensors):
             raise NotRepeatable
         (region,) = compiled.regions
         self._region: Region = region

@@ -18,9 +18,9 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-import paddle
 from paddle import Tensor
 
+from ...paddle_side.devices import ON_CPU_ALONE, are_on_cpu
 from .. import switch
 from ..codegen.extents import ShapeEnv, SymInt
 from ..codegen.fused_kernels.region import Region
@@ -35,13 +35,6 @@ _dropped_files: list[str] = []
 Garbage is collected at any time, and code that iterates over the cache of lines must
 still find them.
 """
-
-ON_CPU_ALONE = not (
-    paddle.device.is_compiled_with_cuda()
-    or paddle.device.is_compiled_with_xpu()
-    or paddle.device.get_all_custom_device_type()
-)
-"""Tells whether there is no other device on which a program could be called."""
 
 MIN_REPEATED_OPS, MIN_OPS_PER_KIND, EARLY_SWITCH_CALL = 150, 6, 2
 """Limits for an early switch to loops.
@@ -200,7 +193,7 @@ def compile_program(
         begin: begins to make it; is called in good time before.
     """
     names: dict[str, Any] = {}
-    if with_loops is None:
+    if with_loops is None or not are_on_cpu(program.constants.values()):
         result = _python_function(program, names)
         result.trusting, result.entered = result, None  # type: ignore[attr-defined]
         return result
@@ -273,19 +266,11 @@ def _function_with_loops(
     may_bail_out = any(region.may_bail_out for region in program.regions)
     if may_bail_out or not ON_CPU_ALONE:
         names[ELSEWHERE] = _python_function(plain, names)
-    if ON_CPU_ALONE:
-        return _python_function(program, names, trusts=trusts)
-    inputs = ", ".join(f"t{value.number}" for value in program.inputs)
-    if program.inputs:
-        any_tensor = f"t{program.inputs[0].number}"
-    else:
-        any_tensor, names["constant"] = (
-            "constant",
-            next(iter(program.constants.values())),
-        )
-    first_line = (
-        f"if not {any_tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
-    )
+    first_line = ""
+    if not ON_CPU_ALONE and len(program.ops) > 1:  # before one of them draws numbers
+        inputs = "".join(f"t{value.number}, " for value in program.inputs)
+        names["are_on_cpu"] = are_on_cpu
+        first_line = f"if not are_on_cpu(({inputs})): return {ELSEWHERE}({inputs})"
     return _python_function(program, names, first_line, trusts)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.devices import ON_CPU_ALONE, default_device
 from ...paddle_side.dtypes import casts_automatically
 from ...programs.capture_error import CaptureError
 
@@ -18,11 +19,16 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
         TypeError: something has no hash.
     """
-    return (casts_automatically(), paddle.get_default_dtype(), *kinds_of_leaves(leaves))
+    return (*creation_modes(), *kinds_of_leaves(leaves))
+
+
+def creation_modes() -> tuple[Any, ...]:
+    """Return what else decides which program serves: how new tensors are made."""
+    return casts_automatically(), paddle.get_default_dtype(), default_device()
 
 
 def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Return dtypes and shapes of tensors, and other leaves by value.
+    """Return dtypes, shapes and devices of tensors, and other leaves by value.
 
     Raises:
         TypeError: something has no hash.
@@ -32,6 +38,8 @@ def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(leaf, Tensor):
             row.append(id(leaf.dtype))  # of which there is one each, with a slow hash
             row += leaf.shape
+            if not ON_CPU_ALONE:
+                row.append(str(leaf.place))
         else:
             row.append(exactly(leaf))
     return tuple(row)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from paddle import Tensor, get_default_dtype, is_grad_enabled
+from paddle import Tensor, is_grad_enabled
 
-from ...paddle_side.dtypes import casts_automatically
 from ...programs.compiling.program import Program
-from .keys import kinds_of_leaves
+from .keys import creation_modes, kinds_of_leaves
 from .outer_state import OuterState
 from .program_cache import CompiledFunction, ProgramCache
 from .program_nodes import found_value
@@ -119,7 +118,7 @@ def _made(
 
 def modes() -> tuple[Any, ...]:
     """Return what else decides which program serves: see :func:`.keys.key_of`."""
-    return is_grad_enabled(), casts_automatically(), get_default_dtype()
+    return is_grad_enabled(), *creation_modes()
 
 
 def are_off_the_graph(leaves: Iterable[Any], graph: bool) -> bool:

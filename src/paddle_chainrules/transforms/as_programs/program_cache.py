@@ -14,6 +14,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.running import is_running
+from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
 from ...paddle_side.traced_numbers import Formula
@@ -366,7 +367,7 @@ def cut(
     inputs = len(tensors)
     program = replace(whole.program, ops=tuple(share_subkernels(whole.program.ops)))
     forward_backward = split(program, inputs, number, grads)
-    if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
+    if loops_are_on() and are_on_cpu(tensors):
         forward_backward = pack_small_residuals(
             recompute_cheap_residuals(forward_backward, goes_into)
         )
