@@ -220,7 +220,7 @@ class LastServed(NamedTuple):
 
     Attributes:
         known: the program.
-        state: if gradients are on, and how new tensors are made: see :func:`.creation_modes`.
+        state: if gradients are on, and the creation modes.
         kind: the type of the parameters.
         tensors: their number.
     """
