@@ -94,10 +94,10 @@ LAYERS = {
 def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
-    assert getattr(pylayers._here, "given", None) is None
+    assert getattr(pylayers._thread, "protect", None) is None
     assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
     assert not watch.watched()
-    assert not write_counts._here.on
+    assert not write_counts._thread.on
 
 
 def calls_of(name):
@@ -336,7 +336,7 @@ def test_an_interrupt_of_a_capture_leaves_nothing():
         stopped += 1
         at += 1 + at // 8
         assert listener.local.listener is None
-        assert not places.taken
+        assert not places.listener_slots
         assert not listener.is_plain()
         assert_nothing_is_left()
     assert stopped > 40

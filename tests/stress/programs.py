@@ -110,7 +110,7 @@ def main(total: int) -> int:
             half = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bar.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - (half or 0)
-    assert not places.taken
+    assert not places.listener_slots
     assert listener.local.listener is None
     seconds = time.perf_counter() - start
     print(f"{sum(counts.values())} calls in {seconds:.0f} s, {len(wrong)} wrong,")

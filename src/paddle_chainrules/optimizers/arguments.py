@@ -17,7 +17,7 @@ import numpy as np
 from paddle import Tensor
 
 from ..paddle_side.arguments import is_flag, is_integer, is_number
-from ..paddle_side.near_names import refuse_others
+from ..paddle_side.near_names import refuse_foreign_arguments
 from .transformation import Optimizer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,9 @@ def checked(function: F) -> F:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
-            refuse_others(function.__name__, kwargs.keys() - signature.parameters)
+            refuse_foreign_arguments(
+                function.__name__, kwargs.keys() - signature.parameters
+            )
             return function(*args, **kwargs)  # which says what is missing
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]

@@ -33,8 +33,8 @@ def gradients(
         NotImplementedError: a kernel that can't be differentiated again.
         RuntimeError: called while ``paddle.grad`` runs on this thread.
     """
-    if (who := listener()) is not None:
-        return who.gradients(outputs, inputs, cotangents, create_graph)
+    if (receiver := listener()) is not None:
+        return receiver.gradients(outputs, inputs, cotangents, create_graph)
     return _by_engine(outputs, inputs, cotangents, create_graph)
 
 

@@ -48,10 +48,14 @@ class RowSparse:
                 "takes a gradient as a whole"
             )
         self.shape = tuple(checked_integer("each size of shape", n) for n in shape)
-        results = tuple(values.shape)
-        if rows.ndim != 1 or results != (rows.shape[0], *self.shape[1:]) or not shape:
+        values_shape = tuple(values.shape)
+        if (
+            rows.ndim != 1
+            or values_shape != (rows.shape[0], *self.shape[1:])
+            or not shape
+        ):
             raise ValueError(
-                f"rows of shape {list(rows.shape)} and values of shape {list(results)} "
+                f"rows of shape {list(rows.shape)} and values of shape {list(values_shape)} "
                 f"are none of a tensor of shape {list(self.shape)}; give values of "
                 "shape [rows, ...]"
             )

@@ -15,7 +15,9 @@ from ..watch import RuleContext, is_traced
 from . import in_place
 
 
-def cut(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+def detach_integers(
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
+) -> Any:
     """Run an operator; take its result off the graph if dtypes have no derivative."""
     result = operator(*args, **kwargs)
     if is_traced(result) and (is_whole(result) or any(map(is_whole, args[:1]))):
@@ -23,19 +25,21 @@ def cut(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-WITH_PLACES = (
+GIVING_INDICES = (
     *("argsort", "topk", "kthvalue", "mode", "cummax", "cummin"),
     *("max_pool2d_with_index", "max_pool3d_with_index"),
 )
-"""Operators that give the places of elements, beside their values or alone."""
+"""Operators that give indices of elements, beside their values or alone."""
 
 
-def cut_places(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-    """Run an operator that gives places, and take these off the graph."""
+def detach_indices(
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
+) -> Any:
+    """Run an operator that gives indices, and take these off the graph."""
     results = operator(*args, **kwargs)
-    for part in results:
-        if is_traced(part) and is_whole(part):
-            part.stop_gradient = True
+    for output in results:
+        if is_traced(output) and is_whole(output):
+            output.stop_gradient = True
     return results
 
 

@@ -39,7 +39,7 @@ def _reverse(name: str) -> Any:
         first, second, *pattern = call.args
         every = first, second, call.cotangent
         grads: list[Any] = [None] * 5
-        for k, (other, (i, j)) in enumerate(PRODUCTS[name].back):
+        for k, (other, (i, j)) in enumerate(PRODUCTS[name].gradients_by):
             if k in call.wanted:
                 grads[k] = TABLE[other].every([every[i], every[j], *pattern])[0]
         return grads
