@@ -28,7 +28,7 @@ from paddle_chainrules.paddle_side import (
 from paddle_chainrules.paddle_side.autograd import pylayers
 from paddle_chainrules.paddle_side.patching import places, write_counts
 from paddle_chainrules.paddle_side.process import random_state
-from paddle_chainrules.testing.timings import WARM
+from paddle_chainrules.testing.timings import WARM_UP_CALLS
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 
@@ -138,7 +138,7 @@ STRIDES = [STRIDE, pytest.param(1, marks=pytest.mark.slow)]
 def test_an_interrupt_anywhere_changes_nothing(name, which, stride):
     layer, net, calls = calls_of(name)
     call = calls[which]
-    for _ in range(2 * WARM):  # until it runs as it will
+    for _ in range(2 * WARM_UP_CALLS):  # until it runs as it will
         expected = call()
     before = snapshot(layer)
     call()
@@ -182,7 +182,7 @@ def test_an_interrupt_of_derivatives_changes_nothing(kind, stride):
     def call():
         return DERIVATIVES[kind](net, params, x)
 
-    for _ in range(2 * WARM):  # until it runs as it will
+    for _ in range(2 * WARM_UP_CALLS):  # until it runs as it will
         expected = call()
     at = 1
     while interrupted(call, at):

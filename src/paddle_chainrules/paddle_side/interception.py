@@ -204,7 +204,7 @@ class _PatchedNamespace:
 
     def refresh(self) -> None:
         """Note the current values, which are restored later."""
-        owner, names, beneath = self._owner, self._stand_ins, self._beneath
+        owner, names, previous = self._owner, self._stand_ins, self._beneath
         if type(owner) is dict:
             try:
                 values = self._getter()(owner)
@@ -212,11 +212,11 @@ class _PatchedNamespace:
                 values = tuple(map(owner.get, names))
         else:
             values = tuple(getattr(owner, name, None) for name in names)
-        if values == tuple(beneath):  # as nearly always
+        if values == tuple(previous):  # as nearly always
             return
-        beneath[:] = values
+        previous[:] = values
         for number, passing in self._current_callable:
-            passing[0] = callable_of(owner, beneath[number])
+            passing[0] = callable_of(owner, previous[number])
 
     def _getter(self) -> Callable[[Any], tuple[Any, ...]]:
         """Return a function that gets all of these from a dict, three times as fast."""
@@ -380,12 +380,12 @@ _all_slots: dict[tuple[int, str], TakenSlot] = {}
 
 def _scan_new_modules() -> ScannedModules:
     """Find operators in modules that are new since the last time."""
-    now = _module_state()
-    if now == _last_scan[0]:
+    module_state = _module_state()
+    if module_state == _last_scan[0]:
         return ScannedModules([], [])
     new = [label for label in [*sys.modules] if label not in _scanned_modules]
     if not new:
-        _last_scan[0] = now
+        _last_scan[0] = module_state
     return find_operators(new, _operator_names() if new else {})
 
 

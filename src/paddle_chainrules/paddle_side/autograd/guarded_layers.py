@@ -176,8 +176,8 @@ def _fit_gradient(layer: Any, grad: Tensor, request: _RequestedGradients) -> Ten
     if grad.size != math.prod(request.shape):
         raise ValueError(
             f"the backward of the PyLayer {layer.__name__} gives a gradient of shape "
-            f"{list(grad.shape)} for an argument of shape {list(request.shape)}; have it "
-            "give the argument's shape"
+            f"{list(grad.shape)} for an argument of shape {list(request.shape)}; have "
+            "it give the argument's shape"
         )
     if grad.shape != request.shape:
         grad = grad.reshape(request.shape)

@@ -147,7 +147,7 @@ class Hooks:
         self._hook_results.pop(index, None)
 
     def pop_results(self) -> dict[int, Tensor]:
-        """Return what hooks made of this pass's gradients, by result index; forget it."""
+        """Take what hooks made of this pass's gradients, by result index."""
         result, self._hook_results = self._hook_results, {}
         return result
 

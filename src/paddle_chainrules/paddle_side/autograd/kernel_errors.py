@@ -76,8 +76,9 @@ class kernels_named:
             if "(at /paddle/" in str(error) and "inplace" not in str(error):
                 message = " ".join(str(error).split("[Hint")[0].split())[:300]
                 raise NotImplementedError(
-                    f"Paddle fails in this gradient: {message}. Another way to write the "
-                    "function may have one, or one that is differentiated less often"
+                    f"Paddle fails in this gradient: {message}. Another way to write "
+                    "the function may have one, or one that is differentiated less "
+                    "often"
                 ) from error
             return
         kernel = result[1] or result[2].removesuffix("_double_grad") + "_grad"

@@ -37,8 +37,8 @@ _register = _tensor._register_grad_hook
 def _refuse(caller: str) -> NoReturn:
     raise RuntimeError(
         f"{caller} has been through a program of this graph before, which Paddle's "
-        "graphs serve but once, with retain_graph=True too. Call backward once, for the sum "
-        "of the losses, or take the gradients by value_and_grad, or by "
+        "graphs serve but once, with retain_graph=True too. Call backward once, for "
+        "the sum of the losses, or take the gradients by value_and_grad, or by "
         "paddle.grad(..., retain_graph=True) before backward"
     )
 

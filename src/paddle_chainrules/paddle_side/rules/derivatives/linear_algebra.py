@@ -74,9 +74,11 @@ def svd(
             operator, context, x, True
         )
     u, s, vh = operator(x, full_matrices, **rest)
-    left, right = u.detach(), vh.detach()[..., : s.shape[-1], :]
-    partner_overlap = (left.conj() * paddle.matmul(x, right.mT.conj())).sum(-2)
-    overlap = (left.conj() * u).sum(-2)
+    u_constant, vh_constant = u.detach(), vh.detach()[..., : s.shape[-1], :]
+    partner_overlap = (u_constant.conj() * paddle.matmul(x, vh_constant.mT.conj())).sum(
+        -2
+    )
+    overlap = (u_constant.conj() * u).sum(-2)
     phase_slope = paddle.imag(partner_overlap) / s.detach() - paddle.imag(overlap)
     return (
         u * paddle.complex(paddle.ones_like(phase_slope), phase_slope).unsqueeze(-2),
@@ -108,9 +110,9 @@ def householder_product(
     adjoint = paddle.conj(vectors.mT) if x.is_complex() else vectors.mT
     scales = tau.unsqueeze(-1)
     overlaps = paddle.triu(paddle.matmul(adjoint, vectors), 1)
-    one = paddle.eye(k, dtype=x.dtype)
+    identity = paddle.eye(k, dtype=x.dtype)
     inner = paddle.linalg.triangular_solve(
-        scales * overlaps + one, scales * one, upper=True, unitriangular=True
+        scales * overlaps + identity, scales * identity, upper=True, unitriangular=True
     )
     update = paddle.matmul(paddle.matmul(vectors, inner), adjoint[..., :n])
     return paddle.eye(m, n, dtype=x.dtype) - update
