@@ -95,7 +95,7 @@ def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
     assert getattr(pylayers._thread, "protect", None) is None
-    assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
+    assert not any(lock._is_owned() for lock in (*locks, random_state.generator_lock()))
     assert not watch.watched()
     assert not write_counts._thread.on
 

@@ -81,7 +81,7 @@ class Header(NamedTuple):
         begin: the offset of the tensors' bytes in the file.
     """
 
-    parts: Mapping[str, StoredTensor]
+    tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
     begin: int
 
@@ -238,7 +238,7 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
         Corrupt: the file has changed since it was written, or is read meanwhile.
     """
     result, sums = {}, {}
-    for name, entry in header.parts.items():
+    for name, entry in header.tensors.items():
         result[name] = empty(entry.shape, entry.dtype)
         target = memory(result[name])
         file.seek(header.begin + entry.start)
@@ -252,7 +252,7 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
             sums[name] = hashlib.sha256(target).digest()
     metadata = {**header.metadata}
     expected = metadata.pop(CHECKSUM, None)
-    if expected is not None and _checksum(header.parts, metadata, sums) != expected:
+    if expected is not None and _checksum(header.tensors, metadata, sums) != expected:
         raise Corrupt(
             "its checksum differs, so it has changed since it was written; take an "
             "earlier copy"

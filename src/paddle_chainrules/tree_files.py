@@ -128,7 +128,7 @@ def _in_containers_of(like: Any, results: Any, name: str) -> Any:
         }
         return OrderedDict(items) if isinstance(like, OrderedDict) else items
     if isinstance(like, list | tuple):
-        children = results.parts if isinstance(results, Unknown) else results
+        children = results.fields if isinstance(results, Unknown) else results
         is_same_length = isinstance(children, list | tuple) and len(children) == len(
             like
         )
@@ -269,10 +269,10 @@ def _tree_of(header: tensor_files.Header) -> Any:
         kinds = _packed_tensors(tree)
     except RecursionError:
         raise Corrupt("its state is nested too deeply") from None
-    if sorted(name for name, _ in kinds) != sorted(header.parts):
+    if sorted(name for name, _ in kinds) != sorted(header.tensors):
         raise Corrupt("its state has other tensors than the file")
     for name, is_complex in kinds:
-        entry = header.parts[name]
+        entry = header.tensors[name]
         is_pairs = entry.dtype in ("float32", "float64") and entry.shape[-1:] == (2,)
         if is_complex and not is_pairs:
             raise Corrupt(f"{name!r} is no complex tensor")
@@ -361,7 +361,7 @@ class Unknown(NamedTuple):
     """A named tuple of a class that a file does not make."""
 
     name: str
-    parts: tuple[Any, ...]
+    fields: tuple[Any, ...]
 
 
 def is_named(node: Any) -> bool:

@@ -40,7 +40,7 @@ _INTEGER_DTYPES = (
 )
 
 
-def is_whole(leaf: Any) -> bool:
+def is_integral(leaf: Any) -> bool:
     """Tell whether it is a tensor of integers or Booleans, which have no derivative."""
     if not isinstance(leaf, Tensor):
         return False
@@ -54,8 +54,8 @@ _REAL_AND_COMPLEX = {
 }
 
 
-def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
-    """Tell whether two dtypes are one, or one is that of the other's real parts."""
+def same_real_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
+    """Tell whether two dtypes are equal, or one is that of the other's real parts."""
     return (
         same_dtype(a, b) or (a, b) in _REAL_AND_COMPLEX or (b, a) in _REAL_AND_COMPLEX
     )

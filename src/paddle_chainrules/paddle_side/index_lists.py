@@ -50,7 +50,7 @@ def lists_to_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
     return tuple(results)
 
 
-def item_of(read: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
+def read_item(read: Callable[[Tensor, Any], Any], x: Tensor, item: Any) -> Any:
     """Return ``x[item]`` by Paddle's function for it, where that is right.
 
     With a tensor or a list in the index, Paddle takes other elements of an x that has
@@ -162,8 +162,8 @@ def split_strided_slices(entries: Sequence[Any]) -> tuple[Any, Any] | None:
     return tuple(slices), tuple(rest)
 
 
-def without_ones(x: Tensor, item: Any, value: Any) -> Any:
-    """Return a value for ``x[item]`` without axes of one element that x has not.
+def squeeze_leading_ones(x: Tensor, item: Any, value: Any) -> Any:
+    """Return a value for ``x[item]`` without its leading axes of one element.
 
     With a tensor in the index, Paddle reads beyond its memory for them.
     """

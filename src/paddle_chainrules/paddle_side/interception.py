@@ -35,7 +35,7 @@ from .patching.places import (
     undecorated,
 )
 from .rules import operators as rules
-from .traced_numbers import in_tensors
+from .traced_numbers import numbers_to_tensors
 
 RAW: Any = core.eager.ops
 """Operators by name, as programs call them: without a way for static graphs."""
@@ -110,15 +110,15 @@ class listening:
             _start_listening(self._receiver)
             local.listener, local.flags = self._receiver, self.flags
         except BaseException:  # an interrupt
-            ended(self._receiver, self._before)
+            stop_listening(self._receiver, self._before)
             raise
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         try:
-            ended(self._receiver, self._before)
+            stop_listening(self._receiver, self._before)
         except BaseException:  # an interrupt
-            ended(self._receiver, self._before)
+            stop_listening(self._receiver, self._before)
             raise
         finally:
             if error is not None:
@@ -146,7 +146,7 @@ def _start_listening(receiver: Listener) -> None:
             py_layer_calls.watch_contexts()
 
 
-def ended(receiver: Listener, before: Listener | None) -> None:
+def stop_listening(receiver: Listener, before: Listener | None) -> None:
     """Stop listening; called twice if an interrupt may have come between."""
     local.listener = before
     with lock:
@@ -274,7 +274,7 @@ def _stand_in(owner: Any, name: str, handler: str, label: str = "") -> StandIn:
         if receiver is None:
             return passing[0](*args, **kwargs)
         return getattr(receiver, handler)(
-            label, passing[0], in_tensors(label, args), kwargs
+            label, passing[0], numbers_to_tensors(label, args), kwargs
         )
 
     return StandIn(owner, name, call, passing)

@@ -32,7 +32,7 @@ def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) 
         return _tensor(_scipy_matrix(values, crows, cols, d) @ _array(dense))
     if not len(cols):
         return paddle.zeros([len(crows) - 1, dense.shape[1]], dense.dtype)
-    rows = row_of_each(crows, cols)
+    rows = row_indices(crows, cols)
     operands = dense, values.reshape([-1, 1]), cols, rows, "MUL", "SUM"
     return RAW.send_ue_recv(*operands, [len(crows) - 1])
 
@@ -43,7 +43,7 @@ def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) 
         return _tensor(_scipy_matrix(values, crows, cols, d).T @ _array(dense))
     if not len(cols):
         return paddle.zeros([d, dense.shape[1]], dense.dtype)
-    rows = row_of_each(crows, cols)
+    rows = row_indices(crows, cols)
     operands = dense, values.reshape([-1, 1]), rows, cols, "MUL", "SUM"
     return RAW.send_ue_recv(*operands, [d])
 
@@ -53,7 +53,7 @@ def sampled(x: Tensor, y: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
 
     In chunks, since rows of both are copied for each.
     """
-    rows = row_of_each(crows, cols)
+    rows = row_indices(crows, cols)
     chunk_size = max(1, _CHUNK_NUMBERS // max(1, x.shape[1]))
     chunks = [
         (
@@ -70,7 +70,7 @@ _CHUNK_NUMBERS = 1 << 16
 """Numbers of each factor in :func:`sampled`, which stay in a core's cache."""
 
 
-def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
+def row_indices(crows: Tensor, cols: Tensor) -> Tensor:
     """Return the row of each entry, of shape [nnz] and the dtype of ``cols``."""
     positions = paddle.arange(len(cols), dtype=crows.dtype)
     result = paddle.searchsorted(crows, positions, right=True) - 1

@@ -29,7 +29,7 @@ class ValueNeeded(Exception):
         self.origins = origins
 
 
-def as_input(value: float) -> Tensor:
+def number_to_tensor(value: float) -> Tensor:
     """Put a number into a 0-d tensor of float64 or int64."""
     is_integer = isinstance(value, int | np.int64)
     return paddle.full([], value, "int64" if is_integer else "float64")
@@ -155,9 +155,9 @@ class TracedNumber:
         if type(other) is TracedNumber:
             return other._tensor, other._bound
         if type(other) is float:
-            return as_input(other), 0
+            return number_to_tensor(other), 0
         if type(other) is int and abs(other) < MAX_INTEGER:
-            return as_input(other), abs(other) + 1
+            return number_to_tensor(other), abs(other) + 1
         self.refuse()
 
 
@@ -206,7 +206,7 @@ def _power(self: TracedNumber, exponent: Any) -> Any:
     """Return a float to the power of an integer, which is real for every float."""
     if self._is_integer or type(exponent) is not int:
         self.refuse()
-    result = self._tensor ** as_input(float(exponent))
+    result = self._tensor ** number_to_tensor(float(exponent))
     return self._derived(result, operator.pow, (self, exponent), may_fail=True)
 
 
@@ -215,7 +215,7 @@ def _reflected_power(self: TracedNumber, base: Any) -> Any:
     if type(base) is not float or not 0.0 < base < math.inf:
         self.refuse()
     exponent = self._tensor.astype("float64")
-    result = as_input(base) ** exponent
+    result = number_to_tensor(base) ** exponent
     return self._derived(result, operator.pow, (base, self), may_fail=True)
 
 
@@ -258,7 +258,7 @@ _COMPUTED_WITH_TENSORS = frozenset(
 )
 
 
-def in_tensors(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def numbers_to_tensors(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return an operator's arguments, with a tensor for a number beside a tensor.
 
     Raises:

@@ -38,10 +38,10 @@ class TapeContext:
     def __init__(self, leaves: Sequence[Any], by_caller: bool = False) -> None:
         self._leaves = leaves
         self.by_caller = by_caller
-        self.asked: dict[int, Tensor] = {}
+        self.requested_tensors: dict[int, Tensor] = {}
         """Tensors to differentiate with respect to as well, for the other gradients'
         sake."""
-        self.made: list[Tensor] = []
+        self.created_leaves: list[Tensor] = []
         """Leaves made of constants."""
         self.refusal = ""
         """Reason why the recording is not differentiated; empty if it is."""
@@ -67,7 +67,9 @@ class TapeContext:
 
     def has_leaf(self, tensor: Tensor) -> bool:
         """Tell whether just this tensor is one of the recording's leaves."""
-        return id(tensor) in self.leaves or any(tensor is t for t in self.made)
+        return id(tensor) in self.leaves or any(
+            tensor is t for t in self.created_leaves
+        )
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run ``fn(*args)`` while the operators of this thread are watched.
@@ -105,28 +107,28 @@ class TapeContext:
     """Function of :mod:`.rules.operators` that runs when a watch begins."""
 
 
-def watch_alone(stack: list[TapeContext]) -> None:
-    """Have these recordings be those under way on this thread."""
+def set_recordings(stack: list[TapeContext]) -> None:
+    """Replace the recordings under way on this thread."""
     _thread.stack = stack
 
 
-class set_aside:
-    """A context without recordings on this thread, since a record of ours notes it all.
+class tapes_suspended:
+    """A context without recordings on this thread, since a tracer notes it all.
 
-    Writes within are that record's.
+    Writes within are that tracer's.
     """
 
     def __enter__(self) -> None:
-        self._before = recordings(), getattr(_thread, "set_aside", False)
-        _thread.stack, _thread.set_aside = [], True
+        self._before = recordings(), getattr(_thread, "is_suspended", False)
+        _thread.stack, _thread.is_suspended = [], True
 
     def __exit__(self, *_: object) -> None:
-        _thread.stack, _thread.set_aside = self._before
+        _thread.stack, _thread.is_suspended = self._before
 
 
 def note_written() -> None:
     """Count an operation in place outside of recordings."""
-    if not getattr(_thread, "set_aside", False):
+    if not getattr(_thread, "is_suspended", False):
         written_outside[0] += 1
 
 
@@ -140,11 +142,11 @@ def as_leaf(constant: Tensor) -> Tensor:
     leaf: Tensor = constant.detach()
     leaf.stop_gradient = False
     for tape in recordings():
-        tape.made.append(leaf)
+        tape.created_leaves.append(leaf)
     return leaf
 
 
-def ask_for(tensors: Sequence[Tensor]) -> None:
+def request_gradients(tensors: Sequence[Tensor]) -> None:
     """Have every recording under way differentiate with respect to these, too."""
     stack = recordings()
     if stack:
@@ -199,13 +201,13 @@ class RuleContext:
         for tape in self._stack:
             for tensor in tensors:
                 if id(tensor) not in tape.leaves:
-                    tape.asked[id(tensor)] = tensor
+                    tape.requested_tensors[id(tensor)] = tensor
 
     def refuse(self, reason: str) -> None:
         """Have the innermost recording refuse what it has recorded.
 
         Raises:
-            NotImplementedError: there is none, since a record of ours listens.
+            NotImplementedError: there is none, since a tracer listens.
         """
         if not self._stack:
             raise NotImplementedError(reason)

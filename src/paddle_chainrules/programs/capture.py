@@ -16,19 +16,19 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.flags import StopGradientFlags, flags_of
-from ..paddle_side.interception import ended, listening
+from ..paddle_side.interception import listening, stop_listening
 from ..paddle_side.listener import local, programs_disabled
 from ..paddle_side.process.garbage import collector_waits
 from ..paddle_side.process.openmp import one_thread
 from ..paddle_side.process.random_state import (
     drawing_from,
-    in_turn,
+    generator_lock,
     note_drawing,
     random_state,
     restore_random_state,
 )
 from ..paddle_side.shared_memory import has_buffer
-from ..paddle_side.watch import recordings, watch_alone
+from ..paddle_side.watch import recordings, set_recordings
 from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, CapturedFunction, kinds_of
@@ -115,7 +115,7 @@ def capture(
     if once:
         _holders_of_an_orphan()  # before another record is begun
     try:
-        watch_alone([])
+        set_recordings([])
         with collector_waits():
             captured, attrs, given = _first_program(
                 fn, leaves, state, begun, further, once
@@ -127,7 +127,7 @@ def capture(
                     _replay(captured.program, leaves, given)
                 elif must_check:
                     # Two threads in paddle.grad crash.
-                    with in_turn() if attrs.takes_gradients else nullcontext():
+                    with generator_lock() if attrs.takes_gradients else nullcontext():
                         del given  # and the memory
                         _check_program(captured.program, fn, leaves, attrs)
                 flags = attrs.flags.after
@@ -137,7 +137,7 @@ def capture(
         if draws:
             restore_random_state(state)
         local.plain = before[0]
-        watch_alone(before[1])
+        set_recordings(before[1])
     return captured
 
 
@@ -216,7 +216,7 @@ def _first_program(
         if further is None and begun is not None and (once or not record.draws):
             begun.append(OpenTrace(record, given, outputs))
     finally:  # whatever an interrupt has left
-        ended(record, before)
+        stop_listening(record, before)
         flags = flags_of(record.flags)
         flags.set(flags.before)
         if record.draws:
@@ -257,7 +257,7 @@ def _holders_of_an_orphan() -> float:
         record.check_constants()
         return _fewest_holders(record, outputs)
     finally:
-        ended(record, before)
+        stop_listening(record, before)
 
 
 def _captured(

@@ -150,7 +150,10 @@ def native_gradients(
     ]
     differentiated_outputs, seeds = zip(*pairs, strict=True)
     result = gradients(
-        differentiated_outputs, [*wanted, *tape.asked.values()], seeds, False
+        differentiated_outputs,
+        [*wanted, *tape.requested_tensors.values()],
+        seeds,
+        False,
     )
     return outputs, result[: len(wanted)]
 

@@ -51,8 +51,8 @@ def _is_running(frame: FrameType | None) -> bool:
     return any(caller.f_code in _ENTRIES for caller in _callers(frame))
 
 
-def asked_for() -> Callable[[Tensor], bool]:
-    """Return a test that tells whether Paddle's running engine needs a leaf's gradient.
+def requested_leaf_test() -> Callable[[Tensor], bool]:
+    """Return a test whether Paddle's running engine needs a leaf's gradient.
 
     A ``backward`` needs those of all leaves, ``paddle.grad`` those of its inputs.
     """
@@ -62,8 +62,8 @@ def asked_for() -> Callable[[Tensor], bool]:
     return lambda leaf: not _addresses([leaf]).isdisjoint(requested)
 
 
-def asked_behind() -> Callable[[Tensor], bool]:
-    """Return the test of :func:`asked_for` for any tensor.
+def requested_tensor_test() -> Callable[[Tensor], bool]:
+    """Return the test of :func:`requested_leaf_test` for any tensor.
 
     It also passes if the engine needs the gradient of what the tensor is computed from.
     """

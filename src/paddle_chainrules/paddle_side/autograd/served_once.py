@@ -132,7 +132,7 @@ def _separate_passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
 
 def _requested_by_recordings(outputs: Any) -> list[Tensor]:
     """Return tensors of a graph whose gradients recordings request as well."""
-    requested = [t for watch in recordings() for t in watch.asked.values()]
+    requested = [t for watch in recordings() for t in watch.requested_tensors.values()]
     if not requested:
         return []
     tensors = outputs if isinstance(outputs, list | tuple) else [outputs]

@@ -23,7 +23,7 @@ _installed = [0]
 """Number of functions whose replacements are installed."""
 
 
-def taken_by(kind: type, *functions: Any) -> Callable[[Any], Any]:
+def handles_kind(kind: type, *functions: Any) -> Callable[[Any], Any]:
     """Decorate the function that is called for a first argument of this kind.
 
     It is given the arguments as the function is; for a class of layers the ``forward``
@@ -43,8 +43,8 @@ def refused_elsewhere(kind: type, remedy: str) -> None:
     _REMEDIES[kind.__name__] = remedy
 
 
-def place() -> None:
-    """Have the functions take such arguments."""
+def install_kinds() -> None:
+    """Replace the functions by ones that take such arguments."""
     if _installed[0] == len(_HANDLERS):
         return
     with lock:

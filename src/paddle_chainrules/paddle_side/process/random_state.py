@@ -71,8 +71,8 @@ def serialize_drawing() -> None:
         time.sleep(1e-3)  # for those that are in one
 
 
-def in_turn() -> AbstractContextManager[Any]:
-    """Hold the turn to draw, or to do what one thread at a time may do in Paddle."""
+def generator_lock() -> AbstractContextManager[Any]:
+    """Return the lock to hold while drawing, or doing what needs one thread at a time."""
     return _generator_lock
 
 

@@ -16,12 +16,14 @@ from ..watch import RuleContext, is_traced
 _KINDS = core.eager.ops.get_core_ops_args_type_info()
 
 
-def places(name: str) -> list[int]:
+def number_positions(name: str) -> list[int]:
     """Return the positions of an operator's arguments that take no tensors."""
     return [i for i, kind in enumerate(_KINDS.get(name, ())) if not kind]
 
 
-def made(args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
+def tensors_to_numbers(
+    args: Sequence[Any], positions: Sequence[int]
+) -> tuple[Any, ...]:
     """Return arguments, with numbers for constant tensors at these positions."""
 
     def number(arg: Any) -> Any:

@@ -16,12 +16,12 @@ import paddle
 from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
-from ..dtypes import is_whole
+from ..dtypes import is_integral
 from ..index_lists import (
-    item_of,
+    read_item,
     split_strided_slices,
+    squeeze_leading_ones,
     without_new_axes,
-    without_ones,
     write_item,
 )
 from ..shared_memory import share_memory
@@ -205,7 +205,7 @@ def assign_out(
 
 def get_item(operator: Any, context: RuleContext, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
-    result = item_of(operator, x, item)
+    result = read_item(operator, x, item)
     if context.records and result is not x and share_memory(result, x):
         if is_traced(result):
             context.note_indexed_view(x, result, item)
@@ -256,8 +256,8 @@ def set_item(
 def _set_item(
     operator: Any, context: RuleContext, x: Tensor, item: Any, value: Any
 ) -> Any:
-    value = without_ones(x, item, value)
-    if is_whole(x) and isinstance(value, Tensor):
+    value = squeeze_leading_ones(x, item, value)
+    if is_integral(x) and isinstance(value, Tensor):
         value = value.detach()
     entries = item if isinstance(item, tuple) else (item,)
     views = refuse_write(x, [value], context.neutral_writes)

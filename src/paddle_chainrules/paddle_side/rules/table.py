@@ -18,7 +18,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
-from ..process.random_state import in_turn, note_drawing
+from ..process.random_state import generator_lock, note_drawing
 from ..watch import RuleContext, as_leaf, is_traced, tensors_in_arguments
 from . import at_numbers, in_place
 from . import given_numbers as for_numbers
@@ -120,7 +120,7 @@ def _rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     note_drawing()  # where it has dropout
     if traced and not args[0].size:
         return formulas.rnn_without_samples(operator, traced, *args, **kwargs)
-    with in_turn():
+    with generator_lock():
         return _rnn_of_all(operator, context, *args, **kwargs)
 
 

@@ -15,7 +15,7 @@ from ...paddle_side.interception import listening
 from ...paddle_side.listener import local, not_listening
 from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
 from ...paddle_side.rules.in_place import REFUSED_WRITE
-from ...paddle_side.watch import is_traced, set_aside
+from ...paddle_side.watch import is_traced, tapes_suspended
 from ..capture_error import CaptureError
 from ..operators.entry import Operator
 from .existing import single_use_captures
@@ -146,7 +146,7 @@ class Eager(Tracer):
         for record in records:
             record.failure = None
         try:
-            with set_aside(), single_use_captures(), listening(self):
+            with tapes_suspended(), single_use_captures(), listening(self):
                 yield
         except Exception as error:  # of which Paddle may have made another
             for record in records:
@@ -191,7 +191,7 @@ class Eager(Tracer):
         """
         before = getattr(local, "listener", None)
         try:
-            with set_aside():
+            with tapes_suspended():
                 local.listener = self
                 yield
         except CaptureError as failure:

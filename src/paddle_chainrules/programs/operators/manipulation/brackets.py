@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.index_lists import item_of
+from ....paddle_side.index_lists import read_item
 from ..axes import AxesArgument, ShapePolymorphic, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import define, holds_for_complex, jet_of, reverse_of
@@ -148,7 +148,7 @@ _get: Any = vars(paddle.Tensor)["_getitem_dygraph"]
 
 
 def _getitem(x: Tensor, index: Any) -> Any:
-    return item_of(_get, x, index)
+    return read_item(_get, x, index)
 
 
 define(
