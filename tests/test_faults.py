@@ -26,7 +26,7 @@ from paddle_chainrules.paddle_side import (
     watch,
 )
 from paddle_chainrules.paddle_side.autograd import pylayers
-from paddle_chainrules.paddle_side.patching import places, write_counts
+from paddle_chainrules.paddle_side.patching import patch_sites, write_counts
 from paddle_chainrules.paddle_side.process import random_state
 from paddle_chainrules.testing.timings import WARM_UP_CALLS
 
@@ -336,7 +336,7 @@ def test_an_interrupt_of_a_capture_leaves_nothing():
         stopped += 1
         at += 1 + at // 8
         assert listener.local.listener is None
-        assert not places.listener_slots
+        assert not patch_sites.listener_slots
         assert not listener.is_plain()
         assert_nothing_is_left()
     assert stopped > 40

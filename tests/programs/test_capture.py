@@ -23,7 +23,7 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.paddle_side import interception, listener
-from paddle_chainrules.paddle_side.patching import places
+from paddle_chainrules.paddle_side.patching import patch_sites
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.comparison import ComparedResult, other_numbers
 
@@ -170,7 +170,7 @@ def current_value():
     """What stands in all places of operators."""
     interception._operator_slots()  # looks for new ones
     return {
-        key: id(places.current_value(p.owner, p.name))
+        key: id(patch_sites.current_value(p.owner, p.name))
         for key, p in interception._all_slots.items()
     }
 
@@ -198,7 +198,7 @@ def test_nothing_of_a_capture_stays(how):
         with pytest.raises(LookupError if how == "fails" else Stop):
             jit(fn)(X)
     assert current_value() == before
-    assert not places.listener_slots
+    assert not patch_sites.listener_slots
     assert listener.local.listener is None
     assert paddle.is_grad_enabled() == enabled
     assert gc.isenabled()

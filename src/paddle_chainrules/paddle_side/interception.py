@@ -22,7 +22,7 @@ from .flags import Noted, flags_of
 from .index_lists import lists_to_tensors, write_item
 from .listener import Listener, local
 from .locks import in_child_of_fork
-from .patching.places import (
+from .patching.patch_sites import (
     ScannedModules,
     TakenSlot,
     callable_of,
@@ -375,7 +375,7 @@ _last_scan = [(0, "")]
 
 _namespaces: dict[int, _PatchedNamespace] = {}
 _all_slots: dict[tuple[int, str], TakenSlot] = {}
-"""All slots of these, as :data:`.places.listener_slots` has them."""
+"""All slots of these, as :data:`.patch_sites.listener_slots` has them."""
 
 
 def _scan_new_modules() -> ScannedModules:

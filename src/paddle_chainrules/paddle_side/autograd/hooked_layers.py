@@ -16,7 +16,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..dtypes import dtype_name
-from ..patching.places import PatchSet, without_listener
+from ..patching.patch_sites import PatchSet, without_listener
 from .by_node import NodeMap
 from .kernel_errors import note, refused_later
 from .partial_gradients import node_of

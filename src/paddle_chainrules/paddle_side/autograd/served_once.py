@@ -22,7 +22,7 @@ import paddle
 from paddle import Tensor
 
 from ..listener import listener
-from ..patching.places import PatchSet, without_listener
+from ..patching.patch_sites import PatchSet, without_listener
 from ..watch import recordings
 from .by_node import NodeMap
 from .kernel_errors import kernels_named

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .places import PatchSet, lock, without_listener
+from .patch_sites import PatchSet, lock, without_listener
 
 _HANDLERS: dict[Any, dict[type, Callable[..., Any]]] = {}
 """Handlers by Paddle's function or class of layers, and by the kind of its first

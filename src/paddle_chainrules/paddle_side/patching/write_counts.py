@@ -18,7 +18,7 @@ from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from ..listener import listener
-from .places import current_value, install_value, lock
+from .patch_sites import current_value, install_value, lock
 
 MAX_WRITES = 65_536
 """Most places that keep the number of their last write; the oldest goes first."""

@@ -16,7 +16,7 @@ from paddle import Tensor
 from ..dtypes import tensor_kind
 from ..listener import listener
 from ..locks import in_child_of_fork, new_lock
-from ..patching.places import PatchSet, current_value, without_listener
+from ..patching.patch_sites import PatchSet, current_value, without_listener
 from ..traced_numbers import TracedNumber
 
 DRAWING = (
@@ -72,7 +72,7 @@ def serialize_drawing() -> None:
 
 
 def generator_lock() -> AbstractContextManager[Any]:
-    """Return the lock to hold while drawing, or doing what needs one thread at a time."""
+    """Return the lock to hold while drawing, or where Paddle takes one thread."""
     return _generator_lock
 
 

@@ -14,7 +14,7 @@ import paddle
 
 from ..autograd import py_layer_calls, served_once
 from ..listener import is_plain, listener
-from ..patching.places import (
+from ..patching.patch_sites import (
     Pair,
     PatchSet,
     ScannedModules,

@@ -20,11 +20,10 @@ from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..process.random_state import generator_lock, note_drawing
 from ..watch import RuleContext, as_leaf, is_traced, tensors_in_arguments
-from . import at_numbers, in_place
-from . import given_numbers as for_numbers
-from . import whole_numbers as whole
+from . import in_place, integer_results, wrong_at_values
+from . import tensors_as_numbers as tensor_numbers
 from .derivatives import every_order as closed
-from .derivatives import formulas, linear_algebra, losses, norms, pieces
+from .derivatives import formulas, linear_algebra, losses, norms, piecewise
 from .derivatives.formulas import by_rules, refuse_derivative, where_traced
 from .drawing import DRAWN
 from .graph_breaks import BREAKS, refuse_traced_number, to_tensor, warn_of_constants
@@ -163,13 +162,13 @@ _BY_RULES: dict[str, tuple[int, ...]] = {
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
     # Paddle passes gradients on through integers.
-    **dict.fromkeys(("cast", "sum"), whole.detach_integers),
-    "cast_": whole.cast_in_place,
-    "view_dtype": whole.view_of_bits,
-    **dict.fromkeys(whole.GIVING_INDICES, whole.detach_indices),
+    **dict.fromkeys(("cast", "sum"), integer_results.detach_integers),
+    "cast_": integer_results.cast_in_place,
+    "view_dtype": integer_results.view_of_bits,
+    **dict.fromkeys(integer_results.GIVING_INDICES, integer_results.detach_indices),
     # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
     "layer_norm": norms.layer_norm,
-    "group_norm": at_numbers.refuse_where(
+    "group_norm": wrong_at_values.refuse_where(
         *("group_norm", "where a scale is small beside the shift, or zero"),
         norms.is_group_norm_wrong,
         otherwise=norms.group_norm,
@@ -183,8 +182,8 @@ RULES: dict[str, Rule] = {
             *("deformable_conv", "multi_dot", "send_uv", "hsigmoid_loss"),
         )
     },
-    "send_ue_recv": at_numbers.refuse_where(
-        *("send_ue_recv", at_numbers.TIES, at_numbers.are_edges_tied),
+    "send_ue_recv": wrong_at_values.refuse_where(
+        *("send_ue_recv", wrong_at_values.TIES, wrong_at_values.are_edges_tied),
         otherwise=_differentiate_all("send_ue_recv"),
     ),
     "triangular_solve": _triangular_solve,
@@ -213,7 +212,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
     "assign_out_": in_place.refreshing_views(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
-    **at_numbers.RULES,
+    **wrong_at_values.RULES,
     # There is none of some argument.
     "p_norm": norms.p_norm,
     "sigmoid_cross_entropy_with_logits": where_traced(
@@ -242,19 +241,19 @@ IN_PLACE = {
 """The operators that write into their first argument."""
 
 FUNCTIONS: dict[Any, Rule] = {
-    F.pad: for_numbers.pad_with_tensor,
+    F.pad: tensor_numbers.pad_with_tensor,
     F.layer_norm: norms.layer_norm_of_one_sample,
     paddle.tensor.creation._to_tensor_non_static: to_tensor,
-    paddle.arange: for_numbers.arange,
-    paddle.full: for_numbers.full_of_tensor,
-    paddle.full_like: for_numbers.full_of_tensor,
+    paddle.arange: tensor_numbers.arange,
+    paddle.full: tensor_numbers.full_of_tensor,
+    paddle.full_like: tensor_numbers.full_of_tensor,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.softmax_with_cross_entropy: losses.softmax_with_cross_entropy,
     paddle.linalg.householder_product: linear_algebra.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
-    paddle.sinc: pieces.smooth(pieces.sinc),
-    paddle.logaddexp: pieces.smooth(pieces.logaddexp),
+    paddle.sinc: piecewise.smooth(piecewise.sinc),
+    paddle.logaddexp: piecewise.smooth(piecewise.logaddexp),
     **{
         function: refuse_traced_number(function, parameter)
         for function, parameter in (

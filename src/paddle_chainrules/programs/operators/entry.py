@@ -11,8 +11,8 @@ import paddle
 
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
-from ...paddle_side.rules.given_numbers import number_positions
 from ...paddle_side.rules.operators import by_rule
+from ...paddle_side.rules.tensors_as_numbers import number_positions
 from .axes import UNKNOWN, Axes
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
