@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from machine import OUTPUT, save
 from paddle_chainrules.adapters.taylor_mode import TaylorMode
-from paddle_chainrules.testing.timings import WARM, Timer, interleave
+from paddle_chainrules.testing.timings import WARM_UP_CALLS, Timer, interleave
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -113,7 +113,7 @@ def compared(name: str, problem: Any, module: Any) -> Row:
             ours(FIRST)
             first = time.perf_counter() - start
             natively = mode.natively
-            ours(WARM)
+            ours(WARM_UP_CALLS)
             with switch.off():
                 start = time.perf_counter()
                 native(2)
@@ -124,7 +124,7 @@ def compared(name: str, problem: Any, module: Any) -> Row:
             }
             if OPTIMIZER:
                 third = problem.steps()
-                third(FIRST + WARM)
+                third(FIRST + WARM_UP_CALLS)
                 step_alone = partial(switch.off, "_create_optimization_pass")
                 # Each after a native burst, whose garbage the next one collects.
                 timers["native again"] = timers["native"]

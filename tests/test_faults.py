@@ -26,9 +26,9 @@ from paddle_chainrules.paddle_side import (
     watch,
 )
 from paddle_chainrules.paddle_side.autograd import pylayers
-from paddle_chainrules.paddle_side.patching import places, write_counts
+from paddle_chainrules.paddle_side.patching import patch_sites, write_counts
 from paddle_chainrules.paddle_side.process import random_state
-from paddle_chainrules.testing.timings import WARM
+from paddle_chainrules.testing.timings import WARM_UP_CALLS
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 
@@ -94,10 +94,10 @@ LAYERS = {
 def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
-    assert getattr(pylayers._here, "given", None) is None
-    assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
+    assert getattr(pylayers._thread, "protect", None) is None
+    assert not any(lock._is_owned() for lock in (*locks, random_state.generator_lock()))
     assert not watch.watched()
-    assert not write_counts._here.on
+    assert not write_counts._thread.on
 
 
 def calls_of(name):
@@ -138,7 +138,7 @@ STRIDES = [STRIDE, pytest.param(1, marks=pytest.mark.slow)]
 def test_an_interrupt_anywhere_changes_nothing(name, which, stride):
     layer, net, calls = calls_of(name)
     call = calls[which]
-    for _ in range(2 * WARM):  # until it runs as it will
+    for _ in range(2 * WARM_UP_CALLS):  # until it runs as it will
         expected = call()
     before = snapshot(layer)
     call()
@@ -182,7 +182,7 @@ def test_an_interrupt_of_derivatives_changes_nothing(kind, stride):
     def call():
         return DERIVATIVES[kind](net, params, x)
 
-    for _ in range(2 * WARM):  # until it runs as it will
+    for _ in range(2 * WARM_UP_CALLS):  # until it runs as it will
         expected = call()
     at = 1
     while interrupted(call, at):
@@ -336,7 +336,7 @@ def test_an_interrupt_of_a_capture_leaves_nothing():
         stopped += 1
         at += 1 + at // 8
         assert listener.local.listener is None
-        assert not places.taken
+        assert not patch_sites.listener_slots
         assert not listener.is_plain()
         assert_nothing_is_left()
     assert stopped > 40

@@ -306,12 +306,12 @@ assert relu(packed).values.tolist() == [[0, 2], [3, 0], [5, 6]]
 class Kind:
     pass
 
-@argument_kinds.taken_by(Kind, paddle.flip)
+@argument_kinds.handles_kind(Kind, paddle.flip)
 def _(x, axis):
     return axis
 
 forward = paddle.nn.LSTM.forward
-argument_kinds.place()
+argument_kinds.install_kinds()
 assert paddle.nn.LSTM.forward is forward
 assert paddle.flip(Kind(), 3) == 3
 assert relu(packed).values.tolist() == [[0, 2], [3, 0], [5, 6]]

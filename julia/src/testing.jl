@@ -239,7 +239,7 @@ function native(side::Side, ȳ)
     params = Py[named[string(name)] for name in side.net.names]
     cotangents = PythonCall.pylist([x === nothing ? nothing : tensor_of(x) for (_, x) in labelled(ȳ, "")])
     sides = pyimport("paddle_chainrules.testing.sides")
-    ys, grads = sides.native(side.layer, args, kwargs, PythonCall.pylist([params; floating]), cotangents)
+    ys, grads = sides.native_gradients(side.layer, args, kwargs, PythonCall.pylist([params; floating]), cotangents)
     return Any[
         (array_of(y) for y in ys if PythonCall.pyisinstance(y, TENSOR))...,
         (PythonCall.pyis(g, NONE) ? zero(x) : array_of(g) for ((_, x), g) in zip(primals(side), grads))...,

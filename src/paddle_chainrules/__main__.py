@@ -21,67 +21,75 @@ EXAMPLE = """examples:
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    made = argparse.ArgumentParser(
+    root_parser = argparse.ArgumentParser(
         "python -m paddle_chainrules",
         description="PaddlePaddle nets as pure, differentiable functions",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = made.add_subparsers(dest="command")
+    commands = root_parser.add_subparsers(dest="command")
     commands.add_parser("doctor", help="what is installed, and what is amiss")
-    for name, about in (
+    for name, help_text in (
         ("bench", "a layer's calls and gradients beside native Paddle"),
         ("explain", "what of a layer runs as a program, and what not"),
     ):
-        one = commands.add_parser(name, help=about)
-        one.add_argument("layer", help="module:factory or file.py:factory")
-        one.add_argument(
+        subparser = commands.add_parser(name, help=help_text)
+        subparser.add_argument("layer", help="module:factory or file.py:factory")
+        subparser.add_argument(
             "--input",
             action="append",
             default=[],
             metavar="SHAPE",
             help="64x3, 64x3:float64 or 64x5:int64:100, once for each input",
         )
-        one.add_argument("--train", action="store_true", help="not in evaluation")
+        subparser.add_argument("--train", action="store_true", help="not in evaluation")
         if name == "bench":
-            one.add_argument("--rounds", type=int, default=30, help="turns of a side")
-            one.add_argument("--json", metavar="FILE", help="write the figures there")
-            one.add_argument("--picture", metavar="FILE", help="draw the ratios there")
+            subparser.add_argument(
+                "--rounds", type=int, default=30, help="turns of a side"
+            )
+            subparser.add_argument(
+                "--json", metavar="FILE", help="write the figures there"
+            )
+            subparser.add_argument(
+                "--picture", metavar="FILE", help="draw the ratios there"
+            )
         else:
-            one.add_argument("--program", action="store_true", help="print it whole")
-    return made
+            subparser.add_argument(
+                "--program", action="store_true", help="print it whole"
+            )
+    return root_parser
 
 
 def main(args: list[str] | None = None) -> int:
     """Run a command; gives the exit status: 0, or 1 for what is amiss."""
-    given = parser().parse_args(args)
-    if given.command is None:
+    options = parser().parse_args(args)
+    if options.command is None:
         parser().print_help()
         return 0
-    if given.command == "doctor":
+    if options.command == "doctor":
         marks = []
         for line in doctor():
             print(line, flush=True)
             marks.append(line.mark)
         return int(FAULT in marks)
     try:
-        layer, inputs = layer_and_inputs(given.layer, given.input)
-        (layer.train if given.train else layer.eval)()
+        layer, inputs = layer_and_inputs(options.layer, options.input)
+        (layer.train if options.train else layer.eval)()
         check_call(layer, inputs)
-        if given.command == "bench" and given.picture:
+        if options.command == "bench" and options.picture:
             figure_type()
     except (UsageError, ModuleNotFoundError) as error:
         parser().error(str(error))
-    if given.command == "explain":
-        text, runs = explain_layer(layer, inputs, given.program)
+    if options.command == "explain":
+        text, runs = explain_layer(layer, inputs, options.program)
         print(text)
         return int(not runs)
-    result = bench_layer(layer, inputs, given.rounds)
+    result = bench_layer(layer, inputs, options.rounds)
     print(table(result))
-    if given.json:
-        Path(given.json).write_text(json.dumps(result, indent=1) + "\n")
-    if given.picture:
-        draw(result, given.picture)
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if options.picture:
+        draw(result, options.picture)
     return 0
 
 

@@ -97,11 +97,11 @@ def start(
         module.bridge()
     except juliacall.JuliaError as error:
         raise RuntimeError(str(error)) from error
-    _let_collect(juliacall.Main)
+    _count_thread_as_safe(juliacall.Main)
     return module
 
 
-def _let_collect(main: Any) -> None:
+def _count_thread_as_safe(main: Any) -> None:
     """Count this thread, in Python, among those a collection need not wait for.
 
     Calls of Julia count the thread out and in again. The thread that starts Julia is
@@ -115,9 +115,9 @@ def _let_collect(main: Any) -> None:
 
     enter = function("jl_gc_safe_enter", ctypes.c_int8)
     leave = function("jl_gc_safe_leave", None, ctypes.c_int8)
-    before = enter()
-    if before == 0:
-        atexit.register(leave, before)  # before Julia's own end
+    previous_state = enter()
+    if previous_state == 0:
+        atexit.register(leave, previous_state)  # before Julia's own end
 
 
 def _prepare(threads: int | str | None, handle_signals: bool | None) -> None:
@@ -190,15 +190,15 @@ def environment(*packages: str) -> Environment:
         raise FileNotFoundError(
             "no julia on the PATH; install Julia 1.10 or newer from julialang.org"
         )
-    done = subprocess.run(
+    completed = subprocess.run(
         [julia, "--startup-file=no", str(SOURCE / "environment.jl"), *packages],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise FileNotFoundError(done.stderr.strip())
-    project, pythoncall = done.stdout.splitlines()
+    if completed.returncode != 0:
+        raise FileNotFoundError(completed.stderr.strip())
+    project, pythoncall = completed.stdout.splitlines()
     return Environment(Path(julia), Path(project), pythoncall)
 
 

@@ -39,20 +39,20 @@ DTYPES = {
 }
 """Paddle's dtypes that the format has, with their names there and sizes in bytes."""
 
-OF_NAMES = {name: dtype for dtype, (name, _) in DTYPES.items()}
+DTYPES_BY_NAME = {name: dtype for dtype, (name, _) in DTYPES.items()}
 
 METADATA = "__metadata__"
 CHECKSUM = "paddle_chainrules.sha256"
-WRITTEN_AT_ONCE = 1 << 24
+CHUNK_BYTES = 1 << 24
 """Bytes that are copied before they are written."""
 
-MOST_DIMENSIONS = 9
+MAX_DIMENSIONS = 9
 """Most dimensions of Paddle's tensors."""
 
-LONGEST_NAME = 60_000
+MAX_NAME_BYTES = 60_000
 """Bytes of a tensor's name, which an archive counts in 16 bits."""
 
-LARGEST_HEADER = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 """Bytes, as the library has it."""
 
 
@@ -64,7 +64,7 @@ class StoredTensor(NamedTuple):
     """A tensor in a file.
 
     Attributes:
-        start: the place where its bytes begin, counted from the end of the header.
+        start: the offset of its bytes, counted from the end of the header.
         size: the size in bytes.
     """
 
@@ -78,10 +78,10 @@ class Header(NamedTuple):
     """The header of a file.
 
     Attributes:
-        begin: the place where the tensors' bytes begin in the file.
+        begin: the offset of the tensors' bytes in the file.
     """
 
-    parts: Mapping[str, StoredTensor]
+    tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
     begin: int
 
@@ -126,7 +126,7 @@ def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> N
     if tensor.size and not tensor._is_initialized():
         raise ValueError(f"{name!r} has no numbers yet; initialize it, or leave it out")
     try:
-        is_short = len(name.encode()) <= LONGEST_NAME
+        is_short = len(name.encode()) <= MAX_NAME_BYTES
     except UnicodeEncodeError:
         is_short = False
     if not is_short:
@@ -150,50 +150,50 @@ def write(
             f"no tensor may be named {METADATA!r}, which a .safetensors file has for "
             "its own; rename it, or save a .npz"
         )
-    parts, start = {}, 0
+    entries, start = {}, 0
     for name in sorted(
         tensors, key=lambda n: (-_itemsize(dtype_name(tensors[n].dtype)), n)
     ):
         dtype, shape = dtype_name(tensors[name].dtype), tuple(tensors[name].shape)
         size = math.prod(shape) * _itemsize(dtype)
-        parts[name] = StoredTensor(dtype, shape, start, size)
+        entries[name] = StoredTensor(dtype, shape, start, size)
         start += size
     sums = {}
     with open(path, "wb") as file:
-        file.write(_header(parts, metadata, "0" * 64))
-        for name in parts:
-            sums[name] = _written(file, memory(tensors[name]))
+        file.write(_header(entries, metadata, "0" * 64))
+        for name in entries:
+            sums[name] = _write_chunks(file, memory(tensors[name]))
         file.seek(0)
-        file.write(_header(parts, metadata, _checksum(parts, metadata, sums)))
+        file.write(_header(entries, metadata, _checksum(entries, metadata, sums)))
 
 
 def _header(
-    parts: Mapping[str, StoredTensor], metadata: Mapping[str, str], checksum: str
+    entries: Mapping[str, StoredTensor], metadata: Mapping[str, str], checksum: str
 ) -> bytes:
     """Build the header, of the same length for every checksum."""
     results: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
-    for name, part in parts.items():
+    for name, entry in entries.items():
         results[name] = {
-            "dtype": DTYPES[part.dtype][0],
-            "shape": part.shape,
-            "data_offsets": (part.start, part.start + part.size),
+            "dtype": DTYPES[entry.dtype][0],
+            "shape": entry.shape,
+            "data_offsets": (entry.start, entry.start + entry.size),
         }
     text = json.dumps(results, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
-def _written(file: BinaryIO, data: memoryview) -> bytes:
+def _write_chunks(file: BinaryIO, data: memoryview) -> bytes:
     """Write bytes and return their SHA-256, as written.
 
-    Another thread may change them meanwhile, so each part is copied first.
+    Another thread may change them meanwhile, so each chunk is copied first.
     """
-    results = hashlib.sha256()
-    for start in range(0, len(data), WRITTEN_AT_ONCE):
-        part = bytes(data[start : start + WRITTEN_AT_ONCE])
-        file.write(part)
-        results.update(part)
-    return results.digest()
+    digest = hashlib.sha256()
+    for start in range(0, len(data), CHUNK_BYTES):
+        chunk = bytes(data[start : start + CHUNK_BYTES])
+        file.write(chunk)
+        digest.update(chunk)
+    return digest.digest()
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -204,28 +204,31 @@ def read_header(file: BinaryIO) -> Header:
     """
     total = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
-    if not 2 <= length <= min(total - 8, LARGEST_HEADER):
+    if not 2 <= length <= min(total - 8, MAX_HEADER_BYTES):
         raise Corrupt("it has no header")
     try:
-        results = json.loads(file.read(length), object_pairs_hook=_once_each)
+        descriptions = json.loads(file.read(length), object_pairs_hook=_unique_names)
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"its header can't be read ({error})") from None
-    if type(results) is not dict:
+    if type(descriptions) is not dict:
         raise Corrupt("its header has no names")
-    metadata = results.pop(METADATA, {})
+    metadata = descriptions.pop(METADATA, {})
     if type(metadata) is not dict or not all(
         type(value) is str for value in metadata.values()
     ):
         raise Corrupt("its metadata is no text")
-    parts = {name: _part(name, given) for name, given in results.items()}
+    entries = {
+        name: _parse_entry(name, description)
+        for name, description in descriptions.items()
+    }
     end = 0
-    for name, part in sorted(parts.items(), key=lambda item: item[1][2:]):
-        if part.start != end:
-            raise Corrupt(f"{name!r} begins at {part.start}, and not at {end}")
-        end += part.size
+    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if entry.start != end:
+            raise Corrupt(f"{name!r} begins at {entry.start}, and not at {end}")
+        end += entry.size
     if 8 + length + end != total:
         raise Corrupt(f"it has {total} bytes, and not {8 + length + end}")
-    return Header(parts, metadata, 8 + length)
+    return Header(entries, metadata, 8 + length)
 
 
 def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
@@ -235,21 +238,21 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
         Corrupt: the file has changed since it was written, or is read meanwhile.
     """
     result, sums = {}, {}
-    for name, part in header.parts.items():
-        result[name] = empty(part.shape, part.dtype)
-        into = memory(result[name])
-        file.seek(header.begin + part.start)
-        done = 0
-        while done < part.size:
-            count = file.readinto(into[done:])  # type: ignore[attr-defined]
+    for name, entry in header.tensors.items():
+        result[name] = empty(entry.shape, entry.dtype)
+        target = memory(result[name])
+        file.seek(header.begin + entry.start)
+        bytes_read = 0
+        while bytes_read < entry.size:
+            count = file.readinto(target[bytes_read:])  # type: ignore[attr-defined]
             if not count:
                 raise Corrupt(f"it ends within {name!r}")
-            done += count
+            bytes_read += count
         if CHECKSUM in header.metadata:
-            sums[name] = hashlib.sha256(into).digest()
+            sums[name] = hashlib.sha256(target).digest()
     metadata = {**header.metadata}
     expected = metadata.pop(CHECKSUM, None)
-    if expected is not None and _checksum(header.parts, metadata, sums) != expected:
+    if expected is not None and _checksum(header.tensors, metadata, sums) != expected:
         raise Corrupt(
             "its checksum differs, so it has changed since it was written; take an "
             "earlier copy"
@@ -278,39 +281,50 @@ def _itemsize(dtype: str) -> int:
 
 
 def _checksum(
-    parts: Mapping[str, StoredTensor],
+    entries: Mapping[str, StoredTensor],
     metadata: Mapping[str, str],
     sums: Mapping[str, bytes],
 ) -> str:
     """Return the SHA-256 of a file's content, in whatever order it is stored."""
-    each = [[n, p.dtype, p.shape, sums[n].hex()] for n, p in sorted(parts.items())]
-    text = json.dumps([each, sorted(metadata.items())])
+    rows = [
+        [n, entry.dtype, entry.shape, sums[n].hex()]
+        for n, entry in sorted(entries.items())
+    ]
+    text = json.dumps([rows, sorted(metadata.items())])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     results = dict(pairs)
     if len(results) != len(pairs):
         raise Corrupt(f"some twice of {sorted(name for name, _ in pairs)}")
     return results
 
 
-def _part(name: str, given: Any) -> StoredTensor:
+def _parse_entry(name: str, description: Any) -> StoredTensor:
     """Parse the entry of a tensor in a header."""
-    if type(given) is not dict or given.keys() != {"dtype", "shape", "data_offsets"}:
+    if type(description) is not dict or description.keys() != {
+        "dtype",
+        "shape",
+        "data_offsets",
+    }:
         raise Corrupt(f"{name!r} is not described")
-    dtype, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]
+    dtype, shape, offsets = (
+        description["dtype"],
+        description["shape"],
+        description["data_offsets"],
+    )
     for numbers in (shape, offsets):
         if type(numbers) is not list or not all(
             type(n) is int and 0 <= n < 2**62 for n in numbers
         ):
             raise Corrupt(f"{name!r} has no sizes")
-    if type(dtype) is not str or dtype not in OF_NAMES or len(offsets) != 2:
+    if type(dtype) is not str or dtype not in DTYPES_BY_NAME or len(offsets) != 2:
         raise Corrupt(f"{name!r} is of a kind that is not known, {dtype!r}")
     start, end = offsets
-    if len(shape) > MOST_DIMENSIONS or math.prod(n or 1 for n in shape) >= 2**62:
+    if len(shape) > MAX_DIMENSIONS or math.prod(n or 1 for n in shape) >= 2**62:
         raise Corrupt(f"{name!r} is of no shape that a tensor has")
-    size = math.prod(shape) * _itemsize(OF_NAMES[dtype])
+    size = math.prod(shape) * _itemsize(DTYPES_BY_NAME[dtype])
     if end - start != size:
         raise Corrupt(f"{name!r} has {end - start} bytes, and not {size}")
-    return StoredTensor(OF_NAMES[dtype], tuple(shape), start, size)
+    return StoredTensor(DTYPES_BY_NAME[dtype], tuple(shape), start, size)

@@ -77,8 +77,12 @@ def load(path: PathLike, like: Any = None) -> Any:
         ValueError: it is none that ``save`` wrote, has changed since, holds something
             else than ``like``, or named tuples of others without ``like``.
     """
-    result = unpacked(*read_tree(_checked(path)))
-    return _known(result, "tree") if like is None else _as(like, result, "tree")
+    result = unpack(*read_tree(_checked(path)))
+    return (
+        _check_known_classes(result, "tree")
+        if like is None
+        else _in_containers_of(like, result, "tree")
+    )
 
 
 def _checked(path: PathLike) -> Path:
@@ -91,8 +95,8 @@ def _checked(path: PathLike) -> Path:
     return result
 
 
-def _known(node: Any, name: str) -> Any:
-    """Return what was read, if all of its classes are known.
+def _check_known_classes(node: Any, name: str) -> Any:
+    """Return a tree that was read, if all of its classes are known.
 
     Raises:
         ValueError: a class is not known.
@@ -104,39 +108,46 @@ def _known(node: Any, name: str) -> Any:
         )
     if isinstance(node, dict | list | tuple):
         pairs = node.items() if isinstance(node, dict) else enumerate(node)
-        for key, part in pairs:
-            _known(part, f"{name}[{key!r}]")
+        for key, child in pairs:
+            _check_known_classes(child, f"{name}[{key!r}]")
     return node
 
 
-def _as(like: Any, results: Any, name: str) -> Any:
-    """Return what was read, in the containers of another tree.
+def _in_containers_of(like: Any, results: Any, name: str) -> Any:
+    """Return a tree that was read, in the containers of another tree.
 
     Raises:
         ValueError: it has other containers.
     """
     if isinstance(like, dict):
         if not isinstance(results, dict) or results.keys() != like.keys():
-            raise _unlike(name, f"a dict of {sorted(map(str, like))}", results)
-        items = {key: _as(like[key], results[key], f"{name}[{key!r}]") for key in like}
+            raise _mismatch_error(name, f"a dict of {sorted(map(str, like))}", results)
+        items = {
+            key: _in_containers_of(like[key], results[key], f"{name}[{key!r}]")
+            for key in like
+        }
         return OrderedDict(items) if isinstance(like, OrderedDict) else items
     if isinstance(like, list | tuple):
-        parts = results.parts if isinstance(results, Unknown) else results
-        is_row = isinstance(parts, list | tuple) and len(parts) == len(like)
-        if not is_row or _class_of(like) != _class_of(results):
-            raise _unlike(name, f"a {type(like).__name__} of {len(like)}", results)
-        pairs = enumerate(zip(like, parts, strict=True))
-        row = [_as(a, b, f"{name}[{i}]") for i, (a, b) in pairs]
+        children = results.fields if isinstance(results, Unknown) else results
+        is_same_length = isinstance(children, list | tuple) and len(children) == len(
+            like
+        )
+        if not is_same_length or _class_of(like) != _class_of(results):
+            raise _mismatch_error(
+                name, f"a {type(like).__name__} of {len(like)}", results
+            )
+        pairs = enumerate(zip(like, children, strict=True))
+        row = [_in_containers_of(a, b, f"{name}[{i}]") for i, (a, b) in pairs]
         return type(like)(*row) if is_named(like) else type(like)(row)
     if isinstance(like, Tensor):
         is_same = isinstance(results, Tensor) and results.shape == like.shape
         if not is_same or results.dtype != like.dtype:
-            wanted = tensor_kind(like)
-            raise _unlike(name, wanted, results)
+            expected = tensor_kind(like)
+            raise _mismatch_error(name, expected, results)
     elif (like is None) != (results is None) or isinstance(
         results, Tensor | dict | list | tuple
     ):
-        raise _unlike(name, f"a {type(like).__name__}", results)
+        raise _mismatch_error(name, f"a {type(like).__name__}", results)
     return results
 
 
@@ -148,7 +159,7 @@ def _class_of(node: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _unlike(name: str, wanted: str, results: Any) -> ValueError:
+def _mismatch_error(name: str, expected: str, results: Any) -> ValueError:
     kind = f"a {type(results).__name__}"
     if isinstance(results, Tensor):
         kind = tensor_kind(results)
@@ -157,7 +168,7 @@ def _unlike(name: str, wanted: str, results: Any) -> ValueError:
     if isinstance(results, Unknown):
         kind = f"a named tuple of the class {results.name}"
     return ValueError(
-        f"{name} in the file is {kind}, and like has {wanted}; give a tree like the "
+        f"{name} in the file is {kind}, and like has {expected}; give a tree like the "
         "one that was saved"
     )
 
@@ -166,28 +177,28 @@ def write_tree(path: Path, state: Any) -> None:
     """Write a tree to a file, as :func:`save` does."""
     tensors: dict[str, Tensor] = {}
     try:
-        tree = json.dumps(_packed(state, "state", tensors))
+        tree = json.dumps(_pack(state, "state", tensors))
     except RecursionError:
         raise ValueError(
             "the state is nested too deeply for a file; give it in fewer levels"
         ) from None
-    with replacing(path) as beside:
-        tensor_files.write(beside, tensors, {STATE: tree})
-        with tensor_files.opened(beside) as file:
+    with replacing(path) as new_file:
+        tensor_files.write(new_file, tensors, {STATE: tree})
+        with tensor_files.opened(new_file) as file:
             _tree_of(tensor_files.read_header(file))
 
 
 STATE = "state"
-"""Place of the containers in a file's metadata."""
+"""Key of the containers in a file's metadata."""
 
 
-def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+def _pack(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """Return a tree as JSON has it: containers as pairs of kind and content."""
     if isinstance(node, Tensor):
         is_complex = dtype_name(node.dtype) in COMPLEX
-        kept = paddle.as_real(node.detach()) if is_complex else node
-        tensor_files.check(name, kept)
-        tensors[name] = kept
+        stored = paddle.as_real(node.detach()) if is_complex else node
+        tensor_files.check(name, stored)
+        tensors[name] = stored
         return ["complex" if is_complex else "tensor", name]
     if isinstance(node, dict):
         for key in node:
@@ -198,19 +209,21 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
                 )
         return [
             "dict",
-            [[k, _packed(v, f"{name}[{k!r}]", tensors)] for k, v in node.items()],
+            [[k, _pack(v, f"{name}[{k!r}]", tensors)] for k, v in node.items()],
         ]
     if type(node) in (list, tuple):
-        parts = [_packed(part, f"{name}[{i}]", tensors) for i, part in enumerate(node)]
-        return [type(node).__name__, parts]
+        children = [
+            _pack(child, f"{name}[{i}]", tensors) for i, child in enumerate(node)
+        ]
+        return [type(node).__name__, children]
     if is_named(node):
         return [
             "named",
             [
                 _class_of(node),
                 [
-                    _packed(part, f"{name}.{field}", tensors)
-                    for field, part in zip(node._fields, node, strict=True)
+                    _pack(child, f"{name}.{field}", tensors)
+                    for field, child in zip(node._fields, node, strict=True)
                 ],
             ],
         ]
@@ -253,20 +266,20 @@ def _tree_of(header: tensor_files.Header) -> Any:
         raise Corrupt("it tells of no state")
     try:
         tree = json.loads(header.metadata[STATE])
-        kinds = _tensors_of(tree)
+        kinds = _packed_tensors(tree)
     except RecursionError:
         raise Corrupt("its state is nested too deeply") from None
-    if sorted(name for name, _ in kinds) != sorted(header.parts):
+    if sorted(name for name, _ in kinds) != sorted(header.tensors):
         raise Corrupt("its state has other tensors than the file")
     for name, is_complex in kinds:
-        part = header.parts[name]
-        is_pairs = part.dtype in ("float32", "float64") and part.shape[-1:] == (2,)
+        entry = header.tensors[name]
+        is_pairs = entry.dtype in ("float32", "float64") and entry.shape[-1:] == (2,)
         if is_complex and not is_pairs:
             raise Corrupt(f"{name!r} is no complex tensor")
     return tree
 
 
-def _tensors_of(node: Any) -> list[tuple[str, bool]]:
+def _packed_tensors(node: Any) -> list[tuple[str, bool]]:
     """Return the names of the tensors in a packed tree, and whether they are complex.
 
     Raises:
@@ -280,13 +293,13 @@ def _tensors_of(node: Any) -> list[tuple[str, bool]]:
     if kind == "plain" and isinstance(content, PLAIN):
         return []
     if kind in ("list", "tuple") and type(content) is list:
-        return [tensor for part in content for tensor in _tensors_of(part)]
+        return [tensor for child in content for tensor in _packed_tensors(child)]
     if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
         if len({key for key, _ in content}) != len(content):
             raise Corrupt("its state has a key twice")
-        return [tensor for _, part in content for tensor in _tensors_of(part)]
+        return [tensor for _, child in content for tensor in _packed_tensors(child)]
     if kind == "named" and _is_named_pair(content):
-        return [tensor for part in content[1] for tensor in _tensors_of(part)]
+        return [tensor for child in content[1] for tensor in _packed_tensors(child)]
     raise Corrupt(f"its state has the kind {str(kind)[:40]}")
 
 
@@ -300,7 +313,7 @@ def _is_pair(pair: Any) -> bool:
     return type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int)
 
 
-def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+def unpack(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Return the tree that a packed one and its tensors stand for.
 
     Raises:
@@ -312,15 +325,15 @@ def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind == "complex":
         return paddle.as_complex(tensors[content])
     if kind == "dict":
-        return {key: unpacked(part, tensors) for key, part in content}
+        return {key: unpack(child, tensors) for key, child in content}
     if kind in ("list", "tuple"):
-        parts = [unpacked(part, tensors) for part in content]
-        return parts if kind == "list" else tuple(parts)
+        children = [unpack(child, tensors) for child in content]
+        return children if kind == "list" else tuple(children)
     if kind == "named":
-        name, parts = content
-        results = [unpacked(part, tensors) for part in parts]
+        name, children = content
+        results = [unpack(child, tensors) for child in children]
         try:
-            return _named(name)(*results)
+            return _named_tuple_class(name)(*results)
         except TypeError as error:  # of another version's fields
             raise ValueError(
                 f"a {name} of {len(results)} parts can't be made here ({error}); read "
@@ -329,26 +342,26 @@ def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     return content
 
 
-OWN = "paddle_chainrules.optimizers."
+OWN_MODULES = "paddle_chainrules.optimizers."
 """Module prefix of the named tuples that are known by their names."""
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named_tuple_class(name: str) -> Callable[..., Any]:
     """Return the class of a named tuple, or a placeholder until its like is seen."""
-    module, _, kind = name.partition(":")
-    if module.startswith(OWN) and all(map(str.isidentifier, module.split("."))):
+    module, _, class_name = name.partition(":")
+    if module.startswith(OWN_MODULES) and all(map(str.isidentifier, module.split("."))):
         with suppress(ImportError):
-            result = getattr(import_module(module), kind, None)
+            result = getattr(import_module(module), class_name, None)
             if isinstance(result, type) and issubclass(result, tuple):
                 return result
-    return lambda *parts: Unknown(name, parts)
+    return lambda *fields: Unknown(name, fields)
 
 
 class Unknown(NamedTuple):
     """A named tuple of a class that a file does not make."""
 
     name: str
-    parts: tuple[Any, ...]
+    fields: tuple[Any, ...]
 
 
 def is_named(node: Any) -> bool:

@@ -21,7 +21,7 @@ except ImportError:  # Windows, where nothing that is left is removed
     fcntl = None  # type: ignore[assignment]
 
 ENDING = ".part"
-LONGEST = 200
+MAX_NAME_BYTES = 200
 """Bytes of a file's name that are kept in that of the file beside it."""
 
 
@@ -46,26 +46,26 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
             f"a file is written into a folder that exists, but for {str(path)!r} there "
             f"is no folder {str(path.parent)!r}; make it first"
         )
-    before = target.lstat() if os.path.lexists(target) else None
-    if before is not None and not stat.S_ISREG(before.st_mode):
+    old_status = target.lstat() if os.path.lexists(target) else None
+    if old_status is not None and not stat.S_ISREG(old_status.st_mode):
         raise ValueError(
             f"{path} is no regular file, and would be replaced by one; give another "
             "path"
         )
-    _remove_what_was_left(target)
-    if before is not None:
-        mode = stat.S_IMODE(before.st_mode)
-    with _locked_beside(target, mode) as beside:
-        yield beside
-        if before is not None:
+    _remove_leftovers(target)
+    if old_status is not None:
+        mode = stat.S_IMODE(old_status.st_mode)
+    with _locked_new_file(target, mode) as new_file:
+        yield new_file
+        if old_status is not None:
             with suppress(OSError, AttributeError):  # only root may give files away
-                os.chown(beside, before.st_uid, before.st_gid)
-            os.chmod(beside, mode)
-        _to_disk(beside, os.O_RDWR)
-        os.replace(beside, target)
+                os.chown(new_file, old_status.st_uid, old_status.st_gid)
+            os.chmod(new_file, mode)
+        _sync(new_file, os.O_RDWR)
+        os.replace(new_file, target)
     if fcntl is not None:  # where a folder can be opened
         with suppress(OSError):  # but this one can't be read
-            _to_disk(target.parent, os.O_RDONLY)
+            _sync(target.parent, os.O_RDONLY)
 
 
 TRIES = 100
@@ -73,39 +73,41 @@ TRIES = 100
 
 
 @contextmanager
-def _locked_beside(target: Path, mode: int) -> Iterator[Path]:
+def _locked_new_file(target: Path, mode: int) -> Iterator[Path]:
     """Create the new file, keep it locked, and remove it if it was not renamed."""
     mode |= stat.S_IRUSR | stat.S_IWUSR
     for attempt in range(TRIES):
-        beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
-        file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
-        if (lock(file) and beside.exists()) or attempt == TRIES - 1:
+        new_file = target.with_name(
+            f"{_leftover_prefix(target)}{secrets.token_hex(6)}{ENDING}"
+        )
+        file = os.open(new_file, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        if (lock(file) and new_file.exists()) or attempt == TRIES - 1:
             break
         os.close(file)  # somebody looks whether it was left
-        beside.unlink(missing_ok=True)
+        new_file.unlink(missing_ok=True)
     if fcntl is None:  # as on Windows, where a file that is open can't be moved
         os.close(file)
     try:
-        yield beside
+        yield new_file
     finally:
         if fcntl is not None:
             os.close(file)
-        beside.unlink(missing_ok=True)
+        new_file.unlink(missing_ok=True)
 
 
-def _beginning(target: Path) -> str:
-    name = os.fsdecode(os.fsencode(target.name)[:LONGEST])
+def _leftover_prefix(target: Path) -> str:
+    name = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     return f".{name}."
 
 
-def _remove_what_was_left(target: Path) -> None:
+def _remove_leftovers(target: Path) -> None:
     """Remove the new files of processes that were killed while they wrote."""
     if fcntl is None:
         return
-    ends = re.escape(_beginning(target)), re.escape(ENDING)
-    left = re.compile("[0-9a-f]{12}".join(ends))
+    prefix_and_suffix = re.escape(_leftover_prefix(target)), re.escape(ENDING)
+    leftover_name = re.compile("[0-9a-f]{12}".join(prefix_and_suffix))
     with suppress(OSError):  # a folder that can't be listed
-        for name in filter(left.fullmatch, os.listdir(target.parent)):
+        for name in filter(leftover_name.fullmatch, os.listdir(target.parent)):
             with suppress(OSError):  # it is being written, or is gone already
                 file = os.open(target.parent / name, os.O_RDWR | os.O_NOFOLLOW)
                 try:
@@ -131,7 +133,7 @@ def lock(file: int) -> bool:
     return True
 
 
-def _to_disk(path: Path, flags: int) -> None:
+def _sync(path: Path, flags: int) -> None:
     file = os.open(path, flags)
     try:
         os.fsync(file)

@@ -333,7 +333,7 @@ def test_values_between_derivatives_do_not_forget_each_other():
     with taylor_mode() as mode:
         script()
         calls = mode._nets[id(other)]
-        assert calls.usual((points(5, 2),)) is NativeReason.ALONE
+        assert calls.native_reason_of((points(5, 2),)) is NativeReason.ALONE
     assert (mode.programs, mode.natively, mode.alone) == (7, 2, 7)
 
 

@@ -394,7 +394,7 @@ def test_a_refusal_is_remembered(monkeypatch):
         build(self, *args)
 
     monkeypatch.setattr(net_calls.ObjectState, "__init__", counted)
-    monkeypatch.setattr(state, "MAX_PLACES", 50)
+    monkeypatch.setattr(state, "MAX_VALUES", 50)
     net = Net()
     mode = compared(lambda k: residual(net, k), net, warns=["more than 50 things"])
     assert (mode.programs, mode.natively) == (0, 6)

@@ -8,7 +8,7 @@ import pytest
 from paddle import nn
 
 from paddle_chainrules.adapters import deepxde, paddlescience
-from paddle_chainrules.adapters.net_calls import predicted
+from paddle_chainrules.adapters.net_calls import predict_next
 from paddle_chainrules.adapters.origins import Entry
 from paddle_chainrules.adapters.state import ObjectState
 from paddle_chainrules.adapters.taylor_mode import NativeWarning, TaylorMode
@@ -288,4 +288,4 @@ NONE = frozenset()
     ],
 )
 def test_what_is_foreseen(history, following):
-    assert predicted(history) == following
+    assert predict_next(history) == following

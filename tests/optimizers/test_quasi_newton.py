@@ -67,8 +67,8 @@ def test_the_matrix_is_the_inverse_of_the_papers(
     monkeypatch, update, size, largest, large
 ):
     """Also: positive definite, and each change's product is its step."""
-    monkeypatch.setattr(inverse_hessians, "LARGEST", largest)
-    monkeypatch.setattr(inverse_hessians, "LARGE", large)
+    monkeypatch.setattr(inverse_hessians, "MAX_FACTOR", largest)
+    monkeypatch.setattr(inverse_hessians, "LARGE_MATRIX_ROWS", large)
     rng = np.random.default_rng(int(100 * size))
     n = 6
     matrix, hessian = DenseInverse(update), None

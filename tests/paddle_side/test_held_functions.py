@@ -135,17 +135,17 @@ np.testing.assert_array_equal(program(x).numpy(), program(x).numpy())
 """,
     "seed, first drawn from within a capture": """
 from paddle_chainrules.paddle_side.interception import listening
-from paddle_chainrules.paddle_side.process.random_state import in_turn, take_turns
+from paddle_chainrules.paddle_side.process import random_state
 import threading
 with listening(object()):
-    take_turns()
+    random_state.serialize_drawing()
 seed(3)
 x = paddle.rand([4])
 seed(3)
 np.testing.assert_array_equal(x.numpy(), paddle.rand([4]).numpy())
 drawn = threading.Event()
 other = threading.Thread(target=lambda: (paddle.rand([4]), drawn.set()))
-with in_turn():
+with random_state.generator_lock():
     other.start()
     assert not drawn.wait(0.3)  # it is not its turn
 assert drawn.wait(10)

@@ -23,7 +23,7 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.paddle_side import interception, listener
-from paddle_chainrules.paddle_side.patching import places
+from paddle_chainrules.paddle_side.patching import patch_sites
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.comparison import ComparedResult, other_numbers
 
@@ -166,12 +166,12 @@ def test_results_share_no_memory_with_arguments_or_each_other():
         assert (result.numpy() == i).all()
 
 
-def standing():
+def current_value():
     """What stands in all places of operators."""
     interception._operator_slots()  # looks for new ones
     return {
-        key: id(places.standing(p.owner, p.name))
-        for key, p in interception._every.items()
+        key: id(patch_sites.current_value(p.owner, p.name))
+        for key, p in interception._all_slots.items()
     }
 
 
@@ -190,15 +190,15 @@ def test_nothing_of_a_capture_stays(how):
         return y
 
     jit(fn) if how != "returns" else jit(fn)(X)  # all places have been looked at
-    before = standing()
+    before = current_value()
     enabled = paddle.is_grad_enabled()
     if how == "returns":
         jit(lambda x: paddle.tanh(x) + 1)(X)
     else:
         with pytest.raises(LookupError if how == "fails" else Stop):
             jit(fn)(X)
-    assert standing() == before
-    assert not places.taken
+    assert current_value() == before
+    assert not patch_sites.listener_slots
     assert listener.local.listener is None
     assert paddle.is_grad_enabled() == enabled
     assert gc.isenabled()

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from paddle_chainrules import grad, hessian, jit, stateless, value_and_grad
 from paddle_chainrules.paddle_side import listener
-from paddle_chainrules.paddle_side.patching import places
+from paddle_chainrules.paddle_side.patching import patch_sites
 from paddle_chainrules.transforms.as_programs import program_cache
 
 THREADS = 4
@@ -110,7 +110,7 @@ def main(total: int) -> int:
             half = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bar.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - (half or 0)
-    assert not places.taken
+    assert not patch_sites.listener_slots
     assert listener.local.listener is None
     seconds = time.perf_counter() - start
     print(f"{sum(counts.values())} calls in {seconds:.0f} s, {len(wrong)} wrong,")

@@ -34,7 +34,7 @@ N, D = 5, 7
 def kernels(request, monkeypatch):
     """By SciPy's kernels, as on a CPU, and by Paddle's, as on a GPU."""
     if request.param == "paddle":
-        monkeypatch.setattr(sparse_products, "_in_scipy", lambda values: False)
+        monkeypatch.setattr(sparse_products, "_uses_scipy", lambda values: False)
 
 
 def matrix(dtype="float64", seed=0, n=N, d=D):

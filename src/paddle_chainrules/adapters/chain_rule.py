@@ -28,67 +28,67 @@ MOST_ENTRIES = 64
 class ChainRule:
     """Gradients of one call by the derivatives that were computed with it.
 
-    What lacks is noted, so that the next call computes it.
+    What is missing is noted, so that the next call computes it.
     """
 
-    def __init__(self, asked: Sequence[Entry]) -> None:
-        self._asked = asked
-        self._known: dict[Entry, tuple[ref[Tensor], int]] = {}
+    def __init__(self, requested: Sequence[Entry]) -> None:
+        self._requested = requested
+        self._derivatives: dict[Entry, tuple[ref[Tensor], int]] = {}
 
-    def take(self, call: NetCall) -> None:
+    def take_results(self, call: NetCall) -> None:
         """Take the results of the call, without keeping them alive."""
         self._notes: DerivativeRequests = call.notes
         self._outputs = [_entries(k, y) for k, y in enumerate(call.outputs)]
         self._widths = widths(call)
         for entry, y in call.derivatives.items():
-            self._known[entry] = ref(y), y._inplace_version()
+            self._derivatives[entry] = ref(y), y._inplace_version()
 
     def gradients(
         self, cotangents: Mapping[int, Tensor], leaves: Sequence[int]
     ) -> list[Tensor] | None:
         """Return gradients of these leaves, as a program's node asks for them."""
-        behind = {place: self._entries(place) for place in cotangents}
+        entries_by_output = {output: self._entries(output) for output in cotangents}
         columns = {leaf: self._widths[leaf] for leaf in leaves}
-        wanted = further(self._notes, behind.values(), columns)
+        wanted = request_derivatives(self._notes, entries_by_output.values(), columns)
         if not wanted:
             return None
-        results = {entry: self._derivative(entry) for entry in wanted}
-        known = {entry: y for entry, y in results.items() if y is not None}
-        if len(known) < len(results):
+        derivatives = {entry: self._derivative(entry) for entry in wanted}
+        available = {entry: y for entry, y in derivatives.items() if y is not None}
+        if len(available) < len(derivatives):
             return None
         return [
-            _total(
+            _sum_of(
                 _column_product(
-                    cotangents[place],
+                    cotangents[output],
                     [
-                        [known[e.derivative((leaf, c))] for c in range(n)]
+                        [available[e.derivative((leaf, c))] for c in range(n)]
                         for e in entries
                     ],
                 )
-                for place, entries in behind.items()
+                for output, entries in entries_by_output.items()
             )
             for leaf, n in columns.items()
         ]
 
-    def _entries(self, place: int) -> tuple[Entry, ...]:
+    def _entries(self, output: int) -> tuple[Entry, ...]:
         """Return the entries of a result; none for what a call leaves in attributes."""
-        if place < len(self._outputs):
-            return self._outputs[place]
-        place -= len(self._outputs)
-        return tuple(self._asked[place : place + 1])
+        if output < len(self._outputs):
+            return self._outputs[output]
+        output -= len(self._outputs)
+        return tuple(self._requested[output : output + 1])
 
     def _derivative(self, entry: Entry) -> Tensor | None:
         """Return a derivative, if the script has it still and has not written in it."""
-        if entry not in self._known:
+        if entry not in self._derivatives:
             return None
-        result, version = self._known[entry]
-        y = result()
+        reference, version = self._derivatives[entry]
+        y = reference()
         return y if y is not None and y._inplace_version() == version else None
 
 
-def further(
+def request_derivatives(
     notes: DerivativeRequests,
-    behind: Iterable[Sequence[Entry]],
+    entries_by_term: Iterable[Sequence[Entry]],
     widths: Mapping[int, int],
 ) -> list[Entry] | None:
     """Return what the gradient of an expression by some arguments needs, and note it.
@@ -96,25 +96,25 @@ def further(
     None, with the reason noted, if series are not the way to it.
 
     Args:
-        behind: the entries that the expression is computed of.
-        widths: the arguments' places, and their numbers of columns by :func:`widths`.
+        entries_by_term: the entries that the expression is computed of.
+        widths: the arguments' indices, and their numbers of columns by :func:`widths`.
     """
-    columns = [(place, c) for place, n in widths.items() for c in range(n)]
+    columns = [(argument, c) for argument, n in widths.items() for c in range(n)]
     wanted: set[Entry] = set()
-    why = ""
-    for entries in behind:
+    reason = ""
+    for entries in entries_by_term:
         if not (entries and all(widths.values())):
-            why = "gradients of it are asked for, and its rows are no points"
+            reason = "gradients of it are asked for, and its rows are no points"
         elif len(columns) > MOST_COLUMNS or len(entries) * len(columns) > MOST_ENTRIES:
-            why = "gradients by many columns at once are asked for"
+            reason = "gradients by many columns at once are asked for"
         else:
             wanted.update(e.derivative(column) for e in entries for column in columns)
     if any(len(entry.by) > MAX_ORDER for entry in wanted):
-        why = f"derivatives go to order {MAX_ORDER}"
-    if why:
-        notes.unknown = why
+        reason = f"derivatives go to order {MAX_ORDER}"
+    if reason:
+        notes.unsupported = reason
         return None
-    notes.asked |= wanted
+    notes.requested |= wanted
     return sorted(wanted)
 
 
@@ -140,43 +140,47 @@ class Expressions:
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Tensor, list[CallEntries]]] = []
+        self._derivatives: list[tuple[Tensor, list[CallEntries]]] = []
 
     def clear(self) -> None:
-        self._known.clear()
+        self._derivatives.clear()
 
-    def add(self, tensor: Tensor, parts: list[CallEntries]) -> None:
+    def add(self, tensor: Tensor, call_entries: list[CallEntries]) -> None:
         """Note a gradient, and what it is computed of; forget those of old calls."""
-        self._known = [
-            known
-            for known in self._known
-            if any(p.call.notes.is_open for p in known[1])
+        self._derivatives = [
+            gradient
+            for gradient in self._derivatives
+            if any(p.call.notes.is_open for p in gradient[1])
         ]
-        self._known.append((tensor, parts))
+        self._derivatives.append((tensor, call_entries))
 
-    def behind(
-        self, ends: Iterable[Tensor], origins: Iterable[Origin]
+    def calls_behind(
+        self, outputs: Iterable[Tensor], origins: Iterable[Origin]
     ) -> list[CallEntries]:
         """Return what these tensors are computed of, first of all.
 
         Args:
             origins: of the results of all calls.
         """
-        known: dict[int, list[CallEntries]] = {}
+        entries_by_node: dict[int, list[CallEntries]] = {}
         for tensor, call, entries, _ in origins:
             if not (call.by_program or tensor.stop_gradient):
-                there = known.setdefault(node_of(tensor).node_ptr(), [])
-                there.append(CallEntries(call, {*entries}))
-        for tensor, parts in self._known:
-            known.setdefault(node_of(tensor).node_ptr(), []).extend(parts)
-        results: dict[int, CallEntries] = {}
-        roots = [node_of(y) for y in ends if known and not y.stop_gradient]
-        for node in nodes(roots, lambda node: node.node_ptr() in known):
-            for part in known.get(node.node_ptr(), ()):
-                whole = results.setdefault(
-                    id(part.call.notes), CallEntries(part.call, set())
+                node_entries = entries_by_node.setdefault(
+                    node_of(tensor).node_ptr(), []
                 )
-                whole.entries.update(part.entries)
+                node_entries.append(CallEntries(call, {*entries}))
+        for tensor, call_entries in self._derivatives:
+            entries_by_node.setdefault(node_of(tensor).node_ptr(), []).extend(
+                call_entries
+            )
+        results: dict[int, CallEntries] = {}
+        roots = [node_of(y) for y in outputs if entries_by_node and not y.stop_gradient]
+        for node in nodes(roots, lambda node: node.node_ptr() in entries_by_node):
+            for source in entries_by_node.get(node.node_ptr(), ()):
+                merged = results.setdefault(
+                    id(source.call.notes), CallEntries(source.call, set())
+                )
+                merged.entries.update(source.entries)
         return [*results.values()]
 
 
@@ -192,21 +196,21 @@ def _entries(output: int, y: Tensor) -> tuple[Entry, ...]:
 def _column_product(cotangent: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
     """Return the sum of a cotangent's columns, each times a row of derivatives."""
     if len(rows) == 1:
-        return cotangent * _side_by_side(rows[0])
+        return cotangent * _concat_columns(rows[0])
     if len(rows[0]) == 1:
-        whole = _side_by_side([y for (y,) in rows])
-        return (cotangent * whole).sum(axis=1, keepdim=True)
-    return _total(
-        cotangent[:, k : k + 1] * _side_by_side(row) for k, row in enumerate(rows)
+        joined = _concat_columns([y for (y,) in rows])
+        return (cotangent * joined).sum(axis=1, keepdim=True)
+    return _sum_of(
+        cotangent[:, k : k + 1] * _concat_columns(row) for k, row in enumerate(rows)
     )
 
 
-def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+def _concat_columns(columns: Sequence[Tensor]) -> Tensor:
     return columns[0] if len(columns) == 1 else paddle.concat([*columns], axis=1)
 
 
-def _total(parts: Iterable[Tensor]) -> Tensor:
-    first, *rest = parts
-    for part in rest:
-        first = first + part
+def _sum_of(terms: Iterable[Tensor]) -> Tensor:
+    first, *rest = terms
+    for term in rest:
+        first = first + term
     return first

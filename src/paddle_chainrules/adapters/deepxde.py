@@ -16,7 +16,7 @@ from .constant import is_constant
 from .points import Points
 from .state import ObjectState
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
+from .whole_losses import MAX_KINDS, Loss, WholeLosses, mode_keys
 
 LOSSES = "outputs_losses_train"
 """The function of losses that a model's steps close over."""
@@ -70,15 +70,18 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
     from deepxde.model import Model
     from deepxde.nn.paddle.nn import NN
 
-    mode = TaylorMode("DeepXDE", apart=SETTINGS, jit=jit)
-    first, second = reverse.jacobian._Jacobians, reverse.hessian._Hessians
+    mode = TaylorMode("DeepXDE", ignored=SETTINGS, jit=jit)
+    native_jacobian, native_hessian = (
+        reverse.jacobian._Jacobians,
+        reverse.hessian._Hessians,
+    )
 
     class Jacobians:
         def __call__(
             self, ys: Any, xs: Any, i: int | None = None, j: int | None = None
         ) -> Tensor:
             def natively() -> Tensor:
-                return first(ys, xs, i=i, j=j)
+                return native_jacobian(ys, xs, i=i, j=j)
 
             if not are_matrices(ys, xs) or (i is None and ys.shape[1] > 1):
                 return natively()
@@ -86,7 +89,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
             return mode.derivative(natively, ys, xs, i or 0, columns)
 
         def clear(self) -> None:
-            first.clear()
+            native_jacobian.clear()
             mode.clear()
 
     class Hessians:
@@ -94,14 +97,14 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
             self, ys: Any, xs: Any, component: int = 0, i: int = 0, j: int = 0
         ) -> Tensor:
             def natively() -> Tensor:
-                return second(ys, xs, component=component, i=i, j=j)
+                return native_hessian(ys, xs, component=component, i=i, j=j)
 
             if not are_matrices(ys, xs):
                 return natively()
             return mode.derivative(natively, ys, xs, component, [i], [j])
 
         def clear(self) -> None:
-            second.clear()
+            native_hessian.clear()
             mode.clear()
 
     with mode:
@@ -123,25 +126,27 @@ def _with_whole_losses(native: Callable[..., Any], losses: WholeLosses) -> Any:
         if cell is None:
             return native(model, inputs, targets, auxiliary_vars)
         library: Any = cell.cell_contents
-        known = functions.get(id(model))
-        if known is None or not known.are_of(library):
-            if known is not None:
-                losses.forget(known.loss)
-            known = functions[id(model)] = _Losses(library, model)
+        entry = functions.get(id(model))
+        if entry is None or not entry.is_same_as(library):
+            if entry is not None:
+                losses.forget(entry.loss)
+            entry = functions[id(model)] = _Losses(library, model)
             while len(functions) > MAX_KINDS:
                 losses.forget(functions.pop(next(iter(functions))).loss)
-        own = known
-        if losses.is_refused(own.loss):
+        model_losses = entry
+        if losses.is_refused(model_losses.loss):
             return native(model, inputs, targets, auxiliary_vars)
 
-        def called(*given: Any) -> Any:
-            with own.points.as_tensors(model.data):
-                args = [*map(_in_tensors, given)]
-                result = losses.called(own.loss, args, partial(own.usual, *given))
+        def compiled_losses(*values: Any) -> Any:
+            with model_losses.points.as_tensors(model.data):
+                args = [*map(_as_tensors, values)]
+                result = losses.run(
+                    model_losses.loss, args, partial(model_losses.run_library, *values)
+                )
             model.net.auxiliary_vars = auxiliary_vars
             return result
 
-        cell.cell_contents = called
+        cell.cell_contents = compiled_losses
         try:
             return native(model, inputs, targets, auxiliary_vars)
         finally:
@@ -160,19 +165,19 @@ class _Losses:
 
     def __init__(self, library: Any, model: Any) -> None:
         self._library, self._model, self.points = library, model, Points()
-        steps = self._of_tensors, self._state, self._params, self._simplify
+        steps = self._loss_of_tensors, self._state, self._params, self._simplify
         self.loss = Loss(*steps)
 
-    def are_of(self, library: Any) -> bool:
+    def is_same_as(self, library: Any) -> bool:
         """Tell whether the library computes the same."""
-        return bool(_terms_of(library) == _terms_of(self._library))
+        return bool(_loss_functions(library) == _loss_functions(self._library))
 
-    def usual(self, *given: Any) -> Any:
+    def run_library(self, *args: Any) -> Any:
         """Do as the library does."""
         with self.points.as_arrays():
-            return self._library(*given)
+            return self._library(*args)
 
-    def _of_tensors(self, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
+    def _loss_of_tensors(self, inputs: Any, targets: Any, auxiliary_vars: Any) -> Any:
         net = self._model.net
         try:
             with warnings.catch_warnings():
@@ -194,12 +199,12 @@ class _Losses:
     def _state(self) -> ObjectState:
         """Return the state of the objects that the losses read."""
         model = self._model
-        own = not is_constant(type(model.data).__module__)
-        read, terms = _Attributes(model, READ), _terms_of(self._library)
+        is_custom_data = not is_constant(type(model.data).__module__)
+        read, terms = _Attributes(model, READ), _loss_functions(self._library)
         reads = {"model": read, "losses": terms}
         settings = {(id(vars(model.net)), name) for name in SETTINGS}
         return ObjectState(
-            reads, modes_of(model.net) | settings, [model] if own else []
+            reads, mode_keys(model.net) | settings, [model] if is_custom_data else []
         )
 
 
@@ -219,7 +224,7 @@ class _Attributes(Mapping[str, Any]):
         return len(self._names)
 
 
-def _terms_of(library: Any) -> Any:
+def _loss_functions(library: Any) -> Any:
     """Return the function of each loss, such as the mean of squares."""
     inner = _cell_of(library, "outputs_losses").cell_contents
     return _cell_of(inner, "loss_fn").cell_contents
@@ -232,8 +237,8 @@ def _cell_of(function: Any, name: str) -> Any:
     return function.__closure__[names.index(name)] if name in names else None
 
 
-def _in_tensors(given: Any) -> Any:
+def _as_tensors(value: Any) -> Any:
     """Return tensors of arrays, as the library makes them itself."""
-    if isinstance(given, tuple):
-        return tuple(map(_in_tensors, given))
-    return given if given is None else paddle.to_tensor(given)
+    if isinstance(value, tuple):
+        return tuple(map(_as_tensors, value))
+    return value if value is None else paddle.to_tensor(value)

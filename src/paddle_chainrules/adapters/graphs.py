@@ -11,12 +11,12 @@ from ..paddle_side.autograd.partial_gradients import node_of, nodes
 
 def depend(tensors: Sequence[Tensor]) -> bool:
     """Tell whether one of the tensors is computed from another."""
-    own = [node_of(t) for t in tensors if not t.stop_gradient]
-    addresses = {node.node_ptr() for node in own}
+    tensor_nodes = [node_of(t) for t in tensors if not t.stop_gradient]
+    addresses = {node.node_ptr() for node in tensor_nodes}
     return any(
-        behind.node_ptr() in addresses
-        for node in own
-        for behind in nodes(node.next_functions)
+        ancestor.node_ptr() in addresses
+        for node in tensor_nodes
+        for ancestor in nodes(node.next_functions)
     )
 
 
@@ -24,5 +24,5 @@ def is_behind(tensors: Sequence[Tensor], y: Tensor) -> bool:
     """Tell whether one of the tensors is in the graph of ``y``, or is ``y`` itself."""
     if y.stop_gradient:
         return False
-    own = {node_of(t).node_ptr() for t in tensors if not t.stop_gradient}
-    return any(node.node_ptr() in own for node in nodes([node_of(y)]))
+    addresses = {node_of(t).node_ptr() for t in tensors if not t.stop_gradient}
+    return any(node.node_ptr() in addresses for node in nodes([node_of(y)]))

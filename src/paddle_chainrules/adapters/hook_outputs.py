@@ -16,56 +16,62 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable
 from ..transforms.containers.tree import flatten_tree
 
-Held = dict[str, Any]
-Place = tuple[int, str]
+AttributeDict = dict[str, Any]
+AttributeKey = tuple[int, str]
 """A dict, by its identity, and a key of it."""
 
 
 class HookOutputs:
-    """The places of one net at which calls leave tensors."""
+    """The attributes of one net in which calls leave tensors."""
 
     def __init__(self) -> None:
-        self._places: dict[Place, Held] = {}
+        self._owners: dict[AttributeKey, AttributeDict] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._owners)
 
-    def keys(self) -> set[Place]:
-        return set(self._places)
+    def keys(self) -> set[AttributeKey]:
+        return set(self._owners)
 
     def watch(self, layer: paddle.nn.Layer) -> Callable[[], None]:
-        """Return a function that adds the places a call has written meanwhile."""
-        parts = layer.sublayers(include_self=True)
-        every: list[Held] = [held for p in parts for held in (vars(p), p._buffers)]
-        before = [(held, dict(held)) for held in every]
+        """Return a function that adds the attributes a call has written meanwhile."""
+        sublayers = layer.sublayers(include_self=True)
+        attribute_dicts: list[AttributeDict] = [
+            attributes
+            for sublayer in sublayers
+            for attributes in (vars(sublayer), sublayer._buffers)
+        ]
+        before = [(attributes, dict(attributes)) for attributes in attribute_dicts]
 
         def add() -> None:
-            for held, then in before:
-                for name, value in held.items():
-                    if value is not then.get(name) and are_tensors(value):
-                        self._places[id(held), name] = held
+            for attributes, earlier in before:
+                for name, value in attributes.items():
+                    if value is not earlier.get(name) and are_tensors(value):
+                        self._owners[id(attributes), name] = attributes
 
         return add
 
-    def look(self) -> None:
-        """Forget the places that hold no tensors any more."""
-        self._places = {
-            place: held
-            for place, held in self._places.items()
-            if are_tensors(held.get(place[1]))
+    def drop_stale(self) -> None:
+        """Forget the attributes that hold no tensors any more."""
+        self._owners = {
+            key: attributes
+            for key, attributes in self._owners.items()
+            if are_tensors(attributes.get(key[1]))
         }
 
     def values(self) -> list[Any]:
-        """Return what stands there."""
-        return [held[name] for (_, name), held in self._places.items()]
+        """Return the present values of the attributes."""
+        return [attributes[name] for (_, name), attributes in self._owners.items()]
 
     def assign(self, values: Any) -> None:
-        for ((_, name), held), value in zip(self._places.items(), values, strict=True):
-            held[name] = value
+        for ((_, name), attributes), value in zip(
+            self._owners.items(), values, strict=True
+        ):
+            attributes[name] = value
 
     @contextmanager
-    def marked(self) -> Iterator[list[Tensor]]:
-        """Have other tensors there meanwhile, and yield them, to see who reads them."""
+    def replaced_by_nan(self) -> Iterator[list[Tensor]]:
+        """Replace the tensors by NaN, and yield these, to see who reads them."""
         before = self.values()
         leaves, spec = flatten_tree(before)
         marks = [
@@ -80,8 +86,8 @@ class HookOutputs:
             self.assign(before)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Leave everything as it is, whatever is called within."""
+    def preserved(self) -> Iterator[None]:
+        """Restore the values afterwards, whatever is called within."""
         before = self.values()
         try:
             yield

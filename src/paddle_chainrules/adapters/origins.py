@@ -19,9 +19,9 @@ class Entry(NamedTuple):
     column: int
     by: tuple[tuple[int, int], ...] = ()
 
-    def derivative(self, place: tuple[int, int]) -> Entry:
+    def derivative(self, input_column: tuple[int, int]) -> Entry:
         """Return the derivative of the entry by one more column of an input."""
-        return self._replace(by=tuple(sorted((*self.by, place))))
+        return self._replace(by=tuple(sorted((*self.by, input_column))))
 
     def is_behind(self, other: Entry) -> bool:
         """Tell whether the other entry is this one, or a derivative of it."""
@@ -33,23 +33,23 @@ class DerivativeRequests:
     """The derivatives asked of one call of a net.
 
     Attributes:
-        asked: the derivatives, known or not.
-        unknown: why something asked for is none of these.
+        requested: the derivatives, known or not.
+        unsupported: why something asked for is none of these.
         gains: whether series take less time than gradients do.
         is_settled: whether calls like this have gained nothing.
         is_open: whether more may be asked, since the library has not cleared yet.
     """
 
     def __init__(self) -> None:
-        self.asked: set[Entry] = set()
-        self.unknown = ""
+        self.requested: set[Entry] = set()
+        self.unsupported = ""
         self.gains = self.is_settled = False
         self.is_open = True
 
     @property
     def wanted(self) -> Set[Entry]:
         """The derivatives that a program is to compute."""
-        return self.asked if self.gains else frozenset()
+        return self.requested if self.gains else frozenset()
 
 
 class NetCall(NamedTuple):
@@ -59,15 +59,15 @@ class NetCall(NamedTuple):
     outputs: Sequence[Tensor]
     derivatives: dict[Entry, Tensor]
     notes: DerivativeRequests
-    more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
+    compute_entries: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
     """Function from the inputs and other entries to the derivatives of these
     entries."""
     by_program: bool
     """True if a program has computed it."""
 
-    def place(self, x: Tensor) -> int | None:
+    def input_index(self, x: Tensor) -> int | None:
         """Return the position of ``x`` among the inputs, or None."""
-        return next((i for i, given in enumerate(self.inputs) if given is x), None)
+        return next((i for i, tensor in enumerate(self.inputs) if tensor is x), None)
 
 
 class Origin(NamedTuple):
@@ -93,13 +93,13 @@ class Origins:
     MAX_CALLS = 16
 
     def __init__(self) -> None:
-        self._known: dict[int, Origin] = {}
+        self._origins: dict[int, Origin] = {}
         self._calls: dict[int, NetCall] = {}  # by the identity of their notes, in order
 
     def clear(self) -> None:
         for call in self._calls.values():
             call.notes.is_open = False
-        self._known.clear()
+        self._origins.clear()
         self._calls.clear()
 
     def calls(self) -> Collection[NetCall]:
@@ -110,23 +110,25 @@ class Origins:
         """Forget the call that is longest ago, and what came with it."""
         notes = self._calls.pop(next(iter(self._calls))).notes
         notes.is_open = False
-        self._known = {
+        self._origins = {
             key: origin
-            for key, origin in self._known.items()
+            for key, origin in self._origins.items()
             if origin.call.notes is not notes
         }
 
     def __iter__(self) -> Iterator[Origin]:
-        return iter(self._known.values())
+        return iter(self._origins.values())
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._origins)
 
-    def behind(self, call: NetCall, entries: Sequence[Entry]) -> Iterator[Tensor]:
+    def ancestors(self, call: NetCall, entries: Sequence[Entry]) -> Iterator[Tensor]:
         """Return the tensors that these are, or are derivatives of."""
-        for origin in [*self._known.values()]:
+        for origin in [*self._origins.values()]:
             if origin.call.notes is call.notes and any(
-                own.is_behind(entry) for own in origin.entries for entry in entries
+                ancestor.is_behind(entry)
+                for ancestor in origin.entries
+                for entry in entries
             ):
                 yield origin.tensor
 
@@ -142,32 +144,32 @@ class Origins:
 
     def add(self, tensor: Tensor, call: NetCall, entries: Iterable[Entry]) -> None:
         version = tensor._inplace_version()
-        self._known[id(tensor)] = Origin(tensor, call, tuple(entries), version)
+        self._origins[id(tensor)] = Origin(tensor, call, tuple(entries), version)
 
-    def of(self, y: Tensor) -> Origin | None:
+    def origin_of(self, y: Tensor) -> Origin | None:
         """Return the origin of a known tensor, or of neighbouring columns of one."""
-        result = self._known.get(id(y))
+        result = self._origins.get(id(y))
         if result is not None:
             return result if result.is_same() else None
         if y.ndim != 2 or y.stop_gradient or (y.is_leaf and listener() is None):
             return None  # while a listener records, all tensors are leaves
-        for origin in self._known.values():
+        for origin in self._origins.values():
             with not_listening():
                 columns = _columns_in(y, origin.tensor)
             if columns is not None and origin.is_same():
                 self.add(y, origin.call, origin.entries[columns])
-                return self._known[id(y)]
+                return self._origins[id(y)]
         return None
 
 
-def _columns_in(y: Tensor, whole: Tensor) -> slice | None:
+def _columns_in(y: Tensor, base: Tensor) -> slice | None:
     """Return which columns of the other tensor it is a view of, as a slice."""
-    if y.dtype != whole.dtype or not share_memory(y, whole):
+    if y.dtype != base.dtype or not share_memory(y, base):
         return None
-    rows, width = whole.shape
-    if y.shape[0] != rows or y.get_strides() != whole.get_strides():
+    rows, width = base.shape
+    if y.shape[0] != rows or y.get_strides() != base.get_strides():
         return None
-    start, rest = divmod(y.data_ptr() - whole.data_ptr(), whole.element_size())
-    if rest or not 0 <= start <= width - y.shape[1]:
+    start, remainder = divmod(y.data_ptr() - base.data_ptr(), base.element_size())
+    if remainder or not 0 <= start <= width - y.shape[1]:
         return None
     return slice(start, start + y.shape[1])

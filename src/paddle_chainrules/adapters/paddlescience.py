@@ -14,7 +14,7 @@ from paddle.nn import Layer
 
 from .state import ObjectState
 from .taylor_mode import TaylorMode, are_matrices
-from .whole_losses import MAX_KINDS, Loss, WholeLosses, modes_of
+from .whole_losses import MAX_KINDS, Loss, WholeLosses, mode_keys
 
 LOGS = "ppsci.utils.expression"
 """The module in which the library logs losses."""
@@ -59,7 +59,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
     from ppsci.utils.expression import ExpressionSolver
 
     mode = TaylorMode("PaddleScience", jit=jit)
-    first, second = ad.Jacobians.__call__, ad.Hessians.__call__
+    native_jacobian, native_hessian = ad.Jacobians.__call__, ad.Hessians.__call__
 
     def jacobian(
         self: Any,
@@ -71,12 +71,12 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
         create_graph: bool = True,
     ) -> Any:
         def natively() -> Any:
-            return first(self, ys, xs, i, j, retain_graph, create_graph)
+            return native_jacobian(self, ys, xs, i, j, retain_graph, create_graph)
 
         if isinstance(xs, list | tuple):
             of_one = are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
             if not xs or not of_one:
-                return mode.of_library(natively)
+                return mode.run_library(natively)
             results = mode.derivatives(natively, ys, xs, i, [0])
             return results if create_graph else [d.detach() for d in results]
         if not are_matrices(ys, xs):
@@ -97,8 +97,8 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
         create_graph: bool = True,
     ) -> Tensor:
         def natively() -> Tensor:
-            given = component, i, j, grad_y, retain_graph, create_graph
-            return second(self, ys, xs, *given)
+            options = component, i, j, grad_y, retain_graph, create_graph
+            return native_hessian(self, ys, xs, *options)
 
         if not are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
             return natively()
@@ -108,7 +108,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
             results = mode.derivative(natively, ys, xs, component or 0, [i], [j])
         return results if create_graph else results.detach()
 
-    def cleared(kind: type) -> None:
+    def clear_mode_with(kind: type) -> None:
         native = kind._clear  # type: ignore[attr-defined]
 
         def clear(self: Any) -> None:
@@ -120,8 +120,8 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
     with mode:
         mode.replace(ad.Jacobians, "__call__", jacobian)
         mode.replace(ad.Hessians, "__call__", hessian)
-        cleared(ad.Jacobians)
-        cleared(ad.Hessians)
+        clear_mode_with(ad.Jacobians)
+        clear_mode_with(ad.Hessians)
         mode.take_calls_of(Arch, nets)
         if mode.losses is not None:
             forward = _with_whole_losses(ExpressionSolver.train_forward, mode.losses)
@@ -143,33 +143,42 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         weight_dicts: Any,
     ) -> Any:
         terms = {name: c.loss for name, c in constraint.items()}
-        parts = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
+        constraints = {name: SimpleNamespace(loss=term) for name, term in terms.items()}
 
         def fn(inputs: Any, labels: Any, weights: Any) -> Any:
-            given = [{k: _on_graph(x) for k, x in each.items()} for each in inputs]
-            rest = expr_dicts, given, model, parts, labels, weights
-            with _item_kept():
-                return native.__get__(self, type(self))(*rest)
+            graph_inputs = [
+                {k: _on_graph(x) for k, x in batch.items()} for batch in inputs
+            ]
+            arguments = expr_dicts, graph_inputs, model, constraints, labels, weights
+            with _losses_stay_tensors():
+                return native.__get__(self, type(self))(*arguments)
 
         def state() -> ObjectState:
             reads = {"model": model, "losses": terms, "equations": expr_dicts}
-            return ObjectState(reads, modes_of(model))
+            return ObjectState(reads, mode_keys(model))
 
-        held = self, model, *terms.values(), *expr_dicts
+        key_objects = self, model, *terms.values(), *expr_dicts
         modes = [layer.training for layer in model.sublayers(include_self=True)]
-        key = *map(id, held), *modes
-        results = held, Loss(fn, state, model.parameters)
+        key = *map(id, key_objects), *modes
+        results = key_objects, Loss(fn, state, model.parameters)
         _, loss = functions.setdefault(key, results)
         while len(functions) > MAX_KINDS:
             losses.forget(functions.pop(next(iter(functions)))[1])
         tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())
         if losses.is_refused(loss) or not tensors:
-            rest = expr_dicts, input_dicts, model, constraint, label_dicts, weight_dicts
-            return native.__get__(self, type(self))(*rest)
-        inputs = [{k: x.detach() for k, x in each.items()} for each in input_dicts]
-        given = inputs, label_dicts, weight_dicts
-        every, named = losses.called(loss, given, partial(loss.fn, *given))
-        return every, {name: float(value) for name, value in named.items()}
+            arguments = (
+                expr_dicts,
+                input_dicts,
+                model,
+                constraint,
+                label_dicts,
+                weight_dicts,
+            )
+            return native.__get__(self, type(self))(*arguments)
+        inputs = [{k: x.detach() for k, x in batch.items()} for batch in input_dicts]
+        graph_inputs = inputs, label_dicts, weight_dicts
+        total, named = losses.run(loss, graph_inputs, partial(loss.fn, *graph_inputs))
+        return total, {name: float(value) for name, value in named.items()}
 
     return forward
 
@@ -182,16 +191,16 @@ def _on_graph(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def _item_kept() -> Iterator[None]:
+def _losses_stay_tensors() -> Iterator[None]:
     """Keep tensors where the library logs a loss as a number."""
     kind: Any = Tensor
     item = kind.item
 
-    def kept(x: Tensor, *at: int) -> Any:
+    def item_or_tensor(x: Tensor, *indices: int) -> Any:
         logs = sys._getframe(1).f_globals.get("__name__") == LOGS
-        return x.detach() if logs and not at else item(x, *at)
+        return x.detach() if logs and not indices else item(x, *indices)
 
-    kind.item = kept
+    kind.item = item_or_tensor
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from paddle import Tensor
 
 from .state import MAX_STATE_BYTES
 
-KEEPS, CACHE = "wrapper_cache", "cache"
+CACHING_FUNCTION, CACHE_VARIABLE = "wrapper_cache", "cache"
 """The library's function that keeps values of a condition, and where it keeps them."""
 
 
@@ -31,10 +31,10 @@ class Points:
         from deepxde.data.sampler import BatchSampler
 
         self.are_tensors = True
-        self._known: dict[Any, tuple[Any, Any]] = {}  # by places
+        self._converted: dict[Any, tuple[Any, Any]] = {}  # by places
         self._data: Any = None
         self._replaced: list[tuple[Any, str, Any]] = []
-        self._instead: dict[type, Callable[[Any, Any], Any]] = {
+        self._converters: dict[type, Callable[[Any, Any], Any]] = {
             np.ndarray: self._tensor,
             list: self._equal_list,
             FunctionType: self._function,
@@ -46,80 +46,84 @@ class Points:
         """Put tensors in the place of arrays: the same ones at each call."""
         self._data = data
         try:
-            self._put()
+            self._replace_arrays()
             yield
         finally:
-            self._put_back()
+            self._restore_arrays()
 
     @contextmanager
     def as_arrays(self) -> Iterator[None]:
         """Undo :meth:`as_tensors` meanwhile."""
-        self._put_back()
+        self._restore_arrays()
         try:
             yield
         finally:
-            self._put()
+            self._replace_arrays()
 
-    def _put_back(self) -> None:
+    def _restore_arrays(self) -> None:
         while self._replaced:
-            held, name, value = self._replaced.pop()
-            held[name] = value
+            attributes, name, value = self._replaced.pop()
+            attributes[name] = value
 
-    def _put(self) -> None:
+    def _replace_arrays(self) -> None:
         if not self.are_tensors:
             return
         conditions = getattr(self._data, "bcs", ())
         owners = [self._data]
         owners += conditions if isinstance(conditions, list | tuple) else ()
-        self._at = getattr(self._data, "train_x", None)
+        self._train_points = getattr(self._data, "train_x", None)
         for owner in owners:
-            held = getattr(owner, "__dict__", {})
-            for name, value in [*held.items()]:
-                instead = self._instead.get(type(value))
-                if instead is not None:
-                    place = id(held), name, type(value)
-                    self._replace(held, name, instead(place, value))
+            attributes = getattr(owner, "__dict__", {})
+            for name, value in [*attributes.items()]:
+                convert = self._converters.get(type(value))
+                if convert is not None:
+                    key = id(attributes), name, type(value)
+                    self._replace(attributes, name, convert(key, value))
 
-    def _replace(self, held: Any, name: str, value: Any) -> None:
-        before = held[name]
+    def _replace(self, attributes: Any, name: str, value: Any) -> None:
+        before = attributes[name]
         if value is not before:
-            self._replaced.append((held, name, before))
-            held[name] = value
+            self._replaced.append((attributes, name, before))
+            attributes[name] = value
 
-    def _tensor(self, place: Any, value: np.ndarray[Any, Any]) -> Any:
+    def _tensor(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         if value.dtype.kind not in "fi" or value.nbytes > MAX_STATE_BYTES:
             return value
         content = value.shape, value.dtype, value.tobytes()
-        tensor, before = self._known.get(place, (None, None))
+        tensor, before = self._converted.get(key, (None, None))
         if content != before:
-            tensor = _written(tensor, paddle.to_tensor(value))
-            self._known[place] = tensor, content
+            tensor = _with_values(tensor, paddle.to_tensor(value))
+            self._converted[key] = tensor, content
         return tensor
 
-    def _equal_list(self, place: Any, value: list[Any]) -> list[Any]:
+    def _equal_list(self, key: Any, value: list[Any]) -> list[Any]:
         """Return the list that was there before if it has the same integers."""
         if not all(type(x) is int for x in value):
             return value
-        before, content = self._known.get(place, (value, None))
+        before, content = self._converted.get(key, (value, None))
         if content != value:
             before = value
-        self._known[place] = before, [*value]
+        self._converted[key] = before, [*value]
         return before
 
-    def _function(self, place: Any, function: Any) -> Any:
+    def _function(self, key: Any, function: Any) -> Any:
         """Have a condition give tensors that are the same at each call."""
-        code, points = function.__code__, self._at
-        if code.co_name != KEEPS or not isinstance(points, np.ndarray):
+        code, points = function.__code__, self._train_points
+        if code.co_name != CACHING_FUNCTION or not isinstance(points, np.ndarray):
             return function
-        cell = _CellContainer(function.__closure__[code.co_freevars.index(CACHE)])
-        if isinstance(cell[CACHE], _Values):  # two conditions share the function
+        cell = _CellContainer(
+            function.__closure__[code.co_freevars.index(CACHE_VARIABLE)]
+        )
+        if isinstance(
+            cell[CACHE_VARIABLE], _Values
+        ):  # two conditions share the function
             return function
-        values, of = self._known.get(place, (None, None))
-        if of is not function:
+        values, known_function = self._converted.get(key, (None, None))
+        if known_function is not function:
             values = _Values(function)
-            self._known[place] = values, function
-        values.refresh(cell[CACHE], points)
-        self._replace(cell, CACHE, values)
+            self._converted[key] = values, function
+        values.refresh(cell[CACHE_VARIABLE], points)
+        self._replace(cell, CACHE_VARIABLE, values)
         return function
 
 
@@ -145,7 +149,7 @@ class _Values(dict[tuple[int, int], Tensor]):
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._at: Any = None
+        self._train_points: Any = None
 
     def __contains__(self, key: Any) -> bool:
         return super().__contains__(key[-2:])
@@ -159,20 +163,26 @@ class _Values(dict[tuple[int, int], Tensor]):
             "the same ones in each step"
         )
 
-    def refresh(self, known: dict[Any, Tensor], points: np.ndarray[Any, Any]) -> None:
+    def refresh(
+        self, library_values: dict[Any, Tensor], points: np.ndarray[Any, Any]
+    ) -> None:
         """Take the values at these points, which the library may know already."""
-        if self._at is not None and self._at[0] is points and self._at[1] == len(known):
+        if (
+            self._train_points is not None
+            and self._train_points[0] is points
+            and self._train_points[1] == len(library_values)
+        ):
             return
-        ranges = {key[1:] for key in known if key[0] == id(points)}
-        ranges.update(each for each in self if each[1] <= len(points))
+        ranges = {key[1:] for key in library_values if key[0] == id(points)}
+        ranges.update(bounds for bounds in self if bounds[1] <= len(points))
         for start, stop in ranges:
             value = self._function(points, start, stop, None)
             before = self.get((start, stop))
-            super().__setitem__((start, stop), _written(before, value))
-        self._at = points, len(known)
+            super().__setitem__((start, stop), _with_values(before, value))
+        self._train_points = points, len(library_values)
 
 
-def _written(tensor: Tensor | None, value: Tensor) -> Tensor:
+def _with_values(tensor: Tensor | None, value: Tensor) -> Tensor:
     """Return the tensor with other elements, or a new one if it can't hold them."""
     if tensor is None or (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
         return value.clone()

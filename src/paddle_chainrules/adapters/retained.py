@@ -16,9 +16,9 @@ from paddle import Tensor
 from ..paddle_side.autograd.partial_gradients import PROGRAM, node_of, nodes
 from ..transforms.tape.reached import program_gradients_noted
 
-WHY = "backward(retain_graph=True) goes back through a graph more than once"
+RETAINS = "backward(retain_graph=True) goes back through a graph more than once"
 
-RULE = "which Paddle's graphs with a net's program serve but once"
+SERVES_ONCE = "which Paddle's graphs with a net's program serve but once"
 
 
 class Retained:
@@ -38,9 +38,9 @@ class Retained:
     ) -> None:
         self._tell, self._params, self._has_programs = tell, params, has_programs
         # Their nodes are alive, so that no others have their addresses.
-        self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
+        self._walked: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
-    def checked(self, native: Callable[..., Any]) -> Callable[..., Any]:
+    def guard_backward(self, native: Callable[..., Any]) -> Callable[..., Any]:
         """Return Paddle's ``backward``, with an error where there would be a crash.
 
         Args:
@@ -49,13 +49,13 @@ class Retained:
         """
 
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            several = tensors if isinstance(tensors, list | tuple) else [tensors]
+            tensor_list = tensors if isinstance(tensors, list | tuple) else [tensors]
             retains = args[1] if len(args) > 1 else kwargs.get("retain_graph", False)
             if retains:
-                self._tell(WHY)
+                self._tell(RETAINS)
             if not self._has_programs():
                 return native(tensors, *args, **kwargs)
-            self._check(several, retains)
+            self._check(tensor_list, retains)
             with self._as_native():
                 return native(tensors, *args, **kwargs)
 
@@ -64,15 +64,15 @@ class Retained:
     @contextmanager
     def _as_native(self) -> Iterator[None]:
         """Leave ``.grad`` as native Paddle would if a program gives zeros."""
-        before = [p for p in self._params() if p.grad is None]
-        if not before:
+        without_grad = [p for p in self._params() if p.grad is None]
+        if not without_grad:
             yield
             return
-        with program_gradients_noted() as result:
+        with program_gradients_noted() as has_gradient:
             yield
-        for parameter in before:
-            none = result.get(id(parameter)) is False
-            if none and parameter.grad is not None and not parameter.grad.any():
+        for parameter in without_grad:
+            is_unused = has_gradient.get(id(parameter)) is False
+            if is_unused and parameter.grad is not None and not parameter.grad.any():
                 parameter.clear_gradient(False)
 
     def _check(self, tensors: Iterable[Tensor], retains: bool) -> None:
@@ -88,16 +88,17 @@ class Retained:
             return
         if retains:
             raise RuntimeError(
-                f"{WHY}, {RULE}; call it once for the sum of the losses, or take the "
-                "step again, which runs natively from now on"
+                f"{RETAINS}, {SERVES_ONCE}; call it once for the sum of the losses, or "
+                "take the step again, which runs natively from now on"
             )
-        if any(programs & gone for _, gone in self._gone):
+        if any(programs & walked for _, walked in self._walked):
             raise RuntimeError(
-                f"backward goes back through a graph for the second time, {RULE}; "
-                "call it once for the sum of the losses, use paddle.grad(..., "
-                "retain_graph=True), or leave the context of taylor_mode for this step"
+                "backward goes back through a graph for the second time, "
+                f"{SERVES_ONCE}; call it once for the sum of the losses, use "
+                "paddle.grad(..., retain_graph=True), or leave the context of "
+                "taylor_mode for this step"
             )
-        self._gone.append((roots, programs))
+        self._walked.append((roots, programs))
 
 
 def _is_program(node: Any) -> bool:

@@ -21,21 +21,21 @@ from ..nets.layers.attribute_walk import ATOMS, is_bound, walk
 from ..nets.layers.functional_module import globals_of
 from ..transforms.as_programs.dependencies import codes_of
 from .constant import is_constant, is_standard
-from .hook_outputs import Place
+from .hook_outputs import AttributeKey
 
-MAX_PLACES = 20_000
-"""Places beyond which a net is taken to hold more than itself."""
+MAX_VALUES = 20_000
+"""Values beyond which a net is taken to hold more than itself."""
 
 MAX_STATE_BYTES = 1 << 20
 """Bytes of arrays that are compared by content, in a tenth of a millisecond."""
 
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
-HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
-RUNNING = (
+CONTAINERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
+STATEFUL = (
     *(Iterator, random.Random, np.random.Generator, np.random.RandomState),
     *(contextvars.ContextVar, threading.local),
 )
-"""Types of objects that go on at each use, and don't show where they stand."""
+"""Types of objects that each use changes, and that don't show their state."""
 
 WITHOUT_STATE = (
     *("logging", "threading", "sympy", "paddle_chainrules"),
@@ -64,17 +64,19 @@ class ObjectState:
 
     Args:
         root: the layer, or a mapping of objects.
-        apart: attributes that its value does not depend on, each by the identity of
+        ignored: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
-        given: objects that functions get as arguments. Only attributes that code names
-            count, as for trainers among the global variables.
+        arguments: objects that functions get as arguments. Only attributes that code
+            names count, as for trainers among the global variables.
 
     Raises:
         ValueError: it holds far more than a net does, or large arrays, or what can't be
             read.
     """
 
-    def __init__(self, root: Any, apart: Set[Place], given: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, root: Any, ignored: Set[AttributeKey], arguments: Iterable[Any] = ()
+    ) -> None:
         # What a holder has at a key was this value; lists, which are gone through
         # within Python's interpreter.
         self._holders: list[Any] = []
@@ -86,21 +88,23 @@ class ObjectState:
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []  # that are still to be read
-        self._read: list[types.FunctionType] = []
+        self._functions_read: list[types.FunctionType] = []
         self._codes: list[tuple[Any, ...]] = []
         self._names: set[str] = set()  # of attributes and globals, in code
         self._trainers: list[Any] = []
-        parts = (
+        sublayers = (
             root.sublayers(include_self=True)
             if isinstance(root, paddle.nn.Layer)
             else []
         )
-        self._apart = apart | {(id(vars(part)), "training") for part in parts}
+        self._ignored = ignored | {
+            (id(vars(sublayer)), "training") for sublayer in sublayers
+        }
         try:
             self._hold(root)
-            for part in parts:
-                self._read_class(type(part))
-            self._trainers += given
+            for sublayer in sublayers:
+                self._read_class(type(sublayer))
+            self._trainers += arguments
             self._read_functions()
         except ValueError:
             raise
@@ -114,8 +118,10 @@ class ObjectState:
         """Return the name of something that has changed."""
         for container, size in zip(self._containers, self._sizes, strict=True):
             if len(container) != size:
-                at = [i for i, v in enumerate(self._values) if v is container]
-                return str(self._keys[at[0]] if at else type(container).__name__)
+                positions = [i for i, v in enumerate(self._values) if v is container]
+                return str(
+                    self._keys[positions[0]] if positions else type(container).__name__
+                )
         for holder, key, value in zip(
             self._holders, self._keys, self._values, strict=True
         ):
@@ -125,7 +131,7 @@ class ObjectState:
                 return str(key)
             if result is not value and not _is_equal(result, value):
                 return str(key)
-        for function, code in zip(self._read, self._codes, strict=True):
+        for function, code in zip(self._functions_read, self._codes, strict=True):
             if CODE(function) != code:
                 return function.__name__
         return "one of them"
@@ -135,14 +141,14 @@ class ObjectState:
         if [*map(len, self._containers)] != self._sizes:
             return False
         try:
-            if [*map(CODE, self._read)] != self._codes:
+            if [*map(CODE, self._functions_read)] != self._codes:
                 return False
-            results = map(getitem, self._holders, self._keys)
-            same = map(is_, results, self._values)
+            values = map(getitem, self._holders, self._keys)
+            identical = map(is_, values, self._values)
             return all(
                 _is_equal(self._holders[i][self._keys[i]], self._values[i])
-                for i, is_it in enumerate(same)
-                if not is_it
+                for i, is_identical in enumerate(identical)
+                if not is_identical
             )
         except (
             Exception
@@ -153,10 +159,10 @@ class ObjectState:
         """Note all that an object holds."""
         self._note_attributes(root)
         for _, container, key, value in walk(root, ""):
-            if isinstance(key, str) and (id(container), key) in self._apart:
+            if isinstance(key, str) and (id(container), key) in self._ignored:
                 continue
             if isinstance(container, tuple | set | frozenset):
-                self._look_into(value)
+                self._note_functions_and_class(value)
                 continue
             self._note_size(container)
             self._note(container, key, value)
@@ -179,8 +185,8 @@ class ObjectState:
                         self._note(vars(owner), name, vars(owner)[name])
                         self._hold(vars(owner)[name])
 
-    def _place(self, holder: Any, key: Any, value: Any) -> None:
-        if _goes_on(value):
+    def _store(self, holder: Any, key: Any, value: Any) -> None:
+        if _changes_with_use(value):
             raise ValueError(
                 f"it reads {key}, a {type(value).__name__}, which goes on at each use; "
                 "draw or count outside of the net and its transforms"
@@ -206,15 +212,15 @@ class ObjectState:
                 "array.flags.writeable = False"
             )
         self._note_size(value)  # an empty one, too
-        self._place(container, key, _remembered(value))
-        if len(self._values) > MAX_PLACES:
+        self._store(container, key, _snapshot(value))
+        if len(self._values) > MAX_VALUES:
             raise ValueError(
-                f"it holds more than {MAX_PLACES} things, so that changes would take "
+                f"it holds more than {MAX_VALUES} things, so that changes would take "
                 "long to see; keep data and whole configurations outside of the net"
             )
-        self._look_into(value)
+        self._note_functions_and_class(value)
 
-    def _look_into(self, value: Any) -> None:
+    def _note_functions_and_class(self, value: Any) -> None:
         """Note the functions and the class of what something holds."""
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
@@ -229,7 +235,7 @@ class ObjectState:
 
     def _read_owner(self, owner: Any) -> None:
         """Note what a method of a container or an array reads."""
-        has_content = isinstance(owner, (np.ndarray, *HOLDERS))
+        has_content = isinstance(owner, (np.ndarray, *CONTAINERS))
         if has_content and id(owner) not in self._seen:
             self._seen.add(id(owner))
             self._hold([owner])
@@ -243,36 +249,38 @@ class ObjectState:
             self._containers.append(vars(owner))
             self._sizes.append(len(vars(owner)))
             for name, value in [*vars(owner).items()]:
-                if isinstance(value, (*VALUES, *HOLDERS)):
+                if isinstance(value, (*VALUES, *CONTAINERS)):
                     if not name.startswith("__"):
                         self._note(vars(owner), name, value)
-                        if isinstance(value, HOLDERS):
+                        if isinstance(value, CONTAINERS):
                             self._hold(value)
-                elif (functions := [*_functions_in(value)]) or _goes_on(value):
-                    self._place(vars(owner), name, value)
+                elif (functions := [*_functions_in(value)]) or _changes_with_use(value):
+                    self._store(vars(owner), name, value)
                     self._functions += functions
 
     def _read_globals(self, function: types.FunctionType) -> None:
         """Note the global variables that a function names."""
-        space = function.__globals__
-        if id(function) in self._seen or is_constant(space.get("__name__", "")):
+        namespace = function.__globals__
+        if id(function) in self._seen or is_constant(namespace.get("__name__", "")):
             return
         self._seen.add(id(function))
-        self._read.append(function)
+        self._functions_read.append(function)
         self._codes.append(CODE(function))
         if id(function) not in self._held:
             self._hold(function)
-        if is_standard(space.get("__name__", "")):
+        if is_standard(namespace.get("__name__", "")):
             return
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
         for code in codes_of(function.__code__):
             modules: set[int] = set()
-            read = {name: space[name] for name in globals_of(code) & space.keys()}
-            for name, value in read.items():
+            global_values = {
+                name: namespace[name] for name in globals_of(code) & namespace.keys()
+            }
+            for name, value in global_values.items():
                 if not isinstance(value, types.ModuleType):
-                    self._read_global(space, name)
+                    self._read_global(namespace, name)
             self._names.update(code.co_names)
-            pending = [*read.values(), *cells, *_imported(code, space)]
+            pending = [*global_values.values(), *cells, *_imported(code, namespace)]
             while pending:
                 value = pending.pop()
                 if not isinstance(value, types.ModuleType) or id(value) in modules:
@@ -284,46 +292,50 @@ class ObjectState:
                     pending.append(vars(value)[name])
                     self._read_global(vars(value), name)
 
-    def _read_global(self, space: dict[str, Any], name: str) -> None:
-        value = space[name]
+    def _read_global(self, namespace: dict[str, Any], name: str) -> None:
+        value = namespace[name]
         if isinstance(value, VALUES):
-            self._note(space, name, value)
+            self._note(namespace, name, value)
         elif _is_a_trainer(value):
-            self._place(space, name, value)
+            self._store(namespace, name, value)
             self._trainers.append(value)
-            self._look_into(value)
-        elif id(value) not in self._seen and _is_held(value):
+            self._note_functions_and_class(value)
+        elif id(value) not in self._seen and _is_mutable_object(value):
             self._seen.add(id(value))
-            self._note(space, name, value)
+            self._note(namespace, name, value)
             self._hold(value)
         else:
-            self._place(space, name, value)
+            self._store(namespace, name, value)
             if isinstance(value, types.FunctionType):
                 self._functions.append(value)
             elif isinstance(value, (type, types.BuiltinMethodType)):
-                self._look_into(value)
+                self._note_functions_and_class(value)
             else:
                 self._functions += _functions_in(value)
 
 
-def _imported(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
+def _imported(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[Any]:
     """Yield modules that a function may import itself."""
-    package = space.get("__package__") or ""
+    package = namespace.get("__package__") or ""
     for name in code.co_names:
         for path in (name, f"{package}.{name}"):
             if path in sys.modules:
                 yield sys.modules[path]
 
 
-def _is_held(value: Any) -> bool:
+def _is_mutable_object(value: Any) -> bool:
     """Tell whether a value is a container, or an object that may change."""
-    if isinstance(value, HOLDERS):
+    if isinstance(value, CONTAINERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
-    has = isinstance(getattr(value, "__dict__", None), dict) or any(
+    has_attributes = isinstance(getattr(value, "__dict__", None), dict) or any(
         "__slots__" in vars(kind) for kind in type(value).__mro__
     )
-    return has and not isinstance(value, skipped) and not _is_of(value, WITHOUT_STATE)
+    return (
+        has_attributes
+        and not isinstance(value, skipped)
+        and not _is_of_package(value, WITHOUT_STATE)
+    )
 
 
 def _is_a_trainer(value: Any) -> bool:
@@ -331,17 +343,17 @@ def _is_a_trainer(value: Any) -> bool:
     return any(name in TRAINERS for name in names)
 
 
-def _is_of(value: Any, packages: Iterable[str]) -> bool:
+def _is_of_package(value: Any, packages: Iterable[str]) -> bool:
     """Tell whether the class of an object is of one of these packages."""
     module = f"{type(value).__module__}."
     return any(module.startswith(f"{package}.") for package in packages)
 
 
-def _goes_on(value: Any) -> bool:
+def _changes_with_use(value: Any) -> bool:
     """Tell whether its next use differs from the last; of open files output is seen."""
     if isinstance(value, types.MethodType | types.BuiltinMethodType):
         value = value.__self__
-    return isinstance(value, RUNNING) and not isinstance(value, io.IOBase)
+    return isinstance(value, STATEFUL) and not isinstance(value, io.IOBase)
 
 
 def _functions_in(value: Any) -> Iterator[types.FunctionType]:
@@ -366,25 +378,25 @@ def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
     )
 
 
-def _remembered(value: Any) -> Any:
-    """Return the value, or a copy if it may change in place."""
+def _snapshot(value: Any) -> Any:
+    """Return the value, or a copy if it may change in place, to compare with later."""
     if isinstance(value, np.ndarray) and value.nbytes <= MAX_STATE_BYTES:
         return value.copy()
     return set(value) if type(value) is set else value
 
 
-def _is_equal(now: Any, value: Any) -> bool:
+def _is_equal(current: Any, value: Any) -> bool:
     kind = type(value)
-    if type(now) is not kind:
+    if type(current) is not kind:
         return False
     if kind is np.ndarray:
-        if (now.dtype, now.shape) != (value.dtype, value.shape):
+        if (current.dtype, current.shape) != (value.dtype, value.shape):
             return False
-        if now.dtype == object:
-            return np.array_equal(now, value)
-        return bool(now.tobytes() == value.tobytes())  # of zeros the sign, too
+        if current.dtype == object:
+            return np.array_equal(current, value)
+        return bool(current.tobytes() == value.tobytes())  # of zeros the sign, too
     if kind in (float, complex):
-        return repr(now) == repr(value)
+        return repr(current) == repr(value)
     if kind is set:
-        return sorted(map(repr, now)) == sorted(map(repr, value))
-    return kind in (*ATOMS, bool, set, tuple) and bool(now == value)
+        return sorted(map(repr, current)) == sorted(map(repr, value))
+    return kind in (*ATOMS, bool, set, tuple) and bool(current == value)

@@ -22,9 +22,9 @@ from ..programs.codegen.jit_engine import Code, machine_code
 from ..programs.codegen.matrix_products.vectors import VectorType
 from ..programs.codegen.processor import full_lanes
 
-RATE, GRADS, FIRST = 1, 2, 3
-"""Places in the block, after the number of parameters: of the learning rate's address,
-of the place from which on the gradients' addresses stand, and of the first setting."""
+RATE_OFFSET, GRADS_OFFSET, FIRST_SETTING = 1, 2, 3
+"""Offsets in the block, after the number of parameters: of the learning rate's address,
+of the offset at which the gradients' addresses begin, and of the first setting."""
 
 
 class StepFormula(NamedTuple):
@@ -49,13 +49,13 @@ class StepFormula(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """The part of the setting that machine code and places in memory depend on."""
+        """The part of the setting that machine code and memory layout depend on."""
         return self.formula, self.decays, len(self.numbers), self.moments, self.powers
 
     def marks(self, params: Sequence[Tensor]) -> list[bool]:
         """Tell for each parameter whether it has the last number; empty if all do."""
-        own = self.has_last
-        return [] if own is None else [bool(own(p.name)) for p in params]
+        has_last = self.has_last
+        return [] if has_last is None else [bool(has_last(p.name)) for p in params]
 
 
 METHODS = "_append_optimize_op", "_finish_update", "_create_accumulators"
@@ -65,95 +65,110 @@ _methods = attrgetter(*METHODS)
 _native = {kind: _methods(kind) for kind in OPTIMIZERS}
 
 
-def setting_of(optimizer: Any) -> StepFormula | str:
+def step_formula_of(optimizer: Any) -> StepFormula | str:
     """Return an optimizer's present setting, or the reason why no program can step."""
-    its, own = type(optimizer), vars(optimizer)
-    kind = OPTIMIZERS.get(its)
-    replaced = not own.keys().isdisjoint(METHODS)
-    if kind is None or not kind.formula or replaced or _methods(its) != _native[its]:
+    optimizer_class, attributes = type(optimizer), vars(optimizer)
+    kind = OPTIMIZERS.get(optimizer_class)
+    replaced = not attributes.keys().isdisjoint(METHODS)
+    if (
+        kind is None
+        or not kind.formula
+        or replaced
+        or _methods(optimizer_class) != _native[optimizer_class]
+    ):
         return "there is no rule for it"
     if optimizer._auxiliary_vars or optimizer._use_multi_tensor:
         return "it scales gradients, or has use_multi_tensor"
-    if own.get("_rescale_grad", 1.0) != 1.0:
+    if attributes.get("_rescale_grad", 1.0) != 1.0:
         return "it scales gradients"
-    if own.get("_lr_ratio") is not None:
+    if attributes.get("_lr_ratio") is not None:
         return "it has a rate for each parameter"
     moments, powers = tuple(kind.trees.values()), tuple(kind.scalars.values())
-    if kind.optional and not own[kind.optional]:
+    if kind.optional and not attributes[kind.optional]:
         moments = moments[:-1]
-    factors = [own[name] for name in kind.settings.values()][: len(powers)]
+    factors = [attributes[name] for name in kind.settings.values()][: len(powers)]
     decay = kind.decay_of(optimizer)
     numbers = *factors, *kind.settings_of(optimizer), *decay
     if not {*map(type, numbers)} <= {int, float}:
         return "a setting is no number of Python's"
-    formula = formulas.nesterov if own.get("_use_nesterov") else kind.formula
-    has_last = own.get("_apply_decay_param_fun")
+    formula = formulas.nesterov if attributes.get("_use_nesterov") else kind.formula
+    has_last = attributes.get("_apply_decay_param_fun")
     return StepFormula(formula, bool(decay), numbers, moments, powers, has_last)
 
 
-def code_of(setting: StepFormula, dtype: str) -> Code:
+def compiled_step(formula: StepFormula, dtype: str) -> Code:
     """Return the function that takes a step.
 
-    Its block has, eight bytes each: the number of parameters, what stands at the places
-    above, the settings as float64, then for each parameter its size, whether it has the
-    last of the settings, its address and those of its moments and powers, then the
-    gradients' addresses.
+    Its block has, eight bytes each: the number of parameters, the entries at the
+    offsets above, the settings as float64, then for each parameter its size, whether it
+    has the last of the settings, its address and those of its moments and powers, then
+    the gradients' addresses.
     """
-    counts = map(len, (setting.numbers, setting.moments, setting.powers))
-    return _code(setting.formula, setting.decays, *counts, dtype)
+    counts = map(len, (formula.numbers, formula.moments, formula.powers))
+    return _compile_step(formula.formula, formula.decays, *counts, dtype)
 
 
 @cache
-def _code(
+def _compile_step(
     formula: Formula, decays: bool, numbers: int, moments: int, powers: int, dtype: str
 ) -> Code:
     text, kind = FunctionBuilder(), TYPES[dtype]
 
-    def load(type: str, place: str) -> ElementValue:
-        return ElementValue(text.emit(f"load {type}, ptr {place}"), type, text)
+    def load(type: str, address: str) -> ElementValue:
+        return ElementValue(text.emit(f"load {type}, ptr {address}"), type, text)
 
-    def at(type: str, row: str, place: object) -> str:
-        index = text.emit(f"add i64 {row}, {place}")
-        where = f"getelementptr inbounds i64, ptr %block, i64 {index}"
-        return load(type, text.emit(where)).name
+    def at(type: str, row: str, address: object) -> str:
+        index = text.emit(f"add i64 {row}, {address}")
+        pointer = f"getelementptr inbounds i64, ptr %block, i64 {index}"
+        return load(type, text.emit(pointer)).name
 
-    rate = load(kind, text.argument(RATE, "ptr", "rate"))
-    given = []
+    rate = load(kind, text.argument(RATE_OFFSET, "ptr", "rate"))
+    all_numbers = []
     for k in range(numbers):
-        exact = ElementValue(text.argument(FIRST + k, "double", "c"), "double", text)
-        given.append(exact if kind == "double" else exact.to("fptrunc", kind))
-    grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
-    full = 2 * full_lanes(BYTES[dtype])
-    with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
-        row = text.emit(f"mul i64 {which}, {3 + moments + powers}")
+        double_value = ElementValue(
+            text.argument(FIRST_SETTING + k, "double", "c"), "double", text
+        )
+        all_numbers.append(
+            double_value if kind == "double" else double_value.to("fptrunc", kind)
+        )
+    grads, first = text.argument(GRADS_OFFSET, "i64", "grads"), FIRST_SETTING + numbers
+    unrolled_lanes = 2 * full_lanes(BYTES[dtype])
+    with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as param_index:
+        row = text.emit(f"mul i64 {param_index}, {3 + moments + powers}")
         size = at("i64", row, first)
-        results = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
-        tensors, scalars = results[: 1 + moments], results[1 + moments :]
-        grad = at("ptr", which, grads)
-        own = ElementValue(at("i64", row, first + 1), "i64", text)
-        before = [load(kind, place) for place in scalars]
-        factors, settings = given[:powers], given[powers:]
+        pointers = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
+        tensors, scalars = pointers[: 1 + moments], pointers[1 + moments :]
+        grad = at("ptr", param_index, grads)
+        uses_last = ElementValue(at("i64", row, first + 1), "i64", text)
+        old_scalars = [load(kind, address) for address in scalars]
+        factors, settings = all_numbers[:powers], all_numbers[powers:]
         if decays:
-            decay = settings.pop() * own.to("sitofp", kind)
-        once = formulas.numbers_of(formula, rate, before, settings)
-        whole = text.whole("0", size, full)
-        for lanes, start, stop in ((full, "0", whole), (0, whole, size)):
-            of = VectorType(text, dtype, lanes or 1)
+            decay = settings.pop() * uses_last.to("sitofp", kind)
+        shared_numbers = formulas.numbers_of(formula, rate, old_scalars, settings)
+        full_end = text.whole("0", size, unrolled_lanes)
+        for lanes, start, stop in (
+            (unrolled_lanes, "0", full_end),
+            (0, full_end, size),
+        ):
+            vector = VectorType(text, dtype, lanes or 1)
             with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
-                inside = f"getelementptr inbounds {kind}, ptr"
-                places = [text.emit(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
-                p, *kept, g = (
-                    ElementValue(of.loaded(place), kind, text, lanes=lanes)
-                    for place in places
+                element_pointer = f"getelementptr inbounds {kind}, ptr"
+                addresses = [
+                    text.emit(f"{element_pointer} {p}, i64 {i}")
+                    for p in (*tensors, grad)
+                ]
+                p, *state, g = (
+                    ElementValue(vector.loaded(address), kind, text, lanes=lanes)
+                    for address in addresses
                 )
                 if decays and formula is formulas.adam:  # of AdamW
                     p = p * (1 - rate * decay).spread(lanes)
                 elif decays:
                     g = formulas.penalized(decay.spread(lanes), p, g)
-                same = (x.spread(lanes) for x in once)
-                step, *kept = formula(*same, g, *kept)
-                for place, x in zip(places, (p - step, *kept), strict=False):
-                    of.stored(x.name, place)
-        for place, x, factor in zip(scalars, before, factors, strict=True):
-            text.line(f"store {kind} {(x * factor).name}, ptr {place}")
+                broadcast = (x.spread(lanes) for x in shared_numbers)
+                step, *state = formula(*broadcast, g, *state)
+                for address, x in zip(addresses, (p - step, *state), strict=False):
+                    vector.stored(x.name, address)
+        for address, x, factor in zip(scalars, old_scalars, factors, strict=True):
+            text.line(f"store {kind} {(x * factor).name}, ptr {address}")
     return machine_code([str(text)])[0]

@@ -18,7 +18,14 @@ from paddle.optimizer import Optimizer
 from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
-from .chain_rule import MOST_COLUMNS, CallEntries, Expressions, further, width, widths
+from .chain_rule import (
+    MOST_COLUMNS,
+    CallEntries,
+    Expressions,
+    request_derivatives,
+    width,
+    widths,
+)
 from .graphs import is_behind
 from .net_calls import FAULTS, Native, NativeReason, NetCalls, NoProgram
 from .optimizer_steps import OptimizerSteps
@@ -36,10 +43,10 @@ UNSEEN = (
     "taylor_mode the nets that are not the library's own"
 )
 
-Unnoted = tuple[NativeReason, NetCalls, tuple[Any, ...], Any]
-"""A call that ran as usual: why, its net, its arguments and its output."""
+NativeCall = tuple[NativeReason, NetCalls, tuple[Any, ...], Any]
+"""A call that ran natively: why, its net, its arguments and its output."""
 
-Asked = tuple[NetCall, list[Entry]]
+ColumnRequest = tuple[NetCall, list[Entry]]
 """Derivatives of one column, side by side, and the call of which they are asked."""
 
 
@@ -49,7 +56,7 @@ class _ThreadMode(threading.local):
     is_at_work = False
 
 
-_here = _ThreadMode()
+_thread_mode = _ThreadMode()
 
 
 class NativeWarning(UserWarning):
@@ -74,17 +81,17 @@ class TaylorMode:
     """
 
     def __init__(
-        self, library: str, apart: Iterable[str] = (), jit: bool = False
+        self, library: str, ignored: Iterable[str] = (), jit: bool = False
     ) -> None:
         self.programs = self.natively = self.alone = 0
         self.reasons: list[str] = []
-        self._library, self._apart = library, frozenset(apart)
+        self._library, self._ignored = library, frozenset(ignored)
         self._nets: dict[int, NetCalls] = {}
         self._origins = Origins()
         self._expressions = Expressions()
-        self._unnoted: deque[Unnoted] = deque(maxlen=Origins.MAX_CALLS)
+        self._unnoted: deque[NativeCall] = deque(maxlen=Origins.MAX_CALLS)
         self._hooked: dict[int, ref[Tensor]] = {}
-        self._busy = self._off = self._by_library = False
+        self._is_busy = self._is_off = self._by_library = False
         self._thread = threading.get_ident()
         self._is_tracing = False
         self.steps = OptimizerSteps(self._is_here, self._tell)
@@ -98,13 +105,13 @@ class TaylorMode:
 
     def __enter__(self) -> TaylorMode:
         for owner in (paddle.Tensor, paddle.autograd):
-            checked = self._retained.checked(owner.backward)
-            self.replace(owner, "backward", checked)
+            guarded = self._retained.guard_backward(owner.backward)
+            self.replace(owner, "backward", guarded)
         register = self._noting_hooks(paddle.Tensor.register_hook)
         self.replace(paddle.Tensor, "register_hook", register)
         self.replace(paddle, "grad", self._noting_gradients(paddle.grad))
-        made = self.steps.taken(Optimizer._create_optimization_pass)
-        self.replace(Optimizer, "_create_optimization_pass", made)
+        step = self.steps.wrapped_step(Optimizer._create_optimization_pass)
+        self.replace(Optimizer, "_create_optimization_pass", step)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,26 +123,26 @@ class TaylorMode:
             self.losses.clear()
 
     def __repr__(self) -> str:
-        told = (
+        text = (
             f"Taylor mode of {self._library}: {self.programs} calls of nets by "
             f"programs, {self.natively} natively"
         )
         if self.alone:
-            told += f", {self.alone} without derivatives"
+            text += f", {self.alone} without derivatives"
         if self.losses is not None:
-            told += f"; {self.losses.programs} losses compiled whole"
+            text += f"; {self.losses.programs} losses compiled whole"
         if self.steps.programs or self.steps.natively:
-            told += (
+            text += (
                 f"; {self.steps.programs} steps of optimizers by programs, "
                 f"{self.steps.natively} natively"
             )
-        return "\n".join([told, *self.reasons])
+        return "\n".join([text, *self.reasons])
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute until the context ends."""
-        held = vars(owner)
-        if name in held:
-            self._stack.callback(setattr, owner, name, held[name])
+        attributes = vars(owner)
+        if name in attributes:
+            self._stack.callback(setattr, owner, name, attributes[name])
         else:
             self._stack.callback(delattr, owner, name)
         setattr(owner, name, value)
@@ -146,74 +153,77 @@ class TaylorMode:
         for kind in {type(net) for net in nets if not isinstance(net, base)}:
             self._take_calls(kind, lambda layer: any(layer is net for net in nets))
 
-    def _take_calls(self, kind: type, which: Callable[[Any], bool]) -> None:
+    def _take_calls(self, kind: type, is_included: Callable[[Any], bool]) -> None:
         native: Native = kind.__call__
 
         nets, thread, ident = self._nets, self._thread, threading.get_ident
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if kwargs or self._busy or ident() != thread:
+            if kwargs or self._is_busy or ident() != thread:
                 return native(layer, *args, **kwargs)
             net = nets.get(id(layer))
-            usual = None if net is None else net.usual(args)
-            if net is not None and usual is not None:
-                before, self._busy = _here.is_at_work, True  # as _AtWork, but faster
-                _here.is_at_work = True
+            native_reason = None if net is None else net.native_reason_of(args)
+            if net is not None and native_reason is not None:
+                before, self._is_busy = (
+                    _thread_mode.is_at_work,
+                    True,
+                )  # as _AtWork, but faster
+                _thread_mode.is_at_work = True
                 try:
                     output = native(layer, *args)
                 finally:
-                    self._busy, _here.is_at_work = False, before
-                if usual is NativeReason.REFUSED:
+                    self._is_busy, _thread_mode.is_at_work = False, before
+                if native_reason is NativeReason.REFUSED:
                     self.natively += 1
                 elif paddle.is_grad_enabled() and not is_plain():
                     self.alone += 1
-                    self._unnoted.append((usual, net, args, output))
+                    self._unnoted.append((native_reason, net, args, output))
                 return output
-            if self._is_tracing and net is not None and not self._busy:
+            if self._is_tracing and net is not None and not self._is_busy:
                 return self._traced(net, native, layer, args)
-            if not which(layer) or not self._serves():
+            if not is_included(layer) or not self._serves():
                 return native(layer, *args)
-            return self._called(layer, native, args)
+            return self._run_call(layer, native, args)
 
         self.replace(kind, "__call__", call)
 
     def _serves(self) -> bool:
         return (
             self._is_here()
-            and not self._busy
+            and not self._is_busy
             and paddle.is_grad_enabled()
             and not casts_automatically()
         )
 
     def _is_here(self) -> bool:
         return not (
-            self._off
+            self._is_off
             or threading.get_ident() != self._thread
             or is_plain()
             or not paddle.in_dynamic_mode()
         )
 
-    def _called(self, layer: Any, native: Native, args: tuple[Any, ...]) -> Any:
+    def _run_call(self, layer: Any, native: Native, args: tuple[Any, ...]) -> Any:
         net = self._nets.get(id(layer))
         if net is None:
-            net = self._nets[id(layer)] = NetCalls(layer, native, self._apart)
+            net = self._nets[id(layer)] = NetCalls(layer, native, self._ignored)
         with self._at_work():
-            ran = net.called(args)
-        if ran.why:
-            self._tell(f"calls of {type(layer).__name__} run natively: {ran.why}")
-        if ran.call is not None:
-            self._origins.add_outputs(ran.call)
-        self.programs += ran.by_program
-        self.alone += ran.is_alone
-        self.natively += not (ran.by_program or ran.is_alone)
-        return ran.output
+            result = net.run(args)
+        if result.why:
+            self._tell(f"calls of {type(layer).__name__} run natively: {result.why}")
+        if result.call is not None:
+            self._origins.add_outputs(result.call)
+        self.programs += result.by_program
+        self.alone += result.is_alone
+        self.natively += not (result.by_program or result.is_alone)
+        return result.output
 
     def _traced(
         self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
     ) -> Any:
         """Run a call while a loss is compiled."""
         with self._at_work():
-            result = net.traced(args)
+            result = net.run_traced(args)
             if result is None:
                 return native(layer, *args)
         output, call = result
@@ -222,14 +232,14 @@ class TaylorMode:
 
     def _note_calls(self, *kinds: NativeReason) -> None:
         """Note calls of these kinds that nobody had asked anything of."""
-        every = [*self._unnoted]
+        unnoted = [*self._unnoted]
         self._unnoted.clear()
-        for each in every:
-            usual, net, args, output = each
-            if usual not in kinds:
-                self._unnoted.append(each)
+        for entry in unnoted:
+            native_reason, net, args, output = entry
+            if native_reason not in kinds:
+                self._unnoted.append(entry)
                 continue
-            call = net.noted(args, output)
+            call = net.note_native_call(args, output)
             if call is not None:
                 self._origins.add_outputs(call)
 
@@ -248,82 +258,93 @@ class TaylorMode:
 
         @wraps(native)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            connected = args[2] if len(args) > 2 else kwargs.get("create_graph", False)
-            at_work = _here.is_at_work
-            if not connected or at_work or not self._is_here():
+            create_graph = (
+                args[2] if len(args) > 2 else kwargs.get("create_graph", False)
+            )
+            at_work = _thread_mode.is_at_work
+            if not create_graph or at_work or not self._is_here():
                 return native(outputs, inputs, *args, **kwargs)
             self._note_calls(NativeReason.ALONE)
             if all(map(_is_decided, self._origins.calls())):
                 return native(outputs, inputs, *args, **kwargs)
-            ends, starts = map(_in_list, (outputs, inputs))
-            own = {*map(id, self._params())}
-            if all(id(x) in own for x in starts):
+            output_list, input_list = map(_as_list, (outputs, inputs))
+            param_ids = {*map(id, self._params())}
+            if all(id(x) in param_ids for x in input_list):
                 return native(outputs, inputs, *args, **kwargs)
-            plain = not any(args[:1]) and kwargs.get("grad_outputs") is None
-            requested = self._asked_of_column(ends, starts) if plain else None
+            is_plain_call = not any(args[:1]) and kwargs.get("grad_outputs") is None
+            requested = (
+                self._column_requests(output_list, input_list)
+                if is_plain_call
+                else None
+            )
             if requested is not None:
                 for call, entries in requested:
                     higher = any(len(entry.by) > 1 for entry in entries)
                     call.notes.gains |= higher or len(entries) == 1
-                return self._answered(
+                return self._answer_requests(
                     lambda: native(outputs, inputs, *args, **kwargs), requested
                 )
-            parts = self._note_gradients(ends, starts)
+            sources = self._note_gradients(output_list, input_list)
             result = native(outputs, inputs, *args, **kwargs)
-            for slope in result if parts else ():
-                if isinstance(slope, Tensor) and not slope.stop_gradient:
-                    self._expressions.add(slope, parts)
+            for gradient in result if sources else ():
+                if isinstance(gradient, Tensor) and not gradient.stop_gradient:
+                    self._expressions.add(gradient, sources)
             return result
 
         return grad
 
-    def _asked_of_column(
-        self, ends: Sequence[Any], starts: Sequence[Any]
-    ) -> list[Asked] | None:
+    def _column_requests(
+        self, outputs: Sequence[Any], inputs: Sequence[Any]
+    ) -> list[ColumnRequest] | None:
         """Return what a gradient of one column of a call's results is, by arguments."""
-        if len(ends) > 1 or not are_matrices(*ends, *starts):
+        if len(outputs) > 1 or not are_matrices(*outputs, *inputs):
             return None
-        (y,) = ends
-        origin = self._origins.of(y)
+        (y,) = outputs
+        origin = self._origins.origin_of(y)
         if origin is None or len(origin.entries) > 1 or self._hooked:
             return None
-        if any(width(x) > MOST_COLUMNS for x in starts):
+        if any(width(x) > MOST_COLUMNS for x in inputs):
             return None
-        requested = [self._asked(y, x, 0, [range(width(x))]) for x in starts]
-        results = [each for each in requested if each is not None]
+        requested = [self._request_of(y, x, 0, [range(width(x))]) for x in inputs]
+        results = [request for request in requested if request is not None]
         return results if len(results) == len(requested) else None
 
     def _note_gradients(
-        self, ends: Sequence[Tensor], starts: Sequence[Tensor]
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> list[CallEntries]:
         """Note what gradients need of calls; return what they are computed of.
 
         Calls that series can't serve run natively from now on.
         """
-        parts = self._expressions.behind(ends, self._origins)
-        for call, entries in parts:
-            places = {
+        sources = self._expressions.calls_behind(outputs, self._origins)
+        for call, entries in sources:
+            columns_by_input = {
                 i: n
                 for i, (x, n) in enumerate(zip(call.inputs, widths(call), strict=True))
-                if any(x is start for start in starts)
+                if any(x is leaf for leaf in inputs)
             }
-            if places and not call.notes.unknown:
-                call.notes.gains |= self._by_library or sum(places.values()) == 1
+            if columns_by_input and not call.notes.unsupported:
+                call.notes.gains |= (
+                    self._by_library or sum(columns_by_input.values()) == 1
+                )
                 if any(self._is_hooked(o.tensor) for o in self._origins):
-                    call.notes.unknown = HOOKED
-                entries.update(further(call.notes, [sorted(entries)], places) or ())
+                    call.notes.unsupported = HOOKED
+                entries.update(
+                    request_derivatives(call.notes, [sorted(entries)], columns_by_input)
+                    or ()
+                )
         for call in self._origins.calls():
             if call.by_program:
                 call.notes.gains = True  # as the calls before have
-            others = [x for x in starts if call.place(x) is None]
+            other_inputs = [x for x in inputs if call.input_index(x) is None]
             computed = [x for x in call.inputs if not x.is_leaf]
             if (
-                not call.notes.unknown
-                and any(is_behind(others, x) for x in computed)
-                and any(is_behind(call.outputs, y) for y in ends)
+                not call.notes.unsupported
+                and any(is_behind(other_inputs, x) for x in computed)
+                and any(is_behind(call.outputs, y) for y in outputs)
             ):
-                call.notes.unknown = BEYOND
-        return parts
+                call.notes.unsupported = BEYOND
+        return sources
 
     def _is_of_a_call(self, y: Tensor) -> bool:
         """Tell whether it is computed from a call's results, or gradients of them."""
@@ -332,7 +353,7 @@ class TaylorMode:
         return (
             programs
             or any(is_behind(call.outputs, y) for call in calls)
-            or bool(self._expressions.behind([y], self._origins))
+            or bool(self._expressions.calls_behind([y], self._origins))
         )
 
     def _is_hooked(self, tensor: Tensor) -> bool:
@@ -343,15 +364,15 @@ class TaylorMode:
         for net in self._nets.values():
             yield from net.params
 
-    def _tell(self, why: str) -> None:
+    def _tell(self, reason: str) -> None:
         """Warn once."""
-        if why not in self.reasons:
-            self.reasons.append(why)
-            warnings.warn(why, NativeWarning, stacklevel=4)
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            warnings.warn(reason, NativeWarning, stacklevel=4)
 
-    def _turn_off(self, why: str) -> None:
-        self._off = True
-        self._tell(f"Taylor mode of {self._library} is off: {why}")
+    def _turn_off(self, reason: str) -> None:
+        self._is_off = True
+        self._tell(f"Taylor mode of {self._library} is off: {reason}")
 
     def clear(self) -> None:
         """Forget the tensors, as the library does."""
@@ -388,19 +409,19 @@ class TaylorMode:
         *columns: Sequence[int],
     ) -> list[Tensor]:
         """Return derivatives by several inputs at once."""
-        if self._busy or self._thread != threading.get_ident():
+        if self._is_busy or self._thread != threading.get_ident():
             return natively()
-        if self._unnoted and self._origins.of(y) is None:
+        if self._unnoted and self._origins.origin_of(y) is None:
             self._note_calls(NativeReason.ALONE, NativeReason.SETTLED)
-        requested = [self._asked(y, x, row, columns) for x in xs]
-        results = [each for each in requested if each is not None]
+        requested = [self._request_of(y, x, row, columns) for x in xs]
+        results = [request for request in requested if request is not None]
         if len(results) == len(requested):
             for call, _ in results:
                 call.notes.gains = True
-            return self._answered(natively, results)
-        return self.of_library(natively)
+            return self._answer_requests(natively, results)
+        return self.run_library(natively)
 
-    def of_library(self, natively: Callable[[], Any]) -> Any:
+    def run_library(self, natively: Callable[[], Any]) -> Any:
         """Return what the library computes by ``paddle.grad``, as a script may, too."""
         before, self._by_library = self._by_library, True
         try:
@@ -408,55 +429,57 @@ class TaylorMode:
         finally:
             self._by_library = before
 
-    def _answered(
-        self, natively: Callable[[], list[Tensor]], asked: Sequence[Asked]
+    def _answer_requests(
+        self, natively: Callable[[], list[Tensor]], requests: Sequence[ColumnRequest]
     ) -> list[Tensor]:
         """Return derivatives that came with the calls' values, or now by gradients."""
-        for call, entries in asked:
-            call.notes.asked.update(entries)
-        outcomes = [_known(*each) for each in asked]
-        results = [part for part in outcomes if part is not None]
+        for call, entries in requests:
+            call.notes.requested.update(entries)
+        outcomes = [_known_derivatives(*request) for request in requests]
+        results = [derivative for derivative in outcomes if derivative is not None]
         if len(results) < len(outcomes):
             try:
-                results = self._as_ever(natively)
+                results = self._run_natively(natively)
             except FAULTS:
-                series = self._as_ever(lambda: _by_series(asked))
+                series = self._run_natively(lambda: _by_series(requests))
                 if series is None:
                     raise
                 results = series
-        for each, result in zip(asked, results, strict=True):
-            self._origins.add(result, *each)
+        for request, result in zip(requests, results, strict=True):
+            self._origins.add(result, *request)
         return results
 
-    def _as_ever(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
+    def _run_natively(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
         with self._at_work():  # a derivative may ask for others on its way
             return natively()
 
     def _at_work(self) -> _Suspended:
         return _Suspended(self)
 
-    def _asked(
+    def _request_of(
         self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
-    ) -> Asked | None:
+    ) -> ColumnRequest | None:
         """Return a derivative's call and entries; None if no call gave ``y``."""
-        origin = self._origins.of(y)
+        origin = self._origins.origin_of(y)
         if origin is None:
-            quiet = self.reasons or self._is_tracing
-            if not quiet and not self._is_of_a_call(y):
+            is_quiet = self.reasons or self._is_tracing
+            if not is_quiet and not self._is_of_a_call(y):
                 self._tell(UNSEEN)
             return None
         call, entries = origin.call, origin.entries
-        place = call.place(x)
-        if place is None or not 0 <= row < len(entries):
-            call.notes.unknown = "it is derived by what is none of its arguments"
+        input_index = call.input_index(x)
+        if input_index is None or not 0 <= row < len(entries):
+            call.notes.unsupported = "it is derived by what is none of its arguments"
             return None
         results = [entries[row]]
-        for each in columns:
-            if not all(0 <= c < x.shape[1] for c in each):
+        for inner_columns in columns:
+            if not all(0 <= c < x.shape[1] for c in inner_columns):
                 return None
-            results = [e.derivative((place, c)) for e in results for c in each]
+            results = [
+                e.derivative((input_index, c)) for e in results for c in inner_columns
+            ]
         if len(results[0].by) > MAX_ORDER:
-            call.notes.unknown = f"derivatives go to order {MAX_ORDER}"
+            call.notes.unsupported = f"derivatives go to order {MAX_ORDER}"
             return None
         if self._hooked and call.by_program:
             self._check_hooks(call, results)
@@ -468,8 +491,8 @@ class TaylorMode:
         Raises:
             RuntimeError: a hook would not be called.
         """
-        if any(map(self._is_hooked, self._origins.behind(call, entries))):
-            call.notes.unknown = HOOKED
+        if any(map(self._is_hooked, self._origins.ancestors(call, entries))):
+            call.notes.unsupported = HOOKED
             raise RuntimeError(
                 "a derivative was asked for of a tensor with a hook, which gradients "
                 "pass through and Taylor series do not; ask for the derivatives before "
@@ -501,20 +524,20 @@ class _Suspended:
         self._mode = mode
 
     def __enter__(self) -> None:
-        self._before = _here.is_at_work
-        self._mode._busy = _here.is_at_work = True
+        self._before = _thread_mode.is_at_work
+        self._mode._is_busy = _thread_mode.is_at_work = True
 
     def __exit__(self, *_: object) -> None:
-        self._mode._busy, _here.is_at_work = False, self._before
+        self._mode._is_busy, _thread_mode.is_at_work = False, self._before
 
 
 def _is_decided(call: NetCall) -> bool:
     """Tell whether gradients of a call run natively, whatever is asked for."""
-    return call.notes.is_settled or bool(call.notes.unknown)
+    return call.notes.is_settled or bool(call.notes.unsupported)
 
 
-def _in_list(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else [given]
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def are_matrices(*tensors: Any) -> bool:
@@ -522,28 +545,28 @@ def are_matrices(*tensors: Any) -> bool:
     return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)
 
 
-def _by_series(asked: Sequence[Asked]) -> Any:
+def _by_series(requests: Sequence[ColumnRequest]) -> Any:
     """Return derivatives that Paddle has no gradients for, such as the fourth of cos.
 
     None if there can be no program, either.
     """
     results = []
-    for call, entries in asked:
+    for call, entries in requests:
         try:
-            results.append(_side_by_side(call.more(call.inputs, entries)))
+            results.append(_concat_columns(call.compute_entries(call.inputs, entries)))
         except NoProgram:
             return None
     return results
 
 
-def _known(call: NetCall, entries: Sequence[Entry]) -> Tensor | None:
+def _known_derivatives(call: NetCall, entries: Sequence[Entry]) -> Tensor | None:
     """Return derivatives that were computed with a call, side by side."""
     results = [call.derivatives.get(entry) for entry in entries]
-    known = [part for part in results if part is not None]
-    if len(known) < len(results):
+    present = [derivative for derivative in results if derivative is not None]
+    if len(present) < len(results):
         return None
-    return _side_by_side(known)
+    return _concat_columns(present)
 
 
-def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+def _concat_columns(columns: Sequence[Tensor]) -> Tensor:
     return columns[0] if len(columns) == 1 else paddle.concat(columns, axis=-1)

@@ -19,7 +19,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.as_programs.jit import jit
 from ..transforms.as_programs.keys import kinds_of_leaves
 from ..transforms.containers.tree import flatten_tree
-from .hook_outputs import Place
+from .hook_outputs import AttributeKey
 from .net_calls import RTOL, NoProgram
 from .output import call_watched
 from .state import ObjectState
@@ -36,7 +36,7 @@ MAX_PROGRAMS = 4
 MAX_KINDS = 64
 """Most kinds of calls. Beyond that the oldest is dropped."""
 
-SMALLEST = 1e-6
+MIN_COMPARED_SCALE = 1e-6
 """Smallest scale of a comparison. Smaller tensors are compared by it."""
 
 COMPARE = "write the loss in tensor operations, or use float64 if it is ill-conditioned"
@@ -95,27 +95,27 @@ class WholeLosses:
         """Tell whether a function runs uncompiled from now on."""
         return loss in self._refused
 
-    def called(self, loss: Loss, args: Sequence[Any], usual: Callable[[], Any]) -> Any:
+    def run(self, loss: Loss, args: Sequence[Any], natively: Callable[[], Any]) -> Any:
         """Call a function, compiled if possible.
 
         Args:
             loss: the same object at each call.
             args: its arguments.
-            usual: computes the same as the library does.
+            natively: computes the same as the library does.
         """
         if not (self._serves() and programs_are_on()):
-            return usual()
+            return natively()
         kind = self._kind(loss, args)
         kind.calls += 1
         if kind.why or kind.calls <= LEARNING:
-            return usual()
+            return natively()
         if kind.state is None or not kind.state.is_same():
-            return self._first(kind, args, usual)
+            return self._compile_and_compare(kind, args, natively)
         try:
             result = self._by_program(kind, args)
         except FAULTS as error:
             self._refuse(kind, error)
-            return usual()
+            return natively()
         self.programs += 1
         return result
 
@@ -132,10 +132,10 @@ class WholeLosses:
 
     def _kind(self, loss: Loss, args: Sequence[Any]) -> _LossSignature:
         leaves, spec = flatten_tree(tuple(args))
-        where = loss, spec, kinds_of_leaves(leaves)
-        result = self._kinds.get(where)
+        key = loss, spec, kinds_of_leaves(leaves)
+        result = self._kinds.get(key)
         if result is None:
-            result = self._kinds[where] = _LossSignature(loss)
+            result = self._kinds[key] = _LossSignature(loss)
             while len(self._kinds) > MAX_KINDS:
                 self._kinds.pop(next(iter(self._kinds)))
         return result
@@ -150,7 +150,7 @@ class WholeLosses:
             self._refused.add(kind.loss)
         self._tell(f"losses run uncompiled: {kind.why}")
 
-    def _first(
+    def _compile_and_compare(
         self, kind: _LossSignature, args: Sequence[Any], run: Callable[[], Any]
     ) -> Any:
         """Compile the function, and compare the program with it.
@@ -163,15 +163,15 @@ class WholeLosses:
         except FAULTS as error:
             self._refuse(kind, error)
             return run()
-        drawn = _drawn()
-        with _differentiated() as inputs:
-            usual, prints = call_watched(run)
-        after, states = _drawn(), paddle.get_rng_state()
+        generators_before = _generator_states()
+        with _grad_inputs_collected() as inputs:
+            native_result, prints = call_watched(run)
+        generators_after, states = _generator_states(), paddle.get_rng_state()
         is_same = state.is_same()
         try:
             kind.tries = 0 if is_same else kind.tries + 1
             if not is_same and kind.tries < MAX_TRIES and not prints:
-                return usual
+                return native_result
             if is_same:
                 kind.renew()
             if prints:
@@ -179,31 +179,34 @@ class WholeLosses:
                     f"each call prints or writes to a file, by {prints}; do that in a "
                     "callback"
                 )
-            if after != drawn:
+            if generators_after != generators_before:
                 raise NoProgram(
                     "they draw random numbers by NumPy or Python; draw them in a "
                     "callback"
                 )
             _check_same(state)
             try:
-                ours = self._by_program(kind, args)
+                compiled_result = self._by_program(kind, args)
             except FAULTS:
                 if kind.loss.simplify():
-                    return usual
+                    return native_result
                 raise
             if kind.program.program(*args).draws:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
             _check_same(state)
-            _compare(_tensors_of_tree(usual), _tensors_of_tree(ours))
+            _compare(_tensors_of_tree(native_result), _tensors_of_tree(compiled_result))
         except FAULTS as error:
             paddle.set_rng_state(states)
             self._refuse(kind, error)
-            return usual
+            return native_result
         try:
             wanted = kind.loss.params()
-            _compare(_slopes(usual, wanted, inputs), _slopes(ours, wanted))
+            _compare(
+                _gradients_of_sum(native_result, wanted, inputs),
+                _gradients_of_sum(compiled_result, wanted),
+            )
             result = self._by_program(kind, args)  # whose graph is whole
         except FAULTS as error:
             self._refuse(kind, error)
@@ -257,7 +260,7 @@ class _UncomparedFunction:
         return self._fn(*args)
 
 
-def _drawn() -> tuple[Any, ...]:
+def _generator_states() -> tuple[Any, ...]:
     """Return the states of the generators of Python and NumPy."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - scripts draw from it
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
@@ -276,10 +279,10 @@ def _check_same(state: ObjectState) -> None:
         )
 
 
-def modes_of(layer: Any) -> set[Place]:
-    """Return the places of the modes, train or eval, of a layer and its parts."""
-    parts = layer.sublayers(include_self=True)
-    return {(id(vars(part)), "training") for part in parts}
+def mode_keys(layer: Any) -> set[AttributeKey]:
+    """Return the attributes with the modes, train or eval, of a layer's sublayers."""
+    sublayers = layer.sublayers(include_self=True)
+    return {(id(vars(sublayer)), "training") for sublayer in sublayers}
 
 
 def _tensors_of_tree(tree: Any) -> list[Tensor]:
@@ -287,7 +290,7 @@ def _tensors_of_tree(tree: Any) -> list[Tensor]:
 
 
 @contextmanager
-def _differentiated() -> Iterator[list[Tensor]]:
+def _grad_inputs_collected() -> Iterator[list[Tensor]]:
     """Collect the tensors by which ``paddle.grad`` differentiates inside."""
     inputs: list[Tensor] = []
     native = paddle.grad
@@ -304,7 +307,7 @@ def _differentiated() -> Iterator[list[Tensor]]:
         paddle.grad = native
 
 
-def _slopes(
+def _gradients_of_sum(
     tree: Any, params: Sequence[Tensor], inputs: Sequence[Tensor] = ()
 ) -> list[Tensor | None]:
     """Return the gradients of the sum of a tree's tensors by the parameters.
@@ -319,8 +322,8 @@ def _slopes(
     total = [x.sum() for x in _tensors_of_tree(tree) if not x.stop_gradient]
     if not total:
         return []
-    every = {id(x): x for x in (*params, *inputs)}
-    leaves = [x for x in every.values() if x.is_leaf]
+    tensors = {id(x): x for x in (*params, *inputs)}
+    leaves = [x for x in tensors.values() if x.is_leaf]
     if ends_the_process(total, leaves):
         raise NoProgram(
             "Paddle's gradients of them end the process where a tensor requires "
@@ -331,24 +334,26 @@ def _slopes(
     return results[: len(params)]
 
 
-def _compare(usual: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
+def _compare(native: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
     """Compare compiled results with uncompiled ones.
 
     Raises:
         NoProgram: they differ.
     """
-    if len(usual) != len(results):
+    if len(native) != len(results):
         raise NoProgram(f"the program returns other tensors; {COMPARE}")
     with paddle.no_grad():
-        for x, y in zip(usual, results, strict=True):
+        for x, y in zip(native, results, strict=True):
             if x is None or y is None:
                 if x is not y:
                     raise NoProgram(f"it depends on other parameters; {COMPARE}")
                 continue
             scale = float(x.abs().max())
-            apart = float((x - y).abs().max())
-            if not apart <= RTOL.get(dtype_name(x.dtype), 0.0) * max(scale, SMALLEST):
+            difference = float((x - y).abs().max())
+            if not difference <= RTOL.get(dtype_name(x.dtype), 0.0) * max(
+                scale, MIN_COMPARED_SCALE
+            ):
                 raise NoProgram(
-                    f"the program is off by {apart:.1e}, of {scale:.1e} at most; "
+                    f"the program is off by {difference:.1e}, of {scale:.1e} at most; "
                     f"{COMPARE}"
                 )

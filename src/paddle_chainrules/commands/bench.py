@@ -15,10 +15,10 @@ from ..paddle_side.process import log_level
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer
 from ..transforms.containers.tree import flatten_tree
-from .layers import in_short
+from .layers import short_message
 
 FORWARD, GRADIENTS = "forward", "forward and gradients"
-SECONDS = 0.05
+TURN_SECONDS = 0.05
 """Seconds that the calls of a side take in one of its turns."""
 
 Calls = dict[str, Callable[[], Any]]
@@ -60,12 +60,12 @@ def bench_layer(
             except Exception as error:  # of Paddle's to_static: whatever it meets
                 if not name.startswith("paddle.jit"):
                     raise
-                results["missing"][name] = in_short(error)
+                results["missing"][name] = short_message(error)
             else:
                 sides[name] = call
         start = time.perf_counter()
         sides["native Paddle"]()
-        count = max(1, min(1000, int(SECONDS / (time.perf_counter() - start))))
+        count = max(1, min(1000, int(TURN_SECONDS / (time.perf_counter() - start))))
         timers = {name: timer(call) for name, call in sides.items()}
         results["us"][task] = interleave(timers, rounds, count, task)
     return results
@@ -82,7 +82,7 @@ def table(result: dict[str, Any]) -> str:
             rows.append((task, side, f"{us['min']:.1f}", f"{us['mean']:.1f}", ratio))
             task = ""
     lines = [aligned(rows)]
-    lines += [f"Without {side}: {why}" for side, why in result["missing"].items()]
+    lines += [f"Without {side}: {reason}" for side, reason in result["missing"].items()]
     lines.append(
         "Gradients beside native ones: at most "
         f"{result['error']:.0e} of a tensor's largest entry apart."
@@ -113,8 +113,8 @@ def draw(result: dict[str, Any], path: str) -> None:
     for axes, (task, sides) in zip(panels, result["us"].items(), strict=True):
         native = sides["native Paddle"]["min"]
         ratios = [us["min"] / native for us in sides.values()]
-        ours = ["C0" if side.startswith("stateless") else "C7" for side in sides]
-        bars = axes.barh([*sides], ratios, color=ours)
+        colors = ["C0" if side.startswith("stateless") else "C7" for side in sides]
+        bars = axes.barh([*sides], ratios, color=colors)
         axes.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios], padding=3)
         axes.axvline(1, color="black", linewidth=1)
         axes.set(title=task, xlabel="time / native Paddle", xlim=(0, 1.2 * max(ratios)))
@@ -128,28 +128,32 @@ def _sides(
 ) -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
     leaves, structure = flatten_tree(inputs)
     leaves = [x.detach() if isinstance(x, paddle.Tensor) else x for x in leaves]
-    given: Any = structure.unflatten(leaves)
-    wanted = [p for p in layer.parameters() if not p.stop_gradient]
+    native_inputs: Any = structure.unflatten(leaves)
+    differentiated = [p for p in layer.parameters() if not p.stop_gradient]
     if task == GRADIENTS:
         for leaf in filter(is_differentiable, leaves):
             leaf.stop_gradient = False
-            wanted.append(leaf)
-    outputs, shape = flatten_tree(layer(*given))
+            differentiated.append(leaf)
+    outputs, output_structure = flatten_tree(layer(*native_inputs))
     differentiable = [is_differentiable(y) for y in outputs]
     seeds = [
-        paddle.randn(y.shape).astype(y.dtype) if one else None
-        for y, one in zip(outputs, differentiable, strict=True)
+        paddle.randn(y.shape).astype(y.dtype) if is_differentiable_output else None
+        for y, is_differentiable_output in zip(outputs, differentiable, strict=True)
     ]
     used = [seed for seed in seeds if seed is not None]
 
     def native(layer: Any) -> Callable[[], Any]:
         if task == FORWARD:
-            return lambda: layer(*given)
+            return lambda: layer(*native_inputs)
 
         def call() -> Any:
-            ys = flatten_tree(layer(*given))[0]
-            ends = [y for y, one in zip(ys, differentiable, strict=True) if one]
-            return paddle.grad(ends, wanted, used, allow_unused=True)
+            ys = flatten_tree(layer(*native_inputs))[0]
+            outputs_used = [
+                y
+                for y, is_differentiable_output in zip(ys, differentiable, strict=True)
+                if is_differentiable_output
+            ]
+            return paddle.grad(outputs_used, differentiated, used, allow_unused=True)
 
         return call
 
@@ -158,13 +162,13 @@ def _sides(
 
     def ours(jit: bool | None) -> Callable[[], Any]:
         net, params, _ = stateless(layer, jit=jit)
-        plain: Any = structure.unflatten(
+        our_inputs: Any = structure.unflatten(
             [x.detach() if isinstance(x, paddle.Tensor) else x for x in leaves]
         )
         if task == FORWARD:
-            return lambda: net.forward(params, *plain)
-        cotangent: Any = shape.unflatten(seeds)
-        return lambda: net.pullback(params, *plain)[1](cotangent)
+            return lambda: net.forward(params, *our_inputs)
+        cotangent: Any = output_structure.unflatten(seeds)
+        return lambda: net.pullback(params, *our_inputs)[1](cotangent)
 
     yield "native Paddle", lambda: native(layer)
     yield "paddle.jit.to_static", static

@@ -30,7 +30,7 @@ from ..programs.switch import (
 from .machine import machine
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
-SECONDS = 600
+MAX_JULIA_SECONDS = 600
 """The longest that a Julia may take which compiles its packages for the first time."""
 
 FROM_PYTHON = """
@@ -72,13 +72,13 @@ def doctor() -> Iterator[Finding]:
 def _machine() -> Finding:
     try:
         return Finding(OK, "Machine", machine())
-    except ValueError as why:  # the environment asks for what is not here
-        return Finding(FAULT, "Machine", str(why))
+    except ValueError as error:  # the environment asks for what is not here
+        return Finding(FAULT, "Machine", str(error))
 
 
 def _python() -> Iterator[Finding]:
-    here = f"{platform.python_version()}, {sys.executable}"
-    yield Finding(OK, "Python", here)
+    fact = f"{platform.python_version()}, {sys.executable}"
+    yield Finding(OK, "Python", fact)
     names = ("paddle-chainrules", "numpy", "optree")
     yield Finding(
         OK, "Packages", ", ".join(f"{name} {version(name)}" for name in names)
@@ -158,16 +158,16 @@ def products_of_machine_code() -> Finding:
     subject = "Products in machine code"
     try:
         result = library()
-    except (ValueError, MemoryError) as why:
-        return Finding(FAULT, subject, str(why))
+    except (ValueError, MemoryError) as error:
+        return Finding(FAULT, subject, str(error))
     if result is None:
         remedy = f"unset {BLAS}, unless you suspect the others; Paddle's wheel has MKL"
         return Finding(NOTE, subject, "none, they are Paddle's operators", remedy)
-    told = [
+    choices = [
         f"{dtype} by {name} ({result.reasons[dtype]})"
         for dtype, name in result.names.items()
     ]
-    return Finding(OK, subject, ", ".join(told))
+    return Finding(OK, subject, ", ".join(choices))
 
 
 def loops_of_machine_code() -> Finding:
@@ -175,18 +175,18 @@ def loops_of_machine_code() -> Finding:
     count = threads()
     if count == 1:
         return Finding(OK, "Loops in machine code", "by one thread")
-    told = f"shared by {count} threads, from {MIN_PARALLEL_OPS:,} operations on"
-    return Finding(OK, "Loops in machine code", told)
+    fact = f"shared by {count} threads, from {MIN_PARALLEL_OPS:,} operations on"
+    return Finding(OK, "Loops in machine code", fact)
 
 
 def _threads() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    said = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    settings = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     fact = f"{cores} core{'s' * (cores > 1)}, " + (
-        ", ".join(said) or "BLAS and OpenMP choose"
+        ", ".join(settings) or "BLAS and OpenMP choose"
     )
-    if said or cores == 1:
+    if settings or cores == 1:
         yield Finding(OK, "Threads", fact)
     else:
         remedy = "small nets are often fastest with OMP_NUM_THREADS=1"
@@ -197,14 +197,18 @@ def _julia() -> Iterator[Finding]:
     """Check that each language starts the other, in processes of their own."""
     try:
         result = julia.environment()
-    except FileNotFoundError as why:
-        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+    except FileNotFoundError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         yield Finding(NOTE, "Julia", "not used", " ".join(lines))
         return
-    told = _run_checks([str(result.julia), "--version"], {}).stdout.strip()
-    yield Finding(OK, "Julia", f"{told}, {shutil.which('julia')}, {result.project}")
+    julia_version = _run_checks([str(result.julia), "--version"], {}).stdout.strip()
+    yield Finding(
+        OK, "Julia", f"{julia_version}, {shutil.which('julia')}, {result.project}"
+    )
     command = result.command("-e", "using PaddleChainRules; PaddleChainRules.doctor()")
-    yield from _said(_run_checks(command, result.variables()), "Julia starts Python")
+    yield from _check_findings(
+        _run_checks(command, result.variables()), "Julia starts Python"
+    )
     try:
         juliacall = version("juliacall")
     except PackageNotFoundError:
@@ -217,7 +221,9 @@ def _julia() -> Iterator[Finding]:
         yield Finding(FAULT, "Python starts Julia", fact, remedy)
         return
     command = [sys.executable, "-W", "ignore", "-c", FROM_PYTHON]
-    yield from _said(_run_checks(command, dict(os.environ)), "Python starts Julia")
+    yield from _check_findings(
+        _run_checks(command, dict(os.environ)), "Python starts Julia"
+    )
 
 
 def _run_checks(
@@ -229,18 +235,20 @@ def _run_checks(
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=MAX_JULIA_SECONDS,
     )
 
 
-def _said(done: subprocess.CompletedProcess[str], subject: str) -> Iterator[Finding]:
+def _check_findings(
+    completed: subprocess.CompletedProcess[str], subject: str
+) -> Iterator[Finding]:
     """Yield the lines that the other side's doctor printed, and whether it failed."""
     marks = {OK, NOTE, FAULT}
-    for text in done.stdout.splitlines():
-        mark, _, rest = text.partition("  ")
+    for text in completed.stdout.splitlines():
+        mark, _, text_after = text.partition("  ")
         if mark.strip() in marks:
-            about, _, fact = rest.strip().partition(": ")
-            yield Finding(mark.strip(), f"{subject}, {about}", fact)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
-        yield Finding(FAULT, subject, f"failed ({done.returncode}): {last}")
+            check_name, _, fact = text_after.strip().partition(": ")
+            yield Finding(mark.strip(), f"{subject}, {check_name}", fact)
+    if completed.returncode != 0:
+        last = (completed.stderr.strip().splitlines() or ["it said nothing"])[0]
+        yield Finding(FAULT, subject, f"failed ({completed.returncode}): {last}")

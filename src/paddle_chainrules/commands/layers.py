@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-NAMED = "a layer is named as module:factory or file.py:factory"
+NAMING_RULE = "a layer is named as module:factory or file.py:factory"
 
 
 class UsageError(Exception):
@@ -35,14 +35,15 @@ def layer_and_inputs(
     """
     module, _, attribute = name.partition(":")
     if not attribute:
-        raise UsageError(f"{NAMED}, got {name!r}; such as paddle.nn:Tanh")
+        raise UsageError(f"{NAMING_RULE}, got {name!r}; such as paddle.nn:Tanh")
     try:
         result: Any = _module(module)
-        for part in attribute.split("."):
-            result = getattr(result, part)
+        for name_part in attribute.split("."):
+            result = getattr(result, name_part)
     except (AttributeError, ModuleNotFoundError) as error:
         raise UsageError(
-            f"{NAMED}, but for {name!r}: {error}; run it where Python finds the module"
+            f"{NAMING_RULE}, but for {name!r}: {error}; run it where Python finds the "
+            "module"
         ) from error
     paddle.seed(0)
     if not isinstance(result, paddle.nn.Layer):
@@ -53,10 +54,10 @@ def layer_and_inputs(
                 f"a factory takes no arguments, but {name!r} says: {error}; write a "
                 "function that gives the layer as you want it"
             ) from error
-    given: tuple[Any, ...] = ()
+    factory_inputs: tuple[Any, ...] = ()
     if isinstance(result, tuple) and result:
         result, *rest = result
-        given = (
+        factory_inputs = (
             tuple(rest[0]) if len(rest) == 1 and type(rest[0]) is tuple else (*rest,)
         )
     if not isinstance(result, paddle.nn.Layer):
@@ -64,13 +65,13 @@ def layer_and_inputs(
             f"a factory gives a paddle.nn.Layer, or one and its inputs, but {name!r} "
             f"gave {type(result).__name__}; let it return the layer"
         )
-    if bool(given) == bool(inputs):
-        what = "both" if given else "neither"
+    if bool(factory_inputs) == bool(inputs):
+        what = "both" if factory_inputs else "neither"
         raise UsageError(
             f"inputs come from the factory or from the command line, here {what}; "
             "name their shapes, such as --input 64x3, or return (layer, (x, ...))"
         )
-    return result, given or tuple(tensor_like(text) for text in inputs)
+    return result, factory_inputs or tuple(tensor_like(text) for text in inputs)
 
 
 def check_call(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> None:
@@ -82,15 +83,15 @@ def check_call(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> None:
     try:
         layer(*inputs)
     except Exception as error:  # whatever a layer of the user's raises
-        given = (x for x in inputs if isinstance(x, Tensor))
-        shapes = ", ".join(f"shape {list(x.shape)} and {x.dtype}" for x in given)
+        tensors = (x for x in inputs if isinstance(x, Tensor))
+        shapes = ", ".join(f"shape {list(x.shape)} and {x.dtype}" for x in tensors)
         raise UsageError(
             f"{type(layer).__name__} itself refuses inputs of {shapes}: "
-            f"{in_short(error)}; name others by --input, such as 64x3:float64"
+            f"{short_message(error)}; name others by --input, such as 64x3:float64"
         ) from error
 
 
-def in_short(error: Exception) -> str:
+def short_message(error: Exception) -> str:
     """Return the first line of an error, with its kind."""
     first = next((line for line in str(error).split("\n") if line.strip()), "")
     return f"{type(error).__name__}: {first.strip()[:300]}"
@@ -101,8 +102,8 @@ def tensor_like(text: str) -> Tensor:
 
     Floating tensors are normal; integers lie below the last number.
     """
-    shape, _, rest = text.partition(":")
-    dtype, _, high = rest.partition(":")
+    shape, _, dtype_text = text.partition(":")
+    dtype, _, high = dtype_text.partition(":")
     try:
         sizes = [int(n) for n in shape.split("x")] if shape else []
         kind: Any = dtype or "float32"
@@ -122,6 +123,6 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     path = Path(name).resolve()
     if not path.is_file():
-        raise UsageError(f"{NAMED}, but there is no file {name}; give its path")
+        raise UsageError(f"{NAMING_RULE}, but there is no file {name}; give its path")
     sys.path.insert(0, str(path.parent))
     return importlib.import_module(path.stem)

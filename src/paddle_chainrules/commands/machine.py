@@ -18,19 +18,19 @@ PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")
 def machine() -> str:
     """Describe the processor, what multiplies, versions, and settings, in one line."""
     cores = len(os.sched_getaffinity(0))
-    parts = [f"{processor_name()}, {cores} core{'s' * (cores > 1)}"]
+    facts = [f"{processor_name()}, {cores} core{'s' * (cores > 1)}"]
     if loops_are_on():
         result = library()
         pairs = result.names.items() if result is not None else ()
-        by = ", ".join(f"{dtype} by {name}" for dtype, name in pairs)
-        parts[0] += f", {level()}"
-        parts += [f"products in machine code: {by or 'none'}"]
+        choices = ", ".join(f"{dtype} by {name}" for dtype, name in pairs)
+        facts[0] += f", {level()}"
+        facts += [f"products in machine code: {choices or 'none'}"]
     packages = [f"{name} {version(name)}" for name in ("paddlepaddle", "numpy")]
-    parts += [f"Python {platform.python_version()}, {', '.join(packages)}"]
+    facts += [f"Python {platform.python_version()}, {', '.join(packages)}"]
     names = sorted(name for name in os.environ if name.startswith(PREFIXES))
-    if said := [f"{name}={os.environ[name]}" for name in names]:
-        parts += [" ".join(said)]
-    return "; ".join(parts)
+    if settings := [f"{name}={os.environ[name]}" for name in names]:
+        facts += [" ".join(settings)]
+    return "; ".join(facts)
 
 
 def processor_name() -> str:

@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
 from ..transforms.containers.tree import flatten_tree
-from .buffers import describe, named_leaves, summed
+from .buffers import describe, named_leaves, sum_over_ranks
 from .rounds import agree
 
 
@@ -37,12 +37,12 @@ def average(tree: Any, weight: float = 1.0) -> Any:
         >>> distributed.average({"mean": paddle.to_tensor([1.0, 2.0])})["mean"].tolist()
         [1.0, 2.0]
     """
-    failure = _unfit(tree, weight)
-    return reduced("average", tree, (), weight, "mean", failure)
+    failure = _unfit_average(tree, weight)
+    return reduce_tree("average", tree, (), weight, "mean", failure)
 
 
-def reduced(
-    what: str,
+def reduce_tree(
+    caller: str,
     tree: Any,
     lines: Iterable[str],
     weight: float,
@@ -52,19 +52,19 @@ def reduced(
     """Return a tree's weighted mean or sum over all ranks, in one buffer a dtype.
 
     Args:
-        what: the call, as errors name it.
+        caller: the call, as errors name it.
         tree: floating-point or complex tensors and None.
         lines: what ranks must agree on besides.
         weight: the weight of this rank's tree.
         reduction: "mean" or "sum".
         failure: the error that keeps this rank from taking part, if there is one.
     """
-    each = (describe(name, leaf) for name, leaf in named_leaves(tree))
-    weights = agree(what, chain(lines, each), weight, failure)
+    descriptions = (describe(name, leaf) for name, leaf in named_leaves(tree))
+    weights = agree(caller, chain(lines, descriptions), weight, failure)
     scale = 1.0 if reduction == "sum" else weight / math.fsum(weights)
     leaves, structure = flatten_tree(tree)
     tensors = [leaf for leaf in leaves if leaf is not None]
-    sums = iter(summed([t if scale == 1.0 else t * scale for t in tensors]))
+    sums = iter(sum_over_ranks([t if scale == 1.0 else t * scale for t in tensors]))
     return structure.unflatten(None if leaf is None else next(sums) for leaf in leaves)
 
 
@@ -83,7 +83,7 @@ def unfit_weight(weight: Any) -> Exception | None:
     )
 
 
-def _unfit(tree: Any, weight: Any) -> Exception | None:
+def _unfit_average(tree: Any, weight: Any) -> Exception | None:
     for name, leaf in named_leaves(tree):
         if leaf is not None and not (
             isinstance(leaf, Tensor) and is_differentiable(leaf)

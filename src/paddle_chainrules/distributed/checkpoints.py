@@ -13,7 +13,7 @@ from paddle import Tensor
 
 from .. import tensor_files
 from ..paddle_side.dtypes import dtype_name
-from ..tree_files import read_tree, unpacked, write_tree
+from ..tree_files import read_tree, unpack, write_tree
 from .processes import rank, size
 from .rounds import agree, send
 
@@ -79,24 +79,24 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
     sizes = agree("load_checkpoint", weight=float(len(text)), failure=failure)
     if size() > 1:
         buffer = bytearray(text if rank() == 0 else int(sizes[0]))
-        _send(memoryview(buffer))
+        _send_bytes(memoryview(buffer))
         tree, kinds = json.loads(buffer)
         for name, dtype, shape in kinds:
             if rank() != 0:
                 tensors[name] = tensor_files.empty(shape, dtype)
-            _send(tensor_files.memory(tensors[name]))
-    return unpacked(tree, tensors)
+            _send_bytes(tensor_files.memory(tensors[name]))
+    return unpack(tree, tensors)
 
 
-SENT_AT_ONCE = 1 << 26
+BROADCAST_BYTES = 1 << 26
 """Bytes that are sent in one broadcast, from a copy of them."""
 
 
-def _send(memory: memoryview) -> None:
+def _send_bytes(memory: memoryview) -> None:
     """Replace bytes by those of rank 0."""
-    for start in range(0, len(memory), SENT_AT_ONCE):
-        part = memory[start : start + SENT_AT_ONCE]
-        buffer = paddle.to_tensor(np.frombuffer(part, "uint8"))
+    for start in range(0, len(memory), BROADCAST_BYTES):
+        chunk = memory[start : start + BROADCAST_BYTES]
+        buffer = paddle.to_tensor(np.frombuffer(chunk, "uint8"))
         send(buffer, source=0)
         if rank() != 0:
-            part[:] = buffer.numpy().data
+            chunk[:] = buffer.numpy().data

@@ -14,10 +14,10 @@ from paddle import Tensor
 from ..paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ..transforms.derivatives import value_and_grad as of_one
 from ..transforms.derivatives.argnums import positions_of, select
-from .averages import reduced, unfit_weight
+from .averages import reduce_tree, unfit_weight
 from .buffers import describe, named_leaves
 from .losses import lines_of
-from .shards import part_of, samples
+from .shards import samples, slice_rows
 
 Weight = float | Callable[..., float]
 
@@ -111,9 +111,9 @@ def value_and_grad(
     def others(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return select(fn, requested, args, kwargs).others
 
-    def share(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shard_weight(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         if weight is None:
-            return 1.0 if reduction == "sum" else samples(others(args, kwargs), NAME)
+            return 1.0 if reduction == "sum" else samples(others(args, kwargs), CALLER)
         results = weight(*args, **kwargs) if callable(weight) else weight
         return (
             float(results)
@@ -121,22 +121,24 @@ def value_and_grad(
             else results
         )
 
-    def parts(
+    def split_shard(
         args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[tuple[Any, ...]]:
         if micro_batches == 1:
             yield args
             return
-        count = samples(others(args, kwargs), NAME)
+        count = samples(others(args, kwargs), CALLER)
         if count < micro_batches:
             raise ValueError(
                 f"{micro_batches} micro-batches need as many samples, got {count}; ask "
                 "for fewer"
             )
-        whole = {position % len(args) for position in requested[1]}
-        for part in range(micro_batches):
+        differentiated = {position % len(args) for position in requested[1]}
+        for micro_batch in range(micro_batches):
             yield tuple(
-                a if i in whole else part_of(a, count, part, micro_batches)
+                a
+                if i in differentiated
+                else slice_rows(a, count, micro_batch, micro_batches)
                 for i, a in enumerate(args)
             )
 
@@ -144,52 +146,65 @@ def value_and_grad(
         args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, float]:
         results: Any = None
-        done = 0.0
-        for part in parts(args, kwargs):
-            counted = share(part, kwargs)
-            if (failure := unfit_weight(counted)) is not None:
+        total_weight = 0.0
+        for micro_batch in split_shard(args, kwargs):
+            batch_weight = shard_weight(micro_batch, kwargs)
+            if (failure := unfit_weight(batch_weight)) is not None:
                 raise failure
-            both, before, done = local(*part, **kwargs), done, done + counted
+            value_and_grads, weight_before, total_weight = (
+                local(*micro_batch, **kwargs),
+                total_weight,
+                total_weight + batch_weight,
+            )
             if results is None:
-                results = both
+                results = value_and_grads
             elif reduction == "sum":
-                results = _together(results, 1.0, both, 1.0)
+                results = _weighted_sum(results, 1.0, value_and_grads, 1.0)
             else:  # the mean of all until here
-                results = _together(results, before / done, both, counted / done)
-        return *results, done
+                results = _weighted_sum(
+                    results,
+                    weight_before / total_weight,
+                    value_and_grads,
+                    batch_weight / total_weight,
+                )
+        return *results, total_weight
 
     @functools.wraps(fn, updated=())
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         value: Any = None
         grads: Any = None
-        counted, failure = 1.0, None
+        batch_weight, failure = 1.0, None
         try:
-            value, grads, counted = of_shard(args, kwargs)
+            value, grads, batch_weight = of_shard(args, kwargs)
         except Exception as error:  # the others are told
             failure = error
         value, aux = value if has_aux and failure is None else (value, None)
         lines = chain(settings(), _arguments(args, kwargs))
-        results, mean = reduced(
-            NAME, (value, grads), lines, counted, reduction, failure
+        results, mean = reduce_tree(
+            CALLER, (value, grads), lines, batch_weight, reduction, failure
         )
         return (results, aux) if has_aux else results, mean
 
     return value_and_grad_fn
 
 
-NAME = "value_and_grad"
+CALLER = "value_and_grad"
 
 
-def _together(one: Any, times: float, other: Any, times_other: float) -> Any:
+def _weighted_sum(
+    first: Any, first_weight: float, second: Any, second_weight: float
+) -> Any:
     """Return the weighted sum of two trees, in which None is zero."""
 
     def add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-        parts = [t * k for t, k in ((a, times), (b, times_other)) if t is not None]
-        return functools.reduce(operator.add, parts) if parts else None
+        terms = [
+            t * k for t, k in ((a, first_weight), (b, second_weight)) if t is not None
+        ]
+        return functools.reduce(operator.add, terms) if terms else None
 
-    return optree.tree_map(add, one, other, none_is_leaf=True)
+    return optree.tree_map(add, first, second, none_is_leaf=True)
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
-    given = {"arguments": args, "keywords": kwargs}
-    return (describe(name, leaf, samples=True) for name, leaf in named_leaves(given))
+    tree = {"arguments": args, "keywords": kwargs}
+    return (describe(name, leaf, samples=True) for name, leaf in named_leaves(tree))

@@ -21,7 +21,7 @@ def start() -> None:
         >>> distributed.rank(), distributed.size()
         (0, 1)
     """
-    if _planned() > 1 and not dist.is_initialized():
+    if _launched_processes() > 1 and not dist.is_initialized():
         if not core.is_compiled_with_cuda():
             os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")
         dist.init_parallel_env()
@@ -44,13 +44,13 @@ def size() -> int:
     """
     if dist.is_initialized():
         return dist.get_world_size()
-    if _planned() > 1:
+    if _launched_processes() > 1:
         raise RuntimeError(
-            f"this is one of {_planned()} processes, which are not connected; call "
-            "distributed.start() first, in each of them"
+            f"this is one of {_launched_processes()} processes, which are not "
+            "connected; call distributed.start() first, in each of them"
         )
     return 1
 
 
-def _planned() -> int:
+def _launched_processes() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))

@@ -27,7 +27,7 @@ class RankError(RuntimeError):
 
 
 def agree(
-    what: str,
+    caller: str,
     lines: Iterable[str] = (),
     weight: float = 1.0,
     failure: Exception | None = None,
@@ -35,7 +35,7 @@ def agree(
     """Begin a round: return the weights of all ranks, which all have the same lines.
 
     Args:
-        what: the call, as errors name it.
+        caller: the call, as errors name it.
         lines: the settings of the call; not read in a single process.
         weight: the weight of this rank's share.
         failure: the error that keeps this rank from it; raised here after the others
@@ -47,25 +47,25 @@ def agree(
     """
     if listener() is not None:
         raise CaptureError(
-            f"{what} talks to other processes, which is no part of a program; call "
+            f"{caller} talks to other processes, which is no part of a program; call "
             "it outside of jit and vmap: jit(value_and_grad(loss)), then average"
         )
     if size() == 1:
         if failure is not None:
             raise failure
         return [weight]
-    text = "\n".join((what, *lines))
+    text = "\n".join((caller, *lines))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     share = struct.pack("<dq", weight if failure is None else 1.0, failure is not None)
     header = struct.unpack("<3q", digest + share)
-    with _others_present(what):
+    with _others_present(caller):
         results: list[Tensor] = []
         dist.all_gather(results, paddle.to_tensor(header, dtype="int64"))
-    headers = [[int(i) for i in part.numpy()] for part in results]
+    headers = [[int(i) for i in gathered.numpy()] for gathered in results]
     if any(failed for _, _, failed in headers):
-        _tell_failures(what, failure)
+        _raise_failures(caller, failure)
     if any(hashed != headers[0][0] for hashed, _, _ in headers):
-        _tell_differences(what, text)
+        _raise_differences(caller, text)
     return [struct.unpack("<d", struct.pack("<q", bits))[0] for _, bits, _ in headers]
 
 
@@ -92,53 +92,53 @@ def send(buffer: Tensor, source: int) -> None:
 
 
 @contextmanager
-def _others_present(what: str) -> Iterator[None]:
+def _others_present(caller: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError) as error:
         raise RankError(
-            f"rank {rank()} of {size()} lost the others in {what}: a process has "
+            f"rank {rank()} of {size()} lost the others in {caller}: a process has "
             "ended, is half a minute behind, or the network is down. Look into the "
             "logs of the other ranks, and start all again from the last checkpoint"
         ) from error
 
 
-def _texts(text: str) -> list[str]:
+def _gather_texts(text: str) -> list[str]:
     texts: list[str] = []
     dist.all_gather_object(texts, text)
     return texts
 
 
-def _tell_failures(what: str, failure: Exception | None) -> None:
+def _raise_failures(caller: str, failure: Exception | None) -> None:
     text = "" if failure is None else f"{type(failure).__name__}: {failure}"
-    with _others_present(what):
-        texts = _texts(text)
+    with _others_present(caller):
+        texts = _gather_texts(text)
     if failure is not None:
         raise failure
     failed = [f"rank {i} ({text})" for i, text in enumerate(texts) if text]
     raise RankError(
-        f"{what} can't go on: failed on {', '.join(failed)}. Mend the cause there, and "
-        "start all ranks again"
+        f"{caller} can't go on: failed on {', '.join(failed)}. Mend the cause there, "
+        "and start all ranks again"
     )
 
 
-def _tell_differences(what: str, text: str) -> None:
-    with _others_present(what):
-        of_ranks = [result.split("\n") for result in _texts(text)]
-    first = of_ranks[0]
-    other = next(i for i, result in enumerate(of_ranks) if result != first)
-    pairs = zip(first, of_ranks[other], strict=False)
+def _raise_differences(caller: str, text: str) -> None:
+    with _others_present(caller):
+        lines_by_rank = [result.split("\n") for result in _gather_texts(text)]
+    first = lines_by_rank[0]
+    other = next(i for i, result in enumerate(lines_by_rank) if result != first)
+    pairs = zip(first, lines_by_rank[other], strict=False)
     differing = [(a, b) for a, b in pairs if a != b]
     if differing:
-        ours, theirs = differing[0]
+        first_line, other_line = differing[0]
     else:
-        ours, theirs = (
+        first_line, other_line = (
             f"{len(first) - 1} tensors",
-            f"{len(of_ranks[other]) - 1} tensors",
+            f"{len(lines_by_rank[other]) - 1} tensors",
         )
     raise RankError(
-        f"ranks disagree: rank 0 has {ours}, rank {other} has {theirs}. All ranks make "
-        "the same calls in the same order, with tensors of the same names, shapes and "
-        "dtypes, and a loss has the same constants; only the number of samples may "
-        "differ. Give a loss what differs on purpose as an argument"
+        f"ranks disagree: rank 0 has {first_line}, rank {other} has {other_line}. All "
+        "ranks make the same calls in the same order, with tensors of the same names, "
+        "shapes and dtypes, and a loss has the same constants; only the number of "
+        "samples may differ. Give a loss what differs on purpose as an argument"
     )

@@ -39,21 +39,21 @@ def shard(tree: Any) -> Any:
             f"shard needs a sample for each of {ranks} ranks, got {n}; run fewer "
             "ranks, or give larger batches"
         )
-    return part_of(tree, n, rank(), ranks)
+    return slice_rows(tree, n, rank(), ranks)
 
 
-def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
-    """Return part i of ``parts`` of each array of a tree, all of n samples."""
-    rows = slice(n * i // parts, n * (i + 1) // parts)
+def slice_rows(tree: Any, n: int, index: int, count: int) -> Any:
+    """Return shard ``index`` of ``count`` of each array of a tree, all of n samples."""
+    rows = slice(n * index // count, n * (index + 1) // count)
     return optree.tree_map(lambda leaf: leaf[rows], tree, is_leaf=is_indexed)
 
 
-def samples(tree: Any, what: str) -> int:
+def samples(tree: Any, caller: str) -> int:
     """Return how many samples the arrays of a tree have, the same number in each.
 
     Args:
         tree: arrays, and None.
-        what: the call, as errors name it.
+        caller: the call, as errors name it.
 
     Raises:
         TypeError: a leaf is no array of one dimension or more.
@@ -68,17 +68,19 @@ def samples(tree: Any, what: str) -> int:
             continue
         if not isinstance(leaf, (Tensor, np.ndarray)) or leaf.ndim == 0:
             raise TypeError(
-                f"{what} takes arrays whose first dimension counts the samples, got "
-                f"{_kind(leaf)} at {name or 'the top'}; {REMEDY[what]}"
+                f"{caller} takes arrays whose first dimension counts the samples, got "
+                f"{_kind(leaf)} at {name or 'the top'}; {REMEDY[caller]}"
             )
         counts[name or "the top"] = int(leaf.shape[0])
     if not counts:
-        raise ValueError(f"{what} needs an array of samples, got none; {REMEDY[what]}")
+        raise ValueError(
+            f"{caller} needs an array of samples, got none; {REMEDY[caller]}"
+        )
     if len(set(counts.values())) > 1:
         (a, m), *_, (b, n) = sorted(counts.items(), key=itemgetter(1))
         raise ValueError(
-            f"{what} needs as many samples in each array, got {m} at {a} and {n} at "
-            f"{b}; {REMEDY[what]}"
+            f"{caller} needs as many samples in each array, got {m} at {a} and {n} at "
+            f"{b}; {REMEDY[caller]}"
         )
     return next(iter(counts.values()))
 

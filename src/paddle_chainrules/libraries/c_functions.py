@@ -19,9 +19,9 @@ from ..programs.codegen.fused_kernels.plan import ALIGNED
 from ..programs.codegen.ir_builder import BYTES
 from ..programs.tracing.operations import Value
 from .exports import LibraryFunction, TensorParameter
-from .names import LONGER
+from .names import FUNCTION_ENDINGS
 
-ON_STACK = 1 << 14
+STACK_BYTES = 1 << 14
 """The most bytes of memory that a function takes from the stack."""
 
 ERRORS = (
@@ -36,10 +36,10 @@ ERRORS = (
 
 POINTER, SAMPLES, OVERLAP, MEMORY, INDEX = range(1, len(ERRORS))
 
-NEVER = "@never = internal constant i32 0"
+NEVER_FLAG = "@never = internal constant i32 0"
 """The flag of regions, which tells them to go on."""
 
-DECLARED = "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n" + (
+DECLARATIONS = "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n" + (
     "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 )
 
@@ -60,34 +60,36 @@ class Constants:
     def __init__(self) -> None:
         self._names: dict[bytes, str] = {}
 
-    def named(self, tensor: Tensor) -> str:
+    def symbol_of(self, tensor: Tensor) -> str:
         """Return the name of a tensor's data."""
         data = np.ascontiguousarray(tensor.numpy()).tobytes()
         return self._names.setdefault(data, f"@constant.{len(self._names)}")
 
     @property
-    def texts(self) -> Iterator[str]:
+    def definitions(self) -> Iterator[str]:
         """The definitions."""
         for data, name in self._names.items():
             head = f"{name} = internal constant [{len(data)} x i8]"
             yield f'{head} c"{_escaped(data)}", align {ALIGNED}'
 
 
-def texts_of(function: LibraryFunction, constants: Constants) -> Iterator[str]:
+def definitions_of(function: LibraryFunction, constants: Constants) -> Iterator[str]:
     """Yield a function's definitions, except its region, which is ``@name.region``."""
-    yield _checked_function(function, constants)
+    yield _function_with_work(function, constants)
     yield _work_bytes(function)
-    yield _own_memory(function)
+    yield _allocating_function(function)
 
 
-def names_of(function: LibraryFunction) -> list[str]:
+def exported_symbols(function: LibraryFunction) -> list[str]:
     """Return the names that others call."""
-    return [f"{function.name}{ending}" for ending in LONGER]
+    return [f"{function.name}{ending}" for ending in FUNCTION_ENDINGS]
 
 
 def parameters(function: LibraryFunction) -> str:
     """Return the parameters of a function, without memory."""
-    pointers = (f"ptr %{each.name}" for each in (*function.inputs, *function.outputs))
+    pointers = (
+        f"ptr %{tensor.name}" for tensor in (*function.inputs, *function.outputs)
+    )
     return ", ".join([*(["i64 %n"] if function.has_samples else []), *pointers])
 
 
@@ -112,14 +114,14 @@ class _CInstructions:
     def bailout_if(self, condition: str, code: int) -> None:
         """Return this number where a condition holds."""
         self._count += 1
-        on, out = f"on.{self._count}", f"out.{self._count}"
-        self.line(f"br i1 {condition}, label %{out}, label %{on}")
-        self.rows += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
+        continue_label, exit_label = f"on.{self._count}", f"out.{self._count}"
+        self.line(f"br i1 {condition}, label %{exit_label}, label %{continue_label}")
+        self.rows += [f"{exit_label}:", f"  ret i32 {code}", f"{continue_label}:"]
 
     def any_of(self, conditions: Sequence[str]) -> str:
         result = conditions[0]
-        for each in conditions[1:]:
-            result = self.emit(f"or i1 {result}, {each}")
+        for condition in conditions[1:]:
+            result = self.emit(f"or i1 {result}, {condition}")
         return result
 
     def size(self, extent: SymInt) -> str:
@@ -138,154 +140,182 @@ def _outside_pointers(
     """Return the pointer to each value that lies outside of a region."""
     program = function.program
     results: dict[Value, str] = {}
-    for value, each in zip(program.outputs, function.outputs, strict=True):
-        results.setdefault(value, f"%{each.name}")
+    for value, parameter in zip(program.outputs, function.outputs, strict=True):
+        results.setdefault(value, f"%{parameter.name}")
     for value, tensor in program.constants.items():
-        results[value] = constants.named(tensor)
-    for value, each in zip(program.inputs, function.inputs, strict=True):
-        results[value] = f"%{each.name}"
+        results[value] = constants.symbol_of(tensor)
+    for value, parameter in zip(program.inputs, function.inputs, strict=True):
+        results[value] = f"%{parameter.name}"
     return results
 
 
-def _work(function: LibraryFunction) -> list[SymInt]:
+def _work_sizes(function: LibraryFunction) -> list[SymInt]:
     region = function.region
     return [*region.work] if region is not None and not region.on_stack else []
 
 
-def _checked_function(function: LibraryFunction, constants: Constants) -> str:
-    """Return the function that is given its memory."""
-    to = _CInstructions()
+def _function_with_work(function: LibraryFunction, constants: Constants) -> str:
+    """Return the function that takes its memory as an argument."""
+    instructions = _CInstructions()
     pointers = [*function.inputs, *function.outputs]
     if function.has_samples:
-        few = to.emit("icmp slt i64 %n, 1")
-        many = to.emit(f"icmp sgt i64 %n, {function.most}")
-        to.bailout_if(to.emit(f"or i1 {few}, {many}"), SAMPLES)
-    numbers = {
-        each.name: to.emit(f"ptrtoint ptr %{each.name} to i64") for each in pointers
+        too_few = instructions.emit("icmp slt i64 %n, 1")
+        too_many = instructions.emit(f"icmp sgt i64 %n, {function.max_samples}")
+        instructions.bailout_if(
+            instructions.emit(f"or i1 {too_few}, {too_many}"), SAMPLES
+        )
+    addresses = {
+        tensor.name: instructions.emit(f"ptrtoint ptr %{tensor.name} to i64")
+        for tensor in pointers
     }
-    to.bailout_if(to.any_of([*_unfit(to, pointers, numbers)]), POINTER)
+    instructions.bailout_if(
+        instructions.any_of([*_unfit_pointers(instructions, pointers, addresses)]),
+        POINTER,
+    )
     ends = {
-        each.name: to.emit(f"add i64 {numbers[each.name]}, {to.size(each.bytes)}")
-        for each in pointers
+        tensor.name: instructions.emit(
+            f"add i64 {addresses[tensor.name]}, {instructions.size(tensor.bytes)}"
+        )
+        for tensor in pointers
     }
-    overlaps = [*_overlaps(to, function, numbers, ends)]
+    overlaps = [*_overlaps(instructions, function, addresses, ends)]
     if overlaps:
-        to.bailout_if(to.any_of(overlaps), OVERLAP)
+        instructions.bailout_if(instructions.any_of(overlaps), OVERLAP)
     if function.one is not None:
-        is_one = to.emit("icmp eq i64 %n, 1")
-        to.line(f"br i1 {is_one}, label %.one, label %.many")
-        to.rows.append(".one:")
-        _emit_body(to, function.one, constants)
-        to.rows += ["  ret i32 0", ".many:"]
-    _emit_body(to, function, constants)
+        is_one = instructions.emit("icmp eq i64 %n, 1")
+        instructions.line(f"br i1 {is_one}, label %.one, label %.many")
+        instructions.rows.append(".one:")
+        _emit_body(instructions, function.one, constants)
+        instructions.rows += ["  ret i32 0", ".many:"]
+    _emit_body(instructions, function, constants)
     head = f"define i32 @{function.name}_with_work({parameters(function)}, ptr %work)"
-    return "\n".join([f"{head} nounwind {{", *to.rows, "  ret i32 0", "}"])
+    return "\n".join([f"{head} nounwind {{", *instructions.rows, "  ret i32 0", "}"])
 
 
-def _unfit(
-    to: _CInstructions, pointers: Sequence[TensorParameter], numbers: dict[str, str]
+def _unfit_pointers(
+    instructions: _CInstructions,
+    pointers: Sequence[TensorParameter],
+    addresses: dict[str, str],
 ) -> Iterator[str]:
     """Yield whether pointers are null or not aligned."""
-    for each in pointers:
-        yield to.emit(f"icmp eq ptr %{each.name}, null")
-        if (size := BYTES[each.dtype]) > 1:
-            rest = to.emit(f"and i64 {numbers[each.name]}, {size - 1}")
-            yield to.emit(f"icmp ne i64 {rest}, 0")
+    for tensor in pointers:
+        yield instructions.emit(f"icmp eq ptr %{tensor.name}, null")
+        if (size := BYTES[tensor.dtype]) > 1:
+            remainder = instructions.emit(
+                f"and i64 {addresses[tensor.name]}, {size - 1}"
+            )
+            yield instructions.emit(f"icmp ne i64 {remainder}, 0")
 
 
 def _overlaps(
-    to: _CInstructions,
+    instructions: _CInstructions,
     function: LibraryFunction,
     starts: dict[str, str],
     ends: dict[str, str],
 ) -> Iterator[str]:
     """Yield whether outputs overlap inputs or one another."""
-    pairs = [(out, given) for out in function.outputs for given in function.inputs]
-    for one, other in [*pairs, *combinations(function.outputs, 2)]:
-        begins = to.emit(f"icmp ult i64 {starts[one.name]}, {ends[other.name]}")
-        goes_on = to.emit(f"icmp ult i64 {starts[other.name]}, {ends[one.name]}")
-        yield to.emit(f"and i1 {begins}, {goes_on}")
+    pairs = [
+        (out, input_tensor)
+        for out in function.outputs
+        for input_tensor in function.inputs
+    ]
+    for first, second in [*pairs, *combinations(function.outputs, 2)]:
+        starts_before = instructions.emit(
+            f"icmp ult i64 {starts[first.name]}, {ends[second.name]}"
+        )
+        ends_after = instructions.emit(
+            f"icmp ult i64 {starts[second.name]}, {ends[first.name]}"
+        )
+        yield instructions.emit(f"and i1 {starts_before}, {ends_after}")
 
 
 def _emit_body(
-    to: _CInstructions, function: LibraryFunction, constants: Constants
+    instructions: _CInstructions, function: LibraryFunction, constants: Constants
 ) -> None:
-    """Write what a function does with arguments that are right."""
-    places = _outside_pointers(function, constants)
+    """Emit the body of a function, after its arguments were checked."""
+    pointers = _outside_pointers(function, constants)
     if function.region is not None:
-        _call(to, function, places)
-    for value, each in zip(function.program.outputs, function.outputs, strict=True):
-        if places[value] != f"%{each.name}":  # given, or the same as another
-            size = to.size(each.bytes)
-            given = f"ptr %{each.name}, ptr {places[value]}, i64 {size}, i1 false"
-            to.line(f"call void @llvm.memcpy.p0.p0.i64({given})")
+        _emit_region_call(instructions, function, pointers)
+    for value, parameter in zip(
+        function.program.outputs, function.outputs, strict=True
+    ):
+        if pointers[value] != f"%{parameter.name}":  # given, or the same as another
+            size = instructions.size(parameter.bytes)
+            copy_args = (
+                f"ptr %{parameter.name}, ptr {pointers[value]}, i64 {size}, i1 false"
+            )
+            instructions.line(f"call void @llvm.memcpy.p0.p0.i64({copy_args})")
 
 
-def _call(
-    to: _CInstructions, function: LibraryFunction, places: Mapping[Value, str]
+def _emit_region_call(
+    instructions: _CInstructions,
+    function: LibraryFunction,
+    pointers: Mapping[Value, str],
 ) -> None:
     """Write the call of the region, with its block of addresses."""
     region = function.region
     assert region is not None
-    work = _work(function)
-    rows = ["ptr @never", *(f"ptr {places[value]}" for value in region.order)]
+    work = _work_sizes(function)
+    rows = ["ptr @never", *(f"ptr {pointers[value]}" for value in region.order)]
     rows += ["ptr %work"] * bool(work)
     block = f"%block.{function.name}"
-    to.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
-    to.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
-    for place, row in enumerate(rows, 1):
-        at = to.emit(f"getelementptr i64, ptr {block}, i64 {place}")
-        to.line(f"store {row}, ptr {at}")
+    instructions.rows.insert(0, f"  {block} = alloca [{len(rows) + 1} x i64], align 8")
+    instructions.line(f"store i64 {'%n' if function.has_samples else 0}, ptr {block}")
+    for slot, row in enumerate(rows, 1):
+        address = instructions.emit(f"getelementptr i64, ptr {block}, i64 {slot}")
+        instructions.line(f"store {row}, ptr {address}")
     if work:
-        to.bailout_if(to.emit("icmp eq ptr %work, null"), MEMORY)
-    left = to.emit(f"call i1 @{function.name}.region(ptr {block})")
+        instructions.bailout_if(instructions.emit("icmp eq ptr %work, null"), MEMORY)
+    failed = instructions.emit(f"call i1 @{function.name}.region(ptr {block})")
     if region.may_bail_out:
-        to.bailout_if(left, INDEX)
+        instructions.bailout_if(failed, INDEX)
 
 
 def _work_bytes(function: LibraryFunction) -> str:
     """Return the function that says how many bytes of memory it needs."""
-    to = _CInstructions()
-    total = _bytes(to, function)
-    given = "i64 %n" if function.has_samples else ""
-    head = f"define i64 @{function.name}_work_bytes({given}) nounwind {{"
-    return "\n".join([head, *to.rows, f"  ret i64 {total}", "}"])
+    instructions = _CInstructions()
+    total = _work_bytes_value(instructions, function)
+    parameter_list = "i64 %n" if function.has_samples else ""
+    head = f"define i64 @{function.name}_work_bytes({parameter_list}) nounwind {{"
+    return "\n".join([head, *instructions.rows, f"  ret i64 {total}", "}"])
 
 
-def _bytes(to: _CInstructions, function: LibraryFunction) -> str:
-    work = _work(function)
+def _work_bytes_value(instructions: _CInstructions, function: LibraryFunction) -> str:
+    work = _work_sizes(function)
     total = str(ALIGNED if work else 0)
     for extent in work:
-        total = to.emit(f"add i64 {total}, {to.size(extent)}")
+        total = instructions.emit(f"add i64 {total}, {instructions.size(extent)}")
     if work and function.one is not None:
-        is_one = to.emit("icmp eq i64 %n, 1")
-        total = to.emit(f"select i1 {is_one}, i64 0, i64 {total}")
+        is_one = instructions.emit("icmp eq i64 %n, 1")
+        total = instructions.emit(f"select i1 {is_one}, i64 0, i64 {total}")
     return total
 
 
-def _own_memory(function: LibraryFunction) -> str:
-    """Return the function that finds memory itself."""
-    given = parameters(function)
-    head = f"define i32 @{function.name}({given}) nounwind {{"
-    call = f"call i32 @{function.name}_with_work({given}, ptr WORK)"
-    to = _CInstructions()
-    if not _work(function):
-        code = to.emit(call.replace("WORK", "null"))
-        return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])
-    room = to.emit(f"alloca [{ON_STACK} x i8], align {ALIGNED}")
+def _allocating_function(function: LibraryFunction) -> str:
+    """Return the function that allocates memory itself."""
+    parameter_list = parameters(function)
+    head = f"define i32 @{function.name}({parameter_list}) nounwind {{"
+    call = f"call i32 @{function.name}_with_work({parameter_list}, ptr WORK)"
+    instructions = _CInstructions()
+    if not _work_sizes(function):
+        code = instructions.emit(call.replace("WORK", "null"))
+        return "\n".join([head, *instructions.rows, f"  ret i32 {code}", "}"])
+    stack_memory = instructions.emit(f"alloca [{STACK_BYTES} x i8], align {ALIGNED}")
     if function.has_samples:  # or the size below is none
-        few = to.emit("icmp slt i64 %n, 1")
-        many = to.emit(f"icmp sgt i64 %n, {function.most}")
-        to.bailout_if(to.emit(f"or i1 {few}, {many}"), SAMPLES)
-    size = _bytes(to, function)
-    fits = to.emit(f"icmp ule i64 {size}, {ON_STACK}")
-    to.line(f"br i1 {fits}, label %small.work, label %large.work")
-    to.rows.append("small.work:")
-    to.line(f"%the.status = {call.replace('WORK', room)}")
-    to.line("ret i32 %the.status")
-    to.rows.append("large.work:")
-    memory = to.emit(f"call ptr @malloc(i64 {size})")
-    to.bailout_if(to.emit(f"icmp eq ptr {memory}, null"), MEMORY)
-    code = to.emit(call.replace("WORK", memory))
-    to.line(f"call void @free(ptr {memory})")
-    return "\n".join([head, *to.rows, f"  ret i32 {code}", "}"])
+        too_few = instructions.emit("icmp slt i64 %n, 1")
+        too_many = instructions.emit(f"icmp sgt i64 %n, {function.max_samples}")
+        instructions.bailout_if(
+            instructions.emit(f"or i1 {too_few}, {too_many}"), SAMPLES
+        )
+    size = _work_bytes_value(instructions, function)
+    fits = instructions.emit(f"icmp ule i64 {size}, {STACK_BYTES}")
+    instructions.line(f"br i1 {fits}, label %small.work, label %large.work")
+    instructions.rows.append("small.work:")
+    instructions.line(f"%the.status = {call.replace('WORK', stack_memory)}")
+    instructions.line("ret i32 %the.status")
+    instructions.rows.append("large.work:")
+    memory = instructions.emit(f"call ptr @malloc(i64 {size})")
+    instructions.bailout_if(instructions.emit(f"icmp eq ptr {memory}, null"), MEMORY)
+    code = instructions.emit(call.replace("WORK", memory))
+    instructions.line(f"call void @free(ptr {memory})")
+    return "\n".join([head, *instructions.rows, f"  ret i32 {code}", "}"])

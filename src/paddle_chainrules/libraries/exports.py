@@ -23,16 +23,16 @@ from ..programs.sizes.samples import ANY
 from ..programs.tracing.operations import Operation
 from ..transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ..transforms.containers.tree import flatten_tree
-from .names import OF_INTERFACES, unique
+from .names import INTERFACE_NAMES, unique
 
-COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+CAPTURED_COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 """Numbers of samples that a function is captured for, two of them."""
 
-LARGEST = 2**31 - 1
+MAX_SAMPLES = 2**31 - 1
 """The most samples of a call."""
 
 
-BYTES_AT_MOST = 2**60
+MAX_BYTES = 2**60
 """The most bytes of a tensor or of memory, of which there may be a few."""
 
 
@@ -88,15 +88,15 @@ class Export:
             )
         self.fn, self.args = fn, args
         self.batched = positions(batched, len(args))
-        given = _checked_names("names", names)
-        if given and len(given) != len(args):
+        checked_names = _checked_names("names", names)
+        if checked_names and len(checked_names) != len(args):
             raise ValueError(
-                f"names has {len(given)} names, and there are {len(args)} arguments; "
-                "give a name for each argument"
+                f"names has {len(checked_names)} names, and there are {len(args)} "
+                "arguments; give a name for each argument"
             )
-        self.names = given or _names_of(fn, len(args))
-        for place in self.batched:
-            _check_samples(self.names[place], args[place])
+        self.names = checked_names or _names_of(fn, len(args))
+        for position in self.batched:
+            _check_samples(self.names[position], args[position])
         self.results = _checked_names("results", results)
         self.role: FunctionRole | None = None
 
@@ -109,16 +109,16 @@ def positions(batched: int | Sequence[int], count: int) -> tuple[int, ...]:
         ValueError: there are no such arguments.
     """
     results = tuple(batched) if isinstance(batched, list | tuple) else (batched,)
-    for place in results:
-        if not isinstance(place, int) or isinstance(place, bool):
+    for position in results:
+        if not isinstance(position, int) or isinstance(position, bool):
             raise TypeError(
                 f"batched is a position or a sequence of positions, got {batched!r}; "
                 "count the arguments from 0, and give () for none"
             )
-        if not 0 <= place < count:
+        if not 0 <= position < count:
             raise ValueError(
-                f"batched has the position {place}, and there are {count} arguments; "
-                "count them from 0"
+                f"batched has the position {position}, and there are {count} "
+                "arguments; count them from 0"
             )
     return results
 
@@ -129,9 +129,9 @@ def _check_samples(name: str, argument: Any) -> None:
     tensors = [x for x in leaves if isinstance(x, Tensor)]
     sizes = [_shape(x)[:1] for x in tensors]
     if leaves and not any(sizes):
-        what = f"{tensors[0].dtype} []" if tensors else f"a {type(argument).__name__}"
+        kind = f"{tensors[0].dtype} []" if tensors else f"a {type(argument).__name__}"
         raise ValueError(
-            f"{name} is {what}, which has no axis of samples; give a tensor with one, "
+            f"{name} is {kind}, which has no axis of samples; give a tensor with one, "
             "or leave out its position in batched"
         )
     if [0] in sizes:
@@ -185,26 +185,26 @@ class LibraryFunction(NamedTuple):
         name: an identifier.
         inputs, outputs: its arguments, pointers in this order.
         has_samples: whether the number of samples comes before them.
-        most: the most samples.
+        max_samples: the most samples of a call.
         program: what it does.
         export: what it was made of.
-        one: the same for one sample, where its code is faster.
+        one: its variant for one sample, where its code is faster.
     """
 
     name: str
     inputs: list[TensorParameter]
     outputs: list[TensorParameter]
     has_samples: bool
-    most: int
+    max_samples: int
     program: Program
     export: Export
     one: LibraryFunction | None = None
 
     @property
-    def parts(self) -> list[LibraryFunction]:
-        """It, and that for one sample, of those that compute anything."""
-        both = [self, *([self.one] if self.one else [])]
-        return [each for each in both if each.region is not None]
+    def compiled_variants(self) -> list[LibraryFunction]:
+        """The function and its variant for one sample, if they compute anything."""
+        variants = [self, *([self.one] if self.one else [])]
+        return [variant for variant in variants if variant.region is not None]
 
     @property
     def region(self) -> Region | None:
@@ -214,9 +214,9 @@ class LibraryFunction(NamedTuple):
     def run(self, leaves: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs of the function itself at these inputs."""
         flat, spec = flatten_tree(self.export.args)
-        rest = iter(leaves)
-        every = [next(rest) if isinstance(x, Tensor) else x for x in flat]
-        results, _ = flatten_tree(self.export.fn(*spec.unflatten(every)))
+        tensors = iter(leaves)
+        arguments = [next(tensors) if isinstance(x, Tensor) else x for x in flat]
+        results, _ = flatten_tree(self.export.fn(*spec.unflatten(arguments)))
         return [out for out in results if isinstance(out, Tensor)]
 
     def resized(self, count: int) -> list[Tensor]:
@@ -224,7 +224,7 @@ class LibraryFunction(NamedTuple):
         return [x for x in _resized(self.export, count) if isinstance(x, Tensor)]
 
 
-def captured(name: str, export: Export) -> LibraryFunction:
+def capture_export(name: str, export: Export) -> LibraryFunction:
     """Return an export as a function of a library.
 
     Raises:
@@ -234,68 +234,74 @@ def captured(name: str, export: Export) -> LibraryFunction:
     programs = _Programs(name, export)
     program = programs.program()
     _check_tensors(name, program)
-    made = _in_regions(program)
-    _check_whole(name, made)
-    sizes = ShapeEnv(made.samples)
+    lowered = _lowered_to_regions(program)
+    _check_single_region(name, lowered)
+    sizes = ShapeEnv(lowered.samples)
     flat, spec = flatten_tree(export.args)
     paths = optree.treespec_paths(spec)
     labels = [
-        _label(export.names[path[0]], path[1:])
+        _path_label(export.names[path[0]], path[1:])
         for path, leaf in zip(paths, flat, strict=True)
         if isinstance(leaf, Tensor)
     ]
-    outs = _output_labels(name, export, len(made.outputs))
-    taken = {*OF_INTERFACES, name.lower()}
-    names = [unique(label, taken) for label in (*labels, *outs)]
+    output_labels = _output_labels(name, export, len(lowered.outputs))
+    used_names = {*INTERFACE_NAMES, name.lower()}
+    names = [unique(label, used_names) for label in (*labels, *output_labels)]
     tensors = [
         TensorParameter(label, value.dtype, tuple(map(sizes.of, value.shape)))
-        for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
+        for label, value in zip(names, (*lowered.inputs, *lowered.outputs), strict=True)
     ]
-    count = len(made.inputs)
+    count = len(lowered.inputs)
     # beyond samples.most Paddle works in blocks to save memory; code needs none
-    most = LARGEST if made.samples else 0
+    max_samples = MAX_SAMPLES if lowered.samples else 0
     inputs, outputs = tensors[:count], tensors[count:]
     result = LibraryFunction(
-        name, inputs, outputs, bool(made.samples), most, made, export
+        name, inputs, outputs, bool(lowered.samples), max_samples, lowered, export
     )
-    if made.samples is None:
+    if lowered.samples is None:
         return result
     work = result.region.work if result.region is not None else []
     sizes_in_bytes = [*(tensor.bytes for tensor in tensors), *work]
-    result = result._replace(most=min([most, *map(_most_for, sizes_in_bytes)]))
-    return result._replace(one=_of_one(result, programs))
+    result = result._replace(
+        max_samples=min([max_samples, *map(_max_samples_for, sizes_in_bytes)])
+    )
+    return result._replace(one=_one_sample_variant(result, programs))
 
 
-def _most_for(size: SymInt) -> int:
+def _max_samples_for(size: SymInt) -> int:
     """Return how many samples keep a size, in bytes, far from the end of 64 bits."""
     if not size.power:
-        return LARGEST
-    return int((BYTES_AT_MOST / size.factor) ** (1 / size.power))
+        return MAX_SAMPLES
+    return int((MAX_BYTES / size.factor) ** (1 / size.power))
 
 
-def _of_one(function: LibraryFunction, programs: _Programs) -> LibraryFunction | None:
-    """Return the same for one sample, if it is code that needs no memory.
+def _one_sample_variant(
+    function: LibraryFunction, programs: _Programs
+) -> LibraryFunction | None:
+    """Return the variant for one sample, if its code needs no memory.
 
     Products of one row have code of their own, which is faster.
     """
     try:
-        made = _in_regions(programs.of(1))
-        _check_whole(function.name, made)
+        lowered = _lowered_to_regions(programs.program_for(1))
+        _check_single_region(function.name, lowered)
     except CaptureError:
         return None
-    own, one = (*made.inputs, *made.outputs), []
-    for tensor, value in zip((*function.inputs, *function.outputs), own, strict=True):
+    values, parameters = (*lowered.inputs, *lowered.outputs), []
+    for tensor, value in zip(
+        (*function.inputs, *function.outputs), values, strict=True
+    ):
         shape = tuple(size.at(1) for size in tensor.shape)
         if value.shape != shape or value.dtype != tensor.dtype:
             return None
-        one.append(tensor._replace(shape=tuple(map(SymInt, shape))))
-    count = len(made.inputs)
+        parameters.append(tensor._replace(shape=tuple(map(SymInt, shape))))
+    count = len(lowered.inputs)
     result = function._replace(
         name=f"{function.name}.one",
-        inputs=one[:count],
-        outputs=one[count:],
+        inputs=parameters[:count],
+        outputs=parameters[count:],
         has_samples=False,
-        program=made,
+        program=lowered,
     )
     region = result.region
     return (
@@ -303,7 +309,7 @@ def _of_one(function: LibraryFunction, programs: _Programs) -> LibraryFunction |
     )
 
 
-def _in_regions(program: Program) -> Program:
+def _lowered_to_regions(program: Program) -> Program:
     with one_thread():
         return program._as_one_region(has_products=True)
 
@@ -313,9 +319,9 @@ class _Programs:
 
     def __init__(self, name: str, export: Export) -> None:
         self._name, self._export = name, export
-        self._cache = ProgramCache(lambda leaves: _flat(export, leaves), most=ANY)
+        self._cache = ProgramCache(lambda leaves: _flat_call(export, leaves), most=ANY)
 
-    def of(self, count: int) -> Program:
+    def program_for(self, count: int) -> Program:
         """Return the program for a number of samples; 0 for that of the example."""
         leaves = [*_resized(self._export, count)]
         result: Program = self._cache.found(
@@ -338,17 +344,21 @@ class _Programs:
         """
         export = self._export
         if not export.batched:
-            return self.of(0)
-        taken = {n for x in flatten_tree(export.args)[0] for n in _shape(x)}
-        counts = [n for n in COUNTS if n not in taken] or [*COUNTS]
-        self.of(counts[0])
+            return self.program_for(0)
+        used_sizes = {n for x in flatten_tree(export.args)[0] for n in _shape(x)}
+        counts = [n for n in CAPTURED_COUNTS if n not in used_sizes] or [
+            *CAPTURED_COUNTS
+        ]
+        self.program_for(counts[0])
         for count in counts[1:]:
-            self.of(count)
-            for each in (count, counts[0]):  # either may be for any number by now
-                result = self.of(each)
+            self.program_for(count)
+            for candidate in (count, counts[0]):  # either may be for any number by now
+                result = self.program_for(candidate)
                 if result.samples is not None:
                     return result
-        _check_whole(self._name, _in_regions(result))  # which may be why
+        _check_single_region(
+            self._name, _lowered_to_regions(result)
+        )  # which may be why
         raise ValueError(
             f"{self._name} does not do the same for any number of samples (the first "
             f"axis of arguments {list(export.batched)}); give batched=() for a library "
@@ -356,7 +366,7 @@ class _Programs:
         )
 
 
-def _flat(export: Export, leaves: Sequence[Any]) -> tuple[list[Any], Any]:
+def _flat_call(export: Export, leaves: Sequence[Any]) -> tuple[list[Any], Any]:
     _, spec = flatten_tree(export.args)
     return flatten_tree(export.fn(*spec.unflatten(leaves)))
 
@@ -367,9 +377,9 @@ def _shape(leaf: Any) -> list[int]:
 
 def _resized(export: Export, count: int) -> Iterator[Any]:
     """Yield the leaves with this number of samples; of 0, with as many as they have."""
-    for place, arg in enumerate(export.args):
+    for position, arg in enumerate(export.args):
         for leaf in flatten_tree(arg)[0]:
-            if count and place in export.batched and _shape(leaf):
+            if count and position in export.batched and _shape(leaf):
                 rows = np.arange(count) % leaf.shape[0]
                 yield paddle.to_tensor(leaf.numpy()[rows])  # Paddle has no uint8
             else:
@@ -379,34 +389,36 @@ def _resized(export: Export, count: int) -> Iterator[Any]:
 def _check_tensors(name: str, program: Program) -> None:
     """Raise an error where a library can't take or return a tensor."""
     for value in (*program.inputs, *program.outputs):
-        what = f"{value.dtype}{list(value.shape)}"
+        kind = f"{value.dtype}{list(value.shape)}"
         if value.dtype not in BYTES:
             raise CaptureError(
-                f"{name} takes or returns {what}, and a library has tensors of "
+                f"{name} takes or returns {kind}, and a library has tensors of "
                 f"{', '.join(BYTES)}; cast it, or return real and imaginary parts"
             )
         if 0 in value.shape:
             raise CaptureError(
-                f"{name} takes or returns {what}, which has no elements; leave it out"
+                f"{name} takes or returns {kind}, which has no elements; leave it out"
             )
 
 
-def _check_whole(name: str, made: Program) -> None:
-    """Raise an error where a program is not one region."""
-    left = [_called(op) for op in made.ops if not isinstance(op.operator, Region)]
-    if made.draws:
+def _check_single_region(name: str, lowered: Program) -> None:
+    """Raise an error if a program is not one region."""
+    operators_left = [
+        _operation_name(op) for op in lowered.ops if not isinstance(op.operator, Region)
+    ]
+    if lowered.draws:
         raise CaptureError(
             f"{name} draws random numbers, which a library cannot; use the net in "
             "evaluation mode, or draw outside and give the numbers as an argument"
         )
-    if left or len(made.regions) > 1:
-        named = ", ".join(dict.fromkeys(left)) or "parts between its regions"
+    if operators_left or len(lowered.regions) > 1:
+        names = ", ".join(dict.fromkeys(operators_left)) or "parts between its regions"
         raise CaptureError(
             f"{name} cannot be a function of a library: there is no machine code for "
-            f"{named}; compute these outside, and export what is before and after "
+            f"{names}; compute these outside, and export what is before and after "
             "(docs/machine-code.md lists what is compiled)"
         )
-    for value, tensor in made.constants.items():
+    for value, tensor in lowered.constants.items():
         if not tensor.place.is_cpu_place():
             raise CaptureError(
                 f"{name} holds a constant {value.dtype}{list(value.shape)} on "
@@ -414,7 +426,7 @@ def _check_whole(name: str, made: Program) -> None:
             )
 
 
-def _called(op: Operation) -> str:
+def _operation_name(op: Operation) -> str:
     """Return what a user calls an operation."""
     if isinstance(op.args[0] if op.args else None, Scan):
         return f"a scan of {op.args[0].count} steps"
@@ -451,5 +463,5 @@ def _output_labels(name: str, export: Export, count: int) -> list[str]:
     return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
 
 
-def _label(name: str, path: Sequence[Any]) -> str:
+def _path_label(name: str, path: Sequence[Any]) -> str:
     return "_".join([name, *map(str, path)])

@@ -39,8 +39,10 @@ class Library:
         describe.restype = ctypes.c_char_p
         self.description: Mapping[str, Any] = json.loads(describe())
         self.functions: dict[str, Callable[..., Any]] = {
-            each["name"]: _Function(self._handle, each, self.description["errors"])
-            for each in self.description["functions"]
+            function["name"]: _Function(
+                self._handle, function, self.description["errors"]
+            )
+            for function in self.description["functions"]
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -82,34 +84,34 @@ class _Function:
     """A function of a library, of arrays."""
 
     def __init__(
-        self, handle: Any, described: Mapping[str, Any], errors: list[str]
+        self, handle: Any, description: Mapping[str, Any], errors: list[str]
     ) -> None:
-        self._about, self._errors = described, errors
-        self.__name__ = described["name"]
+        self._description, self._errors = description, errors
+        self.__name__ = description["name"]
         self._call = getattr(handle, self.__name__)
-        pointers = len(described["inputs"]) + len(described["outputs"])
-        count = [ctypes.c_int64] if described["samples"] else []
+        pointers = len(description["inputs"]) + len(description["outputs"])
+        count = [ctypes.c_int64] if description["samples"] else []
         self._call.argtypes = [*count, *[ctypes.c_void_p] * pointers]
         self._call.restype = ctypes.c_int32
 
     def __call__(self, *arrays: Any) -> Any:
-        about = self._about
+        about = self._description
         if len(arrays) != len(about["inputs"]):
             raise TypeError(
                 f"{self.__name__} takes {len(about['inputs'])} arrays ("
                 f"{', '.join(t['name'] for t in about['inputs'])}), got {len(arrays)}"
             )
         n = 0
-        given = []
+        inputs = []
         for array, tensor in zip(arrays, about["inputs"], strict=True):
             x = np.ascontiguousarray(array).reshape(np.shape(array))
-            n = self._checked(x, tensor, n)
-            given.append(x)
+            n = self._checked_samples(x, tensor, n)
+            inputs.append(x)
         outputs = [
-            np.empty([_at(size, n) for size in tensor["shape"]], tensor["dtype"])
+            np.empty([_size_at(size, n) for size in tensor["shape"]], tensor["dtype"])
             for tensor in about["outputs"]
         ]
-        pointers = [x.ctypes.data for x in (*given, *outputs)]
+        pointers = [x.ctypes.data for x in (*inputs, *outputs)]
         status = self._call(*([n] if about["samples"] else []), *pointers)
         if status:
             raise ValueError(
@@ -118,26 +120,26 @@ class _Function:
             )
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _checked(self, x: Any, tensor: Mapping[str, Any], n: int) -> int:
+    def _checked_samples(self, x: Any, tensor: Mapping[str, Any], n: int) -> int:
         """Return the number of samples; raise an error for another shape or dtype."""
         shape = tensor["shape"]
         fits = x.dtype == tensor["dtype"] and x.ndim == len(shape)
-        for result, size in zip(x.shape, shape, strict=False):
+        for extent, size in zip(x.shape, shape, strict=False):
             if isinstance(size, int):
-                fits = fits and result == size
+                fits = fits and extent == size
             elif fits:
-                n = n or result // max(1, _at(size, 1))
-                fits = result == _at(size, n)
+                n = n or extent // max(1, _size_at(size, 1))
+                fits = extent == _size_at(size, n)
         if not fits:
-            wanted = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
+            expected = f"{tensor['dtype']} [{', '.join(map(str, shape))}]"
             raise ValueError(
                 f"{self.__name__}: {tensor['name']} is {x.dtype} {[*x.shape]}, and "
-                f"needs {wanted}{f' with n = {n}' if n else ''}; give one like it"
+                f"needs {expected}{f' with n = {n}' if n else ''}; give one like it"
             )
         return n
 
 
-def _at(size: int | str, n: int) -> int:
+def _size_at(size: int | str, n: int) -> int:
     """Return a size for n samples: of 3, n, 3*n or n^2."""
     if isinstance(size, int):
         return size

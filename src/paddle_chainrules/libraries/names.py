@@ -23,16 +23,16 @@ wchar_t where while xor xor_eq
 WORDS = frozenset(LISTED.split())
 """Words of C, C++, Fortran and Julia, except those of Python."""
 
-OF_INTERFACES = ("n", "work", "status", "bytes", "name", "check_size", "check_status")
+INTERFACE_NAMES = ("n", "work", "status", "bytes", "name", "check_size", "check_status")
 """Names that the interfaces use beside those of tensors."""
 
-LONGEST_TENSOR, LONGEST = 40, 63
+MAX_TENSOR_NAME, MAX_NAME = 40, 63
 """The most letters of a tensor's name, and of any name in Fortran."""
 
-LONGER = ("", "_with_work", "_work_bytes")
+FUNCTION_ENDINGS = ("", "_with_work", "_work_bytes")
 """Endings of the names of the C functions that a function has."""
 
-OWN = ("_describe", "_error", "_check", "_library")
+LIBRARY_ENDINGS = ("_describe", "_error", "_check", "_library")
 """Endings of the names that every library has in one of the languages."""
 
 
@@ -41,16 +41,16 @@ def is_word(name: str) -> bool:
     return name in WORDS or keyword.iskeyword(name)
 
 
-def unique(label: str, taken: set[str]) -> str:
+def unique(label: str, used_names: set[str]) -> str:
     """Return a tensor's name that nothing else has."""
     result = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_").lower()
     if not result or not result[0].isalpha() or is_word(result):
         result = f"x_{result}"
-    result = result[:LONGEST_TENSOR].rstrip("_")
+    result = result[:MAX_TENSOR_NAME].rstrip("_")
     number, base = 2, result
-    while result in taken:
+    while result in used_names:
         result, number = f"{base}_{number}", number + 1
-    taken.add(result)
+    used_names.add(result)
     return result
 
 
@@ -61,27 +61,29 @@ def check_functions(library: str, functions: Iterable[str]) -> None:
         ValueError: a name is too long, one of C's own, or that of something else in
             the library. Fortran does not tell capitals from small letters.
     """
-    taken = {f"{library}{ending}".lower() for ending in OWN}
+    used_names = {f"{library}{ending}".lower() for ending in LIBRARY_ENDINGS}
     for function in functions:
-        names = [f"{function}{ending}" for ending in LONGER]
-        if (more := max(map(len, names)) - LONGEST) > 0:
+        names = [f"{function}{ending}" for ending in FUNCTION_ENDINGS]
+        if (excess := max(map(len, names)) - MAX_NAME) > 0:
             raise ValueError(
                 f"the function's name {function!r} is too long for Fortran; make it "
-                f"shorter by {more} letters"
+                f"shorter by {excess} letters"
             )
         if _is_of_c(function):
             raise ValueError(
                 f"C has a function {function!r} of its own; choose another name"
             )
         for name in names:
-            if name.lower() in taken:
+            if name.lower() in used_names:
                 raise ValueError(
                     f"the library would have two things called {name!r} (in Fortran "
                     f"capitals are small letters); choose another name for {function!r}"
                 )
-            taken.add(name.lower())
+            used_names.add(name.lower())
 
 
 def _is_of_c(name: str) -> bool:
     """Tell whether the C library has a function of this name, as tanh or time."""
-    return any(hasattr(ctypes.CDLL(each), name) for each in ("libc.so.6", "libm.so.6"))
+    return any(
+        hasattr(ctypes.CDLL(library), name) for library in ("libc.so.6", "libm.so.6")
+    )

@@ -50,29 +50,33 @@ def net_exports(
             f"derivatives is a list of names, got {derivatives!r}; give some of "
             f"{', '.join(DERIVATIVES)}, or [] for none"
         )
-    wanted = (derivatives,) if isinstance(derivatives, str) else tuple(derivatives)
-    if unknown := [each for each in wanted if each not in DERIVATIVES]:
+    requested = (derivatives,) if isinstance(derivatives, str) else tuple(derivatives)
+    if unsupported := [
+        derivative for derivative in requested if derivative not in DERIVATIVES
+    ]:
         raise ValueError(
-            f"derivatives are among {', '.join(DERIVATIVES)}, got {unknown[0]!r}; use "
-            "an Export for others"
+            f"derivatives are among {', '.join(DERIVATIVES)}, got {unsupported[0]!r}; "
+            "use an Export for others"
         )
     theta = args[0] if isinstance(args[0], Tensor) else net.flatten(args[0])
     inputs = args[1:]
-    made = _Functions(net, theta.detach(), inputs, params == "inside")
+    functions = _Functions(net, theta.detach(), inputs, params == "inside")
     if batched is not None:
-        places = positions(batched, len(args))
-        if 0 in places:
+        argument_positions = positions(batched, len(args))
+        if 0 in argument_positions:
             raise ValueError(
                 "batched has the position 0, which is that of the parameters; count "
                 "the inputs of a net from 1"
             )
-        made.batched = tuple(place - 1 for place in places)
-    results = {name: made.value()}
+        functions.batched = tuple(position - 1 for position in argument_positions)
+    results = {name: functions.value()}
     results[name].role = FunctionRole("value", name, params == "given")
-    for each in wanted:
-        results[f"{name}_{each}"] = getattr(made, each)()
-        results[f"{name}_{each}"].role = FunctionRole(each, name, params == "given")
-    return results, made.layout()
+    for derivative in requested:
+        results[f"{name}_{derivative}"] = getattr(functions, derivative)()
+        results[f"{name}_{derivative}"].role = FunctionRole(
+            derivative, name, params == "given"
+        )
+    return results, functions.layout()
 
 
 class _Functions:
@@ -92,7 +96,7 @@ class _Functions:
         self._output = net(theta, *inputs)
 
     def layout(self) -> list[dict[str, Any]]:
-        """Return the place of each parameter in the vector."""
+        """Return the offset of each parameter in the vector."""
         if self._inside:
             return []
         results, offset = [], 0
@@ -106,31 +110,33 @@ class _Functions:
         self,
         fn: Callable[..., Any],
         results: Sequence[str] | None,
-        further: Sequence[tuple[str, Any, bool]] = (),
+        extra: Sequence[tuple[str, Any, bool]] = (),
     ) -> Export:
         """Return an export of ``fn(theta, *inputs, *further)``.
 
         Args:
-            further: names, examples, and whether they have samples.
+            extra: names, examples, and whether they have samples.
         """
         theta = self._theta
-        first = 0 if self._inside else 1
+        first_input = 0 if self._inside else 1
         count = len(self._inputs)
-        batched = [first + place for place in self.batched]
-        has_samples = enumerate((flag for *_, flag in further), first + count)
-        batched += [place for place, flag in has_samples if flag]
-        names = [*self._names, *(name for name, *_ in further)]
-        given = [*self._inputs, *(value for _, value, _ in further)]
+        batched = [first_input + position for position in self.batched]
+        has_samples = enumerate((flag for *_, flag in extra), first_input + count)
+        batched += [position for position, flag in has_samples if flag]
+        names = [*self._names, *(name for name, *_ in extra)]
+        example_args = [*self._inputs, *(value for _, value, _ in extra)]
         if self._inside:
 
             def inner(*args: Any) -> Any:
                 return fn(theta, *args)
 
-            return Export(inner, *given, batched=batched, names=names, results=results)
+            return Export(
+                inner, *example_args, batched=batched, names=names, results=results
+            )
         return Export(
             fn,
             theta,
-            *given,
+            *example_args,
             batched=batched,
             names=["params", *names],
             results=results,
@@ -148,74 +154,83 @@ class _Functions:
     def vjp(self) -> Export:
         """Gradients by parameters, unless they are inside, and by floating inputs."""
         net, count, inside = self._net, len(self._inputs), self._inside
-        y_bar, whole = _floating_part(self._output)
+        y_bar, full_cotangent = _floating_part(self._output)
 
         def fn(theta: Tensor, *args: Any) -> Any:
-            *inputs, given = args
-            of_theta, of_inputs = net.vjp(theta, tuple(inputs), whole(given))
+            *inputs, cotangent = args
+            of_theta, of_inputs = net.vjp(
+                theta, tuple(inputs), full_cotangent(cotangent)
+            )
             if inside:
-                return _without_none(of_inputs, inputs)
-            return _without_none([of_theta, of_inputs], [theta, inputs])
+                return _floating_gradients(of_inputs, inputs)
+            return _floating_gradients([of_theta, of_inputs], [theta, inputs])
 
         names = [] if inside else ["params_bar"]
         pairs = zip(self._names, self._inputs, strict=True)
         names += [f"{name}_bar" for name, x in pairs if _is_floating(x)]
-        alone = len(flatten_tree(self._inputs)[0]) == count
+        are_plain_tensors = len(flatten_tree(self._inputs)[0]) == count
         return self._export(
-            fn, names if alone else None, [("y_bar", y_bar, bool(self.batched))]
+            fn,
+            names if are_plain_tensors else None,
+            [("y_bar", y_bar, bool(self.batched))],
         )
 
     def jvp(self) -> Export:
         """The output, and its tangent along a tangent of the floating inputs."""
         net, count = self._net, len(self._inputs)
-        parts = [_floating_part(x) for x in self._inputs]
+        tangent_examples = [_floating_part(x) for x in self._inputs]
 
         def fn(theta: Tensor, *args: Any) -> Any:
-            dots = [part[1](x) for part, x in zip(parts, args[count:], strict=True)]
+            dots = [
+                example[1](x)
+                for example, x in zip(tangent_examples, args[count:], strict=True)
+            ]
             return jvp(lambda *x: net(theta, *x), args[:count], dots)
 
         further = [
-            (f"{name}_dot", part[0], place in self.batched)
-            for place, (name, part) in enumerate(zip(self._names, parts, strict=True))
+            (f"{name}_dot", example[0], position in self.batched)
+            for position, (name, example) in enumerate(
+                zip(self._names, tangent_examples, strict=True)
+            )
         ]
         outputs = zip(self._outputs(), flatten_tree(self._output)[0], strict=True)
         dots = [f"{name}_dot" for name, y in outputs if _is_floating(y)]
         return self._export(fn, [*self._outputs(), *dots], further)
 
     def jacobian(self) -> Export:
-        d, m = self._matrix("jacobian")
-        one = self._of_one()
-        by = jacfwd if d < m else jacrev
+        d, m = self._matrix_widths("jacobian")
+        net_of_row = self._one_sample_function()
+        jacobian_of = jacfwd if d < m else jacrev
 
         def fn(theta: Tensor, x: Tensor) -> Any:
-            return vmap(by(lambda row: one(theta, row)))(x)
+            return vmap(jacobian_of(lambda row: net_of_row(theta, row)))(x)
 
         return self._export(fn, ["jacobian"])
 
     def hessian(self) -> Export:
-        self._matrix("hessian")
-        one = self._of_one()
+        self._matrix_widths("hessian")
+        net_of_row = self._one_sample_function()
 
         def fn(theta: Tensor, x: Tensor) -> Any:
-            return vmap(jacfwd(jacrev(lambda row: one(theta, row))))(x)
+            return vmap(jacfwd(jacrev(lambda row: net_of_row(theta, row))))(x)
 
         return self._export(fn, ["hessian"])
 
     def laplacian(self) -> Export:
-        self._matrix("laplacian")
+        self._matrix_widths("laplacian")
         net = self._net
         return self._export(lambda theta, x: laplacian(net, theta, x), ["laplacian"])
 
-    def _of_one(self) -> Callable[[Tensor, Tensor], Tensor]:
+    def _one_sample_function(self) -> Callable[[Tensor, Tensor], Tensor]:
         net = self._net
 
-        def one(theta: Tensor, row: Tensor) -> Tensor:
+        def net_of_row(theta: Tensor, row: Tensor) -> Tensor:
             result: Tensor = net(theta, row.unsqueeze(0))[0]
             return result
 
-        return one
+        return net_of_row
 
-    def _matrix(self, name: str) -> tuple[int, int]:
+    def _matrix_widths(self, name: str) -> tuple[int, int]:
         """Return the widths of the one input and the one output.
 
         Raises:
@@ -240,8 +255,8 @@ def _input_names(net: Net, count: int) -> list[str]:
     else:
         results = []
     results = [name if name != "input" else "x" for name in results]
-    plain = ["x"] if count == 1 else [f"x{i}" for i in range(count)]
-    return [*results[:count], *plain[len(results[:count]) :]]
+    default_names = ["x"] if count == 1 else [f"x{i}" for i in range(count)]
+    return [*results[:count], *default_names[len(results[:count]) :]]
 
 
 def _is_floating(x: Any) -> bool:
@@ -249,19 +264,19 @@ def _is_floating(x: Any) -> bool:
 
 
 def _floating_part(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return example tangents of a tree, and how to put others in their places.
+    """Return example tangents of a tree, and a function that nests other ones.
 
     Those are not its values: along these, a net that ignores their size has no slope.
     """
     leaves, spec = flatten_tree(tree)
-    kept = {i: _ramp(x) for i, x in enumerate(leaves) if _is_floating(x)}
-    if len(kept) == len(leaves):
-        return spec.unflatten(kept.values()), lambda tangents: tangents
+    examples = {i: _ramp(x) for i, x in enumerate(leaves) if _is_floating(x)}
+    if len(examples) == len(leaves):
+        return spec.unflatten(examples.values()), lambda given_tangents: given_tangents
 
-    def whole(tangents: dict[int, Tensor]) -> Any:
-        return spec.unflatten([tangents.get(i) for i in range(len(leaves))])
+    def full_tree(given_tangents: dict[int, Tensor]) -> Any:
+        return spec.unflatten([given_tangents.get(i) for i in range(len(leaves))])
 
-    return kept, whole
+    return examples, full_tree
 
 
 def _ramp(x: Tensor) -> Tensor:
@@ -269,7 +284,7 @@ def _ramp(x: Tensor) -> Tensor:
     return linspace(0.5, 1.5, x.size).reshape(x.shape).astype(x.dtype)
 
 
-def _without_none(gradients: Any, values: Any) -> list[Tensor]:
+def _floating_gradients(gradients: Any, values: Any) -> list[Tensor]:
     """Return the gradients by floating tensors, zero where one has no influence."""
     pairs = zip(flatten_tree(gradients)[0], flatten_tree(values)[0], strict=True)
     return [zeros_like(x) if g is None else g for g, x in pairs if _is_floating(x)]

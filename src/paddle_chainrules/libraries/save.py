@@ -27,15 +27,15 @@ from ..programs.switch import LEVELS
 from ..whole_files import replacing
 from . import load
 from .c_functions import (
-    DECLARED,
+    DECLARATIONS,
     ERRORS,
-    NEVER,
+    NEVER_FLAG,
     Constants,
-    names_of,
+    definitions_of,
+    exported_symbols,
     string,
-    texts_of,
 )
-from .exports import Export, LibraryFunction, captured
+from .exports import Export, LibraryFunction, capture_export
 from .interfaces.c import c_header
 from .interfaces.cpp import cpp_header
 from .interfaces.fortran import fortran_module
@@ -126,25 +126,28 @@ def save_library(
             "leave out lib and .so"
         )
     with compiling_for(_processor(cpu)):
-        results = [captured(each, export) for each, export in exports.items()]
-        said = _described(name, results, layout, cpu)
-        data = _object(name, results, said, blas, cpu)
-    others = {
-        ".h": c_header(name, results, said),
+        results = [
+            capture_export(function_name, export)
+            for function_name, export in exports.items()
+        ]
+        description = _description(name, results, layout, cpu)
+        data = _object_file(name, results, description, blas, cpu)
+    interfaces = {
+        ".h": c_header(name, results, description),
         ".hpp": cpp_header(name, results),
         ".f90": fortran_module(name, results),
-        ".jl": julia_module(name, results, said),
+        ".jl": julia_module(name, results, description),
     }
     with tempfile.TemporaryDirectory() as folder:
-        whole = Path(folder) / f"{name}.so"
+        library_file = Path(folder) / f"{name}.so"
         if target.suffix == ".so":
-            _link(data, whole, blas)
+            _link(data, library_file, blas)
             if runs_here(cpu):
-                _compare(whole, results)
-            data = whole.read_bytes()
+                _compare(library_file, results)
+            data = library_file.read_bytes()
         with ExitStack() as files:  # all are written, or none is replaced
             written = []
-            texts = {suffix: text.encode() for suffix, text in others.items()}
+            texts = {suffix: text.encode() for suffix, text in interfaces.items()}
             for suffix, content in {target.suffix: data, **texts}.items():
                 file = target.with_suffix(suffix)
                 mode = 0o777 if suffix == ".so" else 0o666
@@ -250,25 +253,25 @@ def runs_here(cpu: str) -> bool:
     if cpu not in LEVELS:
         return cpu == "native"
     features = llvm.get_host_cpu_features()
-    return all(features.get(each, False) for each in needed(cpu))
+    return all(features.get(feature, False) for feature in needed(cpu))
 
 
-def _described(
+def _description(
     name: str,
     functions: Sequence[LibraryFunction],
     layout: list[dict[str, Any]],
     cpu: str,
 ) -> str:
-    """Return what the library says of itself."""
+    """Return the library's description of itself, as JSON."""
 
-    def tensors(each: Sequence[Any]) -> list[dict[str, Any]]:
+    def tensors(parameters: Sequence[Any]) -> list[dict[str, Any]]:
         return [
             {
                 "name": t.name,
                 "dtype": t.dtype,
                 "shape": [_size(e.factor, e.power) for e in t.shape],
             }
-            for t in each
+            for t in parameters
         ]
 
     results = {
@@ -296,35 +299,35 @@ def _size(factor: int, power: int) -> int | str:
     return factor if not power else n if factor == 1 else f"{factor}*{n}"
 
 
-def _object(
+def _object_file(
     name: str,
     functions: Sequence[LibraryFunction],
-    said: str,
+    description: str,
     blas: str | None,
     cpu: str,
 ) -> bytes:
     """Return the library as an object file."""
-    regions = [part for f in functions for part in f.parts]
+    regions = [variant for f in functions for variant in f.compiled_variants]
     texts = [f.region.text for f in regions if f.region is not None]
     kind = OWN if blas is None else "mkl"  # whose integers have 32 bits, as CBLAS's
     products = BlasLibrary(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
     text = module_text(texts, [f"{f.name}.region" for f in regions], products, True)
     text = text.replace("define zeroext i1 @", "define internal zeroext i1 @")
-    for dtype, called in zip(DTYPES, ("cblas_sgemm", "cblas_dgemm"), strict=True):
-        text = text.replace(f"@{symbol('mkl', dtype)}(", f"@{called}(")
-    own = [NEVER, DECLARED, string("described", said)]
-    own += [string(f"error.{i}", error) for i, error in enumerate(ERRORS)]
+    for dtype, cblas_name in zip(DTYPES, ("cblas_sgemm", "cblas_dgemm"), strict=True):
+        text = text.replace(f"@{symbol('mkl', dtype)}(", f"@{cblas_name}(")
+    definitions = [NEVER_FLAG, DECLARATIONS, string("described", description)]
+    definitions += [string(f"error.{i}", error) for i, error in enumerate(ERRORS)]
     constants = Constants()
-    own += [each for f in functions for each in texts_of(f, constants)]
-    own += constants.texts
-    own.append(_told(name))
-    names = [each for f in functions for each in names_of(f)]
+    definitions += [item for f in functions for item in definitions_of(f, constants)]
+    definitions += constants.definitions
+    definitions.append(_text_functions(name))
+    names = [item for f in functions for item in exported_symbols(f)]
     names += [f"{name}_describe", f"{name}_error"]
     triple = "aarch64-unknown-linux-gnu" if cpu == "aarch64" else None
-    return object_code("\n".join([text, *own]), names, triple)
+    return object_code("\n".join([text, *definitions]), names, triple)
 
 
-def _told(name: str) -> str:
+def _text_functions(name: str) -> str:
     """Return the functions that return texts."""
     cases = " ".join(f"i32 {i}, label %case{i}" for i in range(len(ERRORS)))
     rows = [f"case{i}:\n  ret ptr @error.{i}" for i in range(len(ERRORS))]
@@ -340,37 +343,57 @@ def _told(name: str) -> str:
     )
 
 
-LINKED = ("-shared", "-nostartfiles", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack")
+LINK_FLAGS = (
+    "-shared",
+    "-nostartfiles",
+    "-s",
+    "-Wl,--build-id=none",
+    "-Wl,-z,noexecstack",
+)
 
 
-def _link(data: bytes, to: Path, blas: str | None) -> None:
+def _link(data: bytes, target: Path, blas: str | None) -> None:
     """Link an object file by the system's C compiler.
 
     Raises:
         RuntimeError: there is none, or it fails.
     """
-    named = os.environ.get("CC")
+    named_compiler = os.environ.get("CC")
     compiler = next(
-        filter(None, map(shutil.which, [named] if named else ["cc", "gcc", "clang"])),
+        filter(
+            None,
+            map(
+                shutil.which,
+                [named_compiler] if named_compiler else ["cc", "gcc", "clang"],
+            ),
+        ),
         None,
     )
     if compiler is None:
         raise RuntimeError(
-            f"a library is linked by a C compiler, and there is no {named or 'cc'}; "
-            "install gcc or clang, name one as the variable CC, or give a path that "
-            "ends in .o and link it elsewhere (cc -shared)"
+            "a library is linked by a C compiler, and there is no "
+            f"{named_compiler or 'cc'}; install gcc or clang, name one as the variable "
+            "CC, or give a path that ends in .o and link it elsewhere (cc -shared)"
         )
-    source = to.with_suffix(".o")
+    source = target.with_suffix(".o")
     source.write_bytes(data)
-    linked = [f"-l{blas}"] if blas else []
-    command = [compiler, *LINKED, f"-Wl,-soname,{to.name}", "-o", str(to), str(source)]
-    done = subprocess.run(
-        [*command, *linked, "-lm"], capture_output=True, text=True, check=False
+    libraries = [f"-l{blas}"] if blas else []
+    command = [
+        compiler,
+        *LINK_FLAGS,
+        f"-Wl,-soname,{target.name}",
+        "-o",
+        str(target),
+        str(source),
+    ]
+    completed = subprocess.run(
+        [*command, *libraries, "-lm"], capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if completed.returncode:
         raise RuntimeError(
-            f"{compiler} does not link the library: {done.stderr.strip()}; see whether "
-            "it links a C program, and whether the library named as blas is installed"
+            f"{compiler} does not link the library: {completed.stderr.strip()}; see "
+            "whether it links a C program, and whether the library named as blas is "
+            "installed"
         )
 
 
@@ -383,33 +406,35 @@ def _compare(path: Path, functions: Sequence[LibraryFunction]) -> None:
     library = load.load_library(path)
     for function in functions:
         counts = (1, 2, 3, 33) if function.has_samples else (0,)
-        for count in [n for n in counts if n <= function.most or not n]:
+        for count in [n for n in counts if n <= function.max_samples or not n]:
             leaves = function.resized(count)
-            made = library.functions[function.name](*(t.numpy() for t in leaves))
-            outputs = made if isinstance(made, tuple) else (made,)
+            returned = library.functions[function.name](*(t.numpy() for t in leaves))
+            outputs = returned if isinstance(returned, tuple) else (returned,)
             for tensor, got, expected in zip(
                 function.outputs, outputs, function.run(leaves), strict=True
             ):
-                _compare_one(function.name, tensor.name, count, got, expected)
+                _compare_output(function.name, tensor.name, count, got, expected)
 
 
-def _compare_one(
+def _compare_output(
     function: str, name: str, count: int, got: np.ndarray, expected: Tensor
 ) -> None:
-    wanted = expected.detach().numpy()
-    where = f"{function}: {name}" + (f" of {count} samples" if count else "")
-    same = got.shape == wanted.shape
-    if same and wanted.dtype.kind == "f":
-        finite = np.isfinite(wanted)
-        largest = np.abs(wanted[finite]).max(initial=1e-30)
-        close = TOLERANCE[str(wanted.dtype)] * largest
-        same = bool(np.array_equal(finite, np.isfinite(got)))
-        same = same and bool((np.abs(got - wanted)[finite] <= close).all())
-    elif same:
-        same = bool(np.array_equal(got, wanted))
-    if not same:
+    expected_values = expected.detach().numpy()
+    output_name = f"{function}: {name}" + (f" of {count} samples" if count else "")
+    is_same = got.shape == expected_values.shape
+    if is_same and expected_values.dtype.kind == "f":
+        finite = np.isfinite(expected_values)
+        largest = np.abs(expected_values[finite]).max(initial=1e-30)
+        allowed = TOLERANCE[str(expected_values.dtype)] * largest
+        is_same = bool(np.array_equal(finite, np.isfinite(got)))
+        is_same = is_same and bool(
+            (np.abs(got - expected_values)[finite] <= allowed).all()
+        )
+    elif is_same:
+        is_same = bool(np.array_equal(got, expected_values))
+    if not is_same:
         raise ValueError(
-            f"{where} differs from what the function gives in Python; the function may "
-            "depend on the number of samples, or on more than its arguments. Give "
-            "batched=() for one number of samples"
+            f"{output_name} differs from what the function gives in Python; the "
+            "function may depend on the number of samples, or on more than its "
+            "arguments. Give batched=() for one number of samples"
         )

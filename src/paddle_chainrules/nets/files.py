@@ -267,16 +267,16 @@ def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _describe_safetensors(path: Path) -> Described:
     with tensor_files.opened(path) as file:
-        parts = tensor_files.read_header(file).parts
+        parts = tensor_files.read_header(file).tensors
     return {name: (part.shape, part.dtype) for name, part in parts.items()}
 
 
 def _read_safetensors(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
     with _corrupt_where_it_fails(path):
         header = tensor_files.read_header(file)
-    _check_names(path, spec, list(header.parts))
+    _check_names(path, spec, list(header.tensors))
     for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
-        part = header.parts[wanted.name]
+        part = header.tensors[wanted.name]
         _check_contents(path, wanted, part.shape, part.dtype, dtype)
     with _corrupt_where_it_fails(path):
         results = tensor_files.read(file, header)

@@ -14,14 +14,19 @@ from ..transforms.containers.tree import Tree
 from . import formulas
 from .arguments import checked
 from .formulas import Move, averages
-from .parts import Mask, marked
+from .parts import Mask, params_and_marks
 from .schedules import Rate, rate_at
-from .stepping import by_rate, decayed, stepping, updates_by
+from .stepping import (
+    apply_formula,
+    formula_with_rate,
+    optimizer_by_formula,
+    with_weight_decay,
+)
 from .transformation import (
     Optimizer,
-    like,
-    nothing,
-    of_dtype,
+    full_like_params,
+    in_dtype_of,
+    none_like_params,
     scalar,
     step_number,
     with_state,
@@ -81,10 +86,16 @@ def adam(
         mask: as for :func:`.first_order.sgd`.
     """
     _check_betas("adam", beta1, beta2)
-    attrs = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
-    starts = [like, like, like if amsgrad else nothing]
-    made = stepping(Adam, attrs, starts, (beta1, beta2))
-    return decayed(made, weight_decay, mask)
+    formula_and_numbers = formula_with_rate(
+        formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2
+    )
+    starts = [
+        full_like_params,
+        full_like_params,
+        full_like_params if amsgrad else none_like_params,
+    ]
+    optimizer = optimizer_by_formula(Adam, formula_and_numbers, starts, (beta1, beta2))
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 @checked
@@ -113,23 +124,29 @@ def adamw(
     """
     _check_betas("adamw", beta1, beta2)
     settings = beta1, beta2, epsilon
-    _, numbers_of_adam = by_rate(formulas.adam, learning_rate, *settings, powers=2)
+    _, numbers_of_adam = formula_with_rate(
+        formulas.adam, learning_rate, *settings, powers=2
+    )
 
     def numbers(state: Adam) -> Sequence[Any]:
         rate = rate_at(learning_rate, state.step)
         return rate * weight_decay, *numbers_of_adam(state)
 
-    def formula(part: Any, *given: Any) -> Move:
-        *of_adam, p, is_on = given
-        step, *kept = formulas.adam(*of_adam)
-        return step + p * part if is_on else step, *kept
+    def formula(decay: Any, *inputs: Any) -> Move:
+        *of_adam, p, is_on = inputs
+        step, *moments = formulas.adam(*of_adam)
+        return step + p * decay if is_on else step, *moments
 
-    return stepping(
+    return optimizer_by_formula(
         Adam,
         (formula, numbers),
-        [like, like, like if amsgrad else nothing],
+        [
+            full_like_params,
+            full_like_params,
+            full_like_params if amsgrad else none_like_params,
+        ],
         (beta1, beta2),
-        partial(marked, mask=mask, name="adamw"),
+        partial(params_and_marks, mask=mask, name="adamw"),
     )
 
 
@@ -154,9 +171,16 @@ def adamax(
         mask: as for :func:`.first_order.sgd`.
     """
     _check_betas("adamax", beta1, beta2)
-    attrs = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
-    made = stepping(Adam, attrs, [like, like, nothing], (beta1, beta2))
-    return decayed(made, weight_decay, mask)
+    formula_and_numbers = formula_with_rate(
+        formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2
+    )
+    optimizer = optimizer_by_formula(
+        Adam,
+        formula_and_numbers,
+        [full_like_params, full_like_params, none_like_params],
+        (beta1, beta2),
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 @checked
@@ -186,27 +210,29 @@ def lamb(
     _check_betas("lamb", beta1, beta2)
 
     def numbers(state: Adam) -> Sequence[Any]:
-        left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
-        return rate_at(learning_rate, state.step), *left, beta1, beta2, epsilon
+        corrections = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
+        return rate_at(learning_rate, state.step), *corrections, beta1, beta2, epsilon
 
-    def formula(rate: Any, left1: Any, left2: Any, *given: Any) -> Move:
-        beta1, beta2, epsilon, g, m, v, p, is_on = given
+    def formula(rate: Any, correction1: Any, correction2: Any, *inputs: Any) -> Move:
+        beta1, beta2, epsilon, g, m, v, p, is_on = inputs
         m, v = averages(beta1, beta2, g, m, v)
-        step = m / left1 / ((v / left2).sqrt() + epsilon)
+        step = m / correction1 / ((v / correction2).sqrt() + epsilon)
         decay = weight_decay if is_on else 0.0
         if decay:
             step = step + p * decay
         if decay or always_adapt:
             sizes = [paddle.sqrt((x * x).sum()) for x in (p, step)]
             ones = paddle.ones_like(sizes[0])
-            there = paddle.logical_and(sizes[0] > 0.0, sizes[1] > 0.0)
-            ratio = sizes[0] / paddle.where(there, sizes[1], ones)
-            step = step * paddle.where(there, ratio, ones)
+            both_nonzero = paddle.logical_and(sizes[0] > 0.0, sizes[1] > 0.0)
+            ratio = sizes[0] / paddle.where(both_nonzero, sizes[1], ones)
+            step = step * paddle.where(both_nonzero, ratio, ones)
         return rate * step, m, v
 
-    starts = [like, like, nothing]
-    beside = partial(marked, mask=mask, name="lamb")
-    return stepping(Adam, (formula, numbers), starts, (beta1, beta2), beside)
+    starts = [full_like_params, full_like_params, none_like_params]
+    extra_inputs = partial(params_and_marks, mask=mask, name="lamb")
+    return optimizer_by_formula(
+        Adam, (formula, numbers), starts, (beta1, beta2), extra_inputs
+    )
 
 
 @checked
@@ -233,31 +259,41 @@ def radam(
         mask: as for :func:`.first_order.sgd`.
     """
     _check_betas("radam", beta1, beta2)
-    last = 2.0 / (1.0 - beta2) - 1.0
+    rho_max = 2.0 / (1.0 - beta2) - 1.0
 
     def numbers(state: Adam) -> Sequence[Any]:
         rate = rate_at(learning_rate, state.step)
         t = (state.step + 1).astype("float64")
         power = paddle.exp(t * math.log(beta2)) if beta2 else t * 0.0
-        left = 1.0 - power
-        rho = last - 2.0 * t * power / left
-        kept = paddle.where(rho > 5.0, rho, paddle.full_like(rho, last))
+        correction = 1.0 - power
+        rho = rho_max - 2.0 * t * power / correction
+        valid_rho = paddle.where(rho > 5.0, rho, paddle.full_like(rho, rho_max))
         square = (
-            (kept - 4.0) * (kept - 2.0) * last / ((last - 4.0) * (last - 2.0) * kept)
+            (valid_rho - 4.0)
+            * (valid_rho - 2.0)
+            * rho_max
+            / ((rho_max - 4.0) * (rho_max - 2.0) * valid_rho)
         )
-        bias = of_dtype(rate, t) / (1.0 - state.beta1_pow.astype("float64"))
-        rectified = paddle.sqrt(square * left)
+        bias = in_dtype_of(rate, t) / (1.0 - state.beta1_pow.astype("float64"))
+        rectified = paddle.sqrt(square * correction)
         return bias, rectified, rho - 5.0
 
     # With the betas themselves, in float32 too, as the numbers have them.
-    def formula(bias: Any, rectified: Any, above: Any, g: Any, m: Any, v: Any) -> Move:
+    def formula(
+        bias: Any, rectified: Any, rho_excess: Any, g: Any, m: Any, v: Any
+    ) -> Move:
         m, v = averages(beta1, beta2, g, m, v)
         by_size = rectified / (v.sqrt() + epsilon)
-        size = paddle.where(above > 0.0, by_size, paddle.ones_like(v))
+        size = paddle.where(rho_excess > 0.0, by_size, paddle.ones_like(v))
         return m * bias * size, m, v
 
-    made = stepping(Adam, (formula, numbers), [like, like, nothing], (beta1, beta2))
-    return decayed(made, weight_decay, mask)
+    optimizer = optimizer_by_formula(
+        Adam,
+        (formula, numbers),
+        [full_like_params, full_like_params, none_like_params],
+        (beta1, beta2),
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 class NAdam(NamedTuple):
@@ -277,10 +313,10 @@ class NAdam(NamedTuple):
     second: Tree
 
 
-def _nadam(rate: Any, by_m: Any, by_g: Any, left: Any, *given: Any) -> Move:
-    beta1, beta2, epsilon, g, m, v = given
+def _nadam(rate: Any, by_m: Any, by_g: Any, correction: Any, *inputs: Any) -> Move:
+    beta1, beta2, epsilon, g, m, v = inputs
     m, v = averages(beta1, beta2, g, m, v)
-    return rate * ((by_m * m + by_g * g) / ((v / left).sqrt() + epsilon)), m, v
+    return rate * ((by_m * m + by_g * g) / ((v / correction).sqrt() + epsilon)), m, v
 
 
 @checked
@@ -311,22 +347,31 @@ def nadam(
     _check_betas("nadam", beta1, beta2)
 
     def init(params: Tree) -> NAdam:
-        one = scalar(1.0, params)
-        return NAdam(step_number(), one, one, one, like(params), like(params))
+        initial_one = scalar(1.0, params)
+        return NAdam(
+            step_number(),
+            initial_one,
+            initial_one,
+            initial_one,
+            full_like_params(params),
+            full_like_params(params),
+        )
 
     def update(grads: Tree, state: NAdam, params: Tree = None) -> tuple[Tree, NAdam]:
         rate = rate_at(learning_rate, state.step)
         power = state.decay_pow * 0.96
         beta2_pow = state.beta2_pow * beta2
-        part = paddle.exp(paddle.log(power) * decay)
-        mu = beta1 * (1.0 - 0.5 * part)
-        mu_after = beta1 * (1.0 - 0.5 * part * 0.96**decay)
+        decay_power = paddle.exp(paddle.log(power) * decay)
+        mu = beta1 * (1.0 - 0.5 * decay_power)
+        mu_after = beta1 * (1.0 - 0.5 * decay_power * 0.96**decay)
         product = state.product * mu
         by_m = mu_after / (1.0 - product * mu_after)
         by_g = (1.0 - mu) / (1.0 - product)
         numbers = rate, by_m, by_g, 1.0 - beta2_pow, beta1, beta2, epsilon
-        result, *trees = updates_by(_nadam, numbers, grads, state.first, state.second)
+        result, *trees = apply_formula(
+            _nadam, numbers, grads, state.first, state.second
+        )
         count = state.step + 1
         return result, NAdam(count, power, beta2_pow, product, *trees)
 
-    return decayed(with_state(NAdam, init, update), weight_decay, mask)
+    return with_weight_decay(with_state(NAdam, init, update), weight_decay, mask)

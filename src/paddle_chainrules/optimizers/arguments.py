@@ -17,13 +17,13 @@ import numpy as np
 from paddle import Tensor
 
 from ..paddle_side.arguments import is_flag, is_integer, is_number
-from ..paddle_side.near_names import refuse_others
+from ..paddle_side.near_names import refuse_foreign_arguments
 from .transformation import Optimizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 HUGE = sys.float_info.max
-LEAST = {"learning_rate": 0.0, "epsilon": 0.0, "weight_decay": 0.0, "steps": 0}
+MINIMUM = {"learning_rate": 0.0, "epsilon": 0.0, "weight_decay": 0.0, "steps": 0}
 """The least value of arguments with these names."""
 
 
@@ -41,7 +41,9 @@ def checked(function: F) -> F:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
-            refuse_others(function.__name__, kwargs.keys() - signature.parameters)
+            refuse_foreign_arguments(
+                function.__name__, kwargs.keys() - signature.parameters
+            )
             return function(*args, **kwargs)  # which says what is missing
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
@@ -61,19 +63,19 @@ def _checked_number(function: Any, name: str, value: Any, annotation: str) -> An
     if len(rules) < len(kinds):
         return value  # one of them may be anything
     if not any(rule(value) for rule, _ in rules):
-        wanted = ", or ".join(told for _, told in rules)
+        expected = ", or ".join(description for _, description in rules)
         raise TypeError(
-            f"{name} of {function.__name__} must be {wanted}, got {_shown(value)}; "
+            f"{name} of {function.__name__} must be {expected}, got {_shown(value)}; "
             "convert it, or leave it out where it has a default"
         )
     if is_number(value):
-        least = LEAST.get(name, -math.inf)
-        most = sys.maxsize if "float" not in kinds and "int" in kinds else HUGE
-        is_one = value == math.inf or abs(value) <= most  # NaN is none
-        if not is_one or value < least:
-            more = "" if least == -math.inf else f" from {least} on"
+        minimum = MINIMUM.get(name, -math.inf)
+        largest = sys.maxsize if "float" not in kinds and "int" in kinds else HUGE
+        is_in_range = value == math.inf or abs(value) <= largest  # NaN is none
+        if not is_in_range or value < minimum:
+            bound = "" if minimum == -math.inf else f" from {minimum} on"
             raise ValueError(
-                f"{name} of {function.__name__} must be a number{more}, got {value}; "
+                f"{name} of {function.__name__} must be a number{bound}, got {value}; "
                 "change it"
             )
         if "int" not in kinds and is_integer(value):
@@ -90,7 +92,7 @@ def _is_rate(value: Any) -> bool:
     return isinstance(value, Tensor) or is_number(value) or is_function
 
 
-def _of_each(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _all_pass(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: (
         isinstance(value, (list, tuple, range, np.ndarray)) and all(map(rule, value))
     )
@@ -105,7 +107,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "None": (lambda value: value is None, "None"),
     "Rate": (_is_rate, "a number, a tensor of one, or a function of the steps so far"),
     "Optimizer": (lambda value: isinstance(value, Optimizer), "an optimizer"),
-    "Sequence[int]": (_of_each(is_integer), "a list of integers"),
-    "Sequence[float]": (_of_each(is_number), "a list of numbers"),
+    "Sequence[int]": (_all_pass(is_integer), "a list of integers"),
+    "Sequence[float]": (_all_pass(is_number), "a list of numbers"),
 }
 """A check and what it expects, for each name in an annotation."""

@@ -15,8 +15,12 @@ from . import formulas
 from .arguments import checked
 from .parts import Mask, StepCountState
 from .schedules import Rate
-from .stepping import by_rate, decayed, stepping
-from .transformation import Optimizer, like, nothing
+from .stepping import (
+    formula_with_rate,
+    optimizer_by_formula,
+    with_weight_decay,
+)
+from .transformation import Optimizer, full_like_params, none_like_params
 
 
 @checked
@@ -30,8 +34,10 @@ def sgd(
         weight_decay: how much of the parameters is added to the gradients.
         mask: the parameters that decay; all if None.
     """
-    made = stepping(StepCountState, by_rate(formulas.sgd, learning_rate), [])
-    return decayed(made, weight_decay, mask)
+    optimizer = optimizer_by_formula(
+        StepCountState, formula_with_rate(formulas.sgd, learning_rate), []
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 class Momentum(NamedTuple):
@@ -60,8 +66,10 @@ def momentum(
         mask: as for :func:`sgd`.
     """
     formula = formulas.nesterov if nesterov else formulas.momentum
-    made = stepping(Momentum, by_rate(formula, learning_rate, decay), [like])
-    return decayed(made, weight_decay, mask)
+    optimizer = optimizer_by_formula(
+        Momentum, formula_with_rate(formula, learning_rate, decay), [full_like_params]
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 class Adagrad(NamedTuple):
@@ -89,9 +97,11 @@ def adagrad(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    attrs = by_rate(formulas.adagrad, learning_rate, epsilon)
-    made = stepping(Adagrad, attrs, [lambda params: like(params, initial)])
-    return decayed(made, weight_decay, mask)
+    formula_and_numbers = formula_with_rate(formulas.adagrad, learning_rate, epsilon)
+    optimizer = optimizer_by_formula(
+        Adagrad, formula_and_numbers, [lambda params: full_like_params(params, initial)]
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)
 
 
 class Adadelta(NamedTuple):
@@ -120,8 +130,16 @@ def adadelta(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    attrs = by_rate(formulas.adadelta, learning_rate, rho, epsilon)
-    return decayed(stepping(Adadelta, attrs, [like, like]), weight_decay, mask)
+    formula_and_numbers = formula_with_rate(
+        formulas.adadelta, learning_rate, rho, epsilon
+    )
+    return with_weight_decay(
+        optimizer_by_formula(
+            Adadelta, formula_and_numbers, [full_like_params, full_like_params]
+        ),
+        weight_decay,
+        mask,
+    )
 
 
 class RMSProp(NamedTuple):
@@ -156,6 +174,16 @@ def rmsprop(
         weight_decay: as for :func:`sgd`.
         mask: as for :func:`sgd`.
     """
-    attrs = by_rate(formulas.rmsprop, learning_rate, rho, epsilon, decay)
-    made = stepping(RMSProp, attrs, [like, like, like if centered else nothing])
-    return decayed(made, weight_decay, mask)
+    formula_and_numbers = formula_with_rate(
+        formulas.rmsprop, learning_rate, rho, epsilon, decay
+    )
+    optimizer = optimizer_by_formula(
+        RMSProp,
+        formula_and_numbers,
+        [
+            full_like_params,
+            full_like_params,
+            full_like_params if centered else none_like_params,
+        ],
+    )
+    return with_weight_decay(optimizer, weight_decay, mask)

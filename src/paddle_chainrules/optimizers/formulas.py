@@ -54,9 +54,9 @@ def adadelta(rate: Any, rho: Any, epsilon: Any, g: Any, s: Any, d: Any) -> Move:
     return rate * step, s, d
 
 
-def rmsprop(rate: Any, rho: Any, epsilon: Any, decay: Any, g: Any, *kept: Any) -> Move:
+def rmsprop(rate: Any, rho: Any, epsilon: Any, decay: Any, g: Any, *state: Any) -> Move:
     """Divide by the root of the mean square, less the square of the mean if kept."""
-    s, v, *means = kept
+    s, v, *means = state
     s = rho * s + (1 - rho) * (g * g)
     means = [rho * m + (1 - rho) * g for m in means]
     spread = s - means[0] * means[0] if means else s
@@ -69,18 +69,20 @@ def averages(beta1: Any, beta2: Any, g: Any, m: Any, v: Any) -> tuple[Any, Any]:
     return beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
 
 
-def adam(rate: Any, beta1: Any, beta2: Any, epsilon: Any, g: Any, *kept: Any) -> Move:
+def adam(rate: Any, beta1: Any, beta2: Any, epsilon: Any, g: Any, *state: Any) -> Move:
     """Divide the mean by the root of the mean square, or of its maximum if kept."""
-    m, v, *largest = kept
+    m, v, *largest = state
     m, v = averages(beta1, beta2, g, m, v)
     largest = [v.maximum(x) for x in largest]
     divisor = (largest[0] if largest else v).sqrt() + epsilon
     return rate * (m / divisor), m, v, *largest
 
 
-def adamax(rate: Any, beta1: Any, beta2: Any, epsilon: Any, g: Any, *kept: Any) -> Move:
+def adamax(
+    rate: Any, beta1: Any, beta2: Any, epsilon: Any, g: Any, *state: Any
+) -> Move:
     """Divide the mean by the largest size, which decays."""
-    m, v = kept
+    m, v = state
     m = beta1 * m + (1 - beta1) * g
     v = abs(g).maximum(beta2 * v + epsilon)
     return rate * (m / v), m, v

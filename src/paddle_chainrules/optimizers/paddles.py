@@ -47,20 +47,24 @@ class OptimizerFacts(NamedTuple):
     optional: str = ""
     decay: str = ""
 
-    def settings_of(self, it: Any) -> list[Any]:
+    def settings_of(self, optimizer: Any) -> list[Any]:
         """Return the settings of an optimizer as its kernel takes them."""
-        results = [getattr(it, name) for name in self.settings.values()]
-        return results if self.formula is formulas.adam else [*map(_rounded, results)]
+        results = [getattr(optimizer, name) for name in self.settings.values()]
+        return (
+            results
+            if self.formula is formulas.adam
+            else [*map(_in_single_precision, results)]
+        )
 
-    def decay_of(self, it: Any) -> list[Any]:
+    def decay_of(self, optimizer: Any) -> list[Any]:
         """Return the number by which its kernel itself decays weights, if it does."""
         if not self.decay:
             return []
-        is_off = getattr(it, "_regularization_method", "l2_decay") != "l2_decay"
-        return [] if is_off else [_rounded(getattr(it, self.decay))]
+        is_off = getattr(optimizer, "_regularization_method", "l2_decay") != "l2_decay"
+        return [] if is_off else [_in_single_precision(getattr(optimizer, self.decay))]
 
 
-def _rounded(setting: Any) -> Any:
+def _in_single_precision(setting: Any) -> Any:
     """Return a setting in float32, as most kernels take it in float64 too."""
     return single(setting) if type(setting) is float else setting
 
@@ -130,31 +134,35 @@ MASKS = "_apply_decay_param_fun", "_lr_ratio", "_exclude_from_weight_decay_fn"
 """Attributes with functions of a parameter; optimizers here have masks instead."""
 
 
-def _made(kind: OptimizerFacts, rate: Rate, it: Any) -> Optimizer:
+def _functional_optimizer(
+    kind: OptimizerFacts, rate: Rate, optimizer: Any
+) -> Optimizer:
     """Create the optimizer of tensors.
 
     Raises:
         NotImplementedError: it has a function of a parameter.
     """
     for name in MASKS:
-        if getattr(it, name, None) is not None:
+        if getattr(optimizer, name, None) is not None:
             raise NotImplementedError(
-                f"from_paddle takes no {type(it).__name__} with {name[1:]}; call "
-                f"optimizers.{kind.make.__name__} with a mask"
+                f"from_paddle takes no {type(optimizer).__name__} with {name[1:]}; "
+                f"call optimizers.{kind.make.__name__} with a mask"
             )
-    given = dict(zip(kind.settings, kind.settings_of(it), strict=True))
-    given |= {argument: getattr(it, name) for argument, name in kind.options.items()}
-    decay = kind.decay_of(it) or [_penalty(it)]
-    return kind.make(rate, weight_decay=decay[0], **given)
+    arguments = dict(zip(kind.settings, kind.settings_of(optimizer), strict=True))
+    arguments |= {
+        argument: getattr(optimizer, name) for argument, name in kind.options.items()
+    }
+    decay = kind.decay_of(optimizer) or [_penalty(optimizer)]
+    return kind.make(rate, weight_decay=decay[0], **arguments)
 
 
-def _penalty(it: Any) -> float:
+def _penalty(optimizer: Any) -> float:
     """Return the coefficient of the penalty that is added to gradients.
 
     Raises:
         NotImplementedError: it is of the entries' sizes, and not of their squares.
     """
-    result = it.regularization
+    result = optimizer.regularization
     if result is None:
         return 0.0
     if type(result) is not paddle.regularizer.L2Decay:
@@ -180,33 +188,35 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
             settings for one parameter.
         ValueError: it moves other parameters than the layer's.
     """
-    kind, moved = _known(optimizer, layer)
+    kind, trained = _facts_and_params(optimizer, layer)
     if optimizer._accumulators_holder:  # a state that was loaded, before any step
-        _create(optimizer, moved)
+        _create_accumulators(optimizer, trained)
     rate, step = optimizer._learning_rate, 0
     if isinstance(rate, lr.LRScheduler):
         step = rate.last_epoch
         rate = schedule_of(rate)
-    made = _made(kind, rate, optimizer)
-    state = made.init({name: p.detach() for name, p in moved.items()})
+    functional = _functional_optimizer(kind, rate, optimizer)
+    state = functional.init({name: p.detach() for name, p in trained.items()})
     fields: dict[str, Any] = {"step": step_number(step)}
-    for field, theirs in kind.trees.items():
-        kept = accumulated(optimizer, theirs)
-        values = {name: kept.get(p.name) for name, p in moved.items()}
-        own = getattr(state, field)
+    for field, paddle_name in kind.trees.items():
+        accumulators = accumulators_of(optimizer, paddle_name)
+        values = {name: accumulators.get(p.name) for name, p in trained.items()}
+        initial = getattr(state, field)
         fields[field] = {
-            name: own[name] if x is None or own[name] is None else x.detach().clone()
+            name: initial[name]
+            if x is None or initial[name] is None
+            else x.detach().clone()
             for name, x in values.items()
         }
-    for field, theirs in kind.scalars.items():
-        for x in accumulated(optimizer, theirs).values():
+    for field, paddle_name in kind.scalars.items():
+        for x in accumulators_of(optimizer, paddle_name).values():
             value = x.flatten()[0].detach().clone()
             fields[field] = value.astype(getattr(state, field).dtype)
     state = state._replace(**fields)
     clip = optimizer._grad_clip
     if clip is None:
-        return made, state
-    return chain(_clip(clip), made), ((), state)
+        return functional, state
+    return chain(_clipping(clip), functional), ((), state)
 
 
 def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
@@ -221,7 +231,7 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
         ValueError: it moves other parameters than the layer's, or the state is of
             another optimizer.
     """
-    kind, moved = _known(optimizer, layer)
+    kind, trained = _facts_and_params(optimizer, layer)
     if optimizer._grad_clip is not None:
         _, state = state
     missing = {"step", *kind.trees, *kind.scalars} - {*getattr(state, "_fields", ())}
@@ -230,36 +240,41 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
             f"a {type(state).__name__} has no {', '.join(sorted(missing))}, which "
             f"{type(optimizer).__name__} has; give the state of the same kind"
         )
-    _create(optimizer, moved)
-    for field, theirs in kind.trees.items():
-        kept = accumulated(optimizer, theirs)
+    _create_accumulators(optimizer, trained)
+    for field, paddle_name in kind.trees.items():
+        accumulators = accumulators_of(optimizer, paddle_name)
         for name, value in getattr(state, field).items():
             if value is not None:
-                paddle.assign(value, kept[moved[name].name])
-    for field, theirs in kind.scalars.items():
-        value, kept = getattr(state, field), accumulated(optimizer, theirs)
-        for p in moved.values():
-            to = kept[p.name]
-            paddle.assign(value.astype(to.dtype).expand(to.shape), to)
+                paddle.assign(value, accumulators[trained[name].name])
+    for field, paddle_name in kind.scalars.items():
+        value, accumulators = (
+            getattr(state, field),
+            accumulators_of(optimizer, paddle_name),
+        )
+        for p in trained.values():
+            target = accumulators[p.name]
+            paddle.assign(value.astype(target.dtype).expand(target.shape), target)
     if isinstance(optimizer._learning_rate, lr.LRScheduler):
         optimizer._learning_rate.step(int(state.step))
 
 
-def accumulated(optimizer: Any, name: str) -> dict[str, Any]:
-    """Return what an optimizer keeps under a name, by parameters' names."""
-    own = optimizer._name
-    full = name if own is None else f"{own}_{name}"
-    results: dict[str, Any] = optimizer._accumulators.get(full, {})
+def accumulators_of(optimizer: Any, name: str) -> dict[str, Any]:
+    """Return an optimizer's accumulators of a name, by parameters' names."""
+    own_name = optimizer._name
+    full_name = name if own_name is None else f"{own_name}_{name}"
+    results: dict[str, Any] = optimizer._accumulators.get(full_name, {})
     return results
 
 
-def _create(optimizer: Any, moved: dict[str, Any]) -> None:
-    """Have its accumulators, those that were loaded with their numbers."""
+def _create_accumulators(optimizer: Any, trained: dict[str, Any]) -> None:
+    """Create its accumulators, those that were loaded with their numbers."""
     block = paddle.static.default_main_program().global_block()
-    optimizer._create_accumulators(block, [*moved.values()])
+    optimizer._create_accumulators(block, [*trained.values()])
 
 
-def _known(optimizer: Any, layer: nn.Layer) -> tuple[OptimizerFacts, dict[str, Any]]:
+def _facts_and_params(
+    optimizer: Any, layer: nn.Layer
+) -> tuple[OptimizerFacts, dict[str, Any]]:
     """Return the kind of an optimizer, and by name the parameters that it moves."""
     if not isinstance(optimizer, paddle.optimizer.Optimizer):
         raise TypeError(
@@ -273,23 +288,27 @@ def _known(optimizer: Any, layer: nn.Layer) -> tuple[OptimizerFacts, dict[str, A
         )
     kind = OPTIMIZERS.get(type(optimizer))
     if kind is None:
-        names = ", ".join(sorted(each.__name__ for each in OPTIMIZERS))
+        names = ", ".join(
+            sorted(optimizer_class.__name__ for optimizer_class in OPTIMIZERS)
+        )
         raise NotImplementedError(
             f"{type(optimizer).__name__} has no function here; use one of {names}"
         )
-    given = optimizer._parameter_list
-    own = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
-    if any(isinstance(p, dict) for p in given):
+    parameter_list = optimizer._parameter_list
+    trainable = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
+    if any(isinstance(p, dict) for p in parameter_list):
         raise NotImplementedError(
             "from_paddle takes no groups of parameters; use masks, or an optimizer of "
             "each group"
         )
-    if {id(p) for p in given if not p.stop_gradient} != {*map(id, own.values())}:
+    if {id(p) for p in parameter_list if not p.stop_gradient} != {
+        *map(id, trainable.values())
+    }:
         raise ValueError(
             "the optimizer moves other parameters than the layer has; give the layer "
             "whose parameters it was made with, all of them"
         )
-    for name, p in own.items():
+    for name, p in trainable.items():
         if (
             p.optimize_attr.get("learning_rate", 1.0) != 1.0
             or p.regularizer is not None
@@ -303,10 +322,10 @@ def _known(optimizer: Any, layer: nn.Layer) -> tuple[OptimizerFacts, dict[str, A
                 f"the parameter {name} is not clipped, and others are; clip by a "
                 "function of yours instead"
             )
-    return kind, own
+    return kind, trainable
 
 
-def _clip(clip: Any) -> Optimizer:
+def _clipping(clip: Any) -> Optimizer:
     if type(clip) is nn.ClipGradByValue:
         return parts.clip_by_value(clip.max, clip.min)
     if type(clip) is nn.ClipGradByNorm:
@@ -363,22 +382,28 @@ def schedule_of(scheduler: lr.LRScheduler) -> schedules.Schedule:
             f"a scheduler of Paddle's is expected, got {type(scheduler).__name__}; "
             "make one, as paddle.optimizer.lr.StepDecay(0.1, step_size=100)"
         )
-    it: Any = scheduler
-    if type(it) in _SCHEDULES:
-        make, names = _SCHEDULES[type(it)]
-        return make(*(getattr(it, name) for name in names))
-    if type(it) is lr.LinearWarmup:
-        last: Any = it.learning_rate
-        after = schedule_of(last) if isinstance(last, lr.LRScheduler) else last
-        return schedules.linear_warmup(after, it.warmup_steps, it.start_lr, it.end_lr)
-    if type(it) is lr.OneCycleLR:
-        anneal = "cos" if it.anneal_func.__name__ == "_cos_annealing" else "linear"
-        return schedules.in_phases(it._step_config[:-1], it._lr_config, anneal)
-    if type(it) is lr.CyclicLR and it.scale_fn.__name__.startswith("_"):
-        up = round(it.step_up_pct * it.cycle_size)
-        sizes = up, round(it.cycle_size - up)
-        return schedules.cyclic(it.base_lr, it.max_lr, *sizes, it.mode, it.gamma)
+    untyped: Any = scheduler
+    if type(untyped) in _SCHEDULES:
+        make, names = _SCHEDULES[type(untyped)]
+        return make(*(getattr(untyped, name) for name in names))
+    if type(untyped) is lr.LinearWarmup:
+        inner: Any = untyped.learning_rate
+        then = schedule_of(inner) if isinstance(inner, lr.LRScheduler) else inner
+        return schedules.linear_warmup(
+            then, untyped.warmup_steps, untyped.start_lr, untyped.end_lr
+        )
+    if type(untyped) is lr.OneCycleLR:
+        anneal = "cos" if untyped.anneal_func.__name__ == "_cos_annealing" else "linear"
+        return schedules.in_phases(
+            untyped._step_config[:-1], untyped._lr_config, anneal
+        )
+    if type(untyped) is lr.CyclicLR and untyped.scale_fn.__name__.startswith("_"):
+        up = round(untyped.step_up_pct * untyped.cycle_size)
+        sizes = up, round(untyped.cycle_size - up)
+        return schedules.cyclic(
+            untyped.base_lr, untyped.max_lr, *sizes, untyped.mode, untyped.gamma
+        )
     raise NotImplementedError(
-        f"{type(it).__name__} has no function here; write a function of the number of "
-        "steps in tensor operations"
+        f"{type(untyped).__name__} has no function here; write a function of the "
+        "number of steps in tensor operations"
     )

@@ -15,28 +15,28 @@ from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,
     Optimizer,
-    by_leaf,
+    full_like_params,
+    in_dtype_of,
     leaves_without_none,
-    like,
-    of_dtype,
+    map_leaves,
     stateless_update,
     step_number,
     with_state,
 )
 
 
-def each(rule: Callable[[Tensor], Tensor]) -> Callable[[Tree, Tree], Tree]:
+def map_gradients(rule: Callable[[Tensor], Tensor]) -> Callable[[Tree, Tree], Tree]:
     """Apply a rule to each gradient that is not None."""
 
     def of_tree(grads: Tree, _: Tree) -> Tree:
-        return by_leaf(lambda g: (None if g is None else rule(g),), grads)[0]
+        return map_leaves(lambda g: (None if g is None else rule(g),), grads)[0]
 
     return of_tree
 
 
 def scale(factor: Any) -> Optimizer:
     """Multiply updates by a number, or a tensor of one."""
-    return stateless_update(each(lambda g: g * of_dtype(factor, g)))
+    return stateless_update(map_gradients(lambda g: g * in_dtype_of(factor, g)))
 
 
 class StepCountState(NamedTuple):
@@ -53,9 +53,9 @@ def scale_by_schedule(schedule: Rate) -> Optimizer:
         grads: Tree, state: StepCountState, params: Tree = None
     ) -> tuple[Tree, StepCountState]:
         rate = rate_at(schedule, state.step)
-        return each(lambda g: g * of_dtype(rate, g))(grads, None), StepCountState(
-            state.step + 1
-        )
+        return map_gradients(lambda g: g * in_dtype_of(rate, g))(
+            grads, None
+        ), StepCountState(state.step + 1)
 
     return with_state(
         StepCountState, lambda params: StepCountState(step_number()), update
@@ -69,7 +69,7 @@ def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
     By default these are a number and its negative.
     """
     low = -largest if least is None else least
-    return stateless_update(each(lambda g: paddle.clip(g, low, largest)))
+    return stateless_update(map_gradients(lambda g: paddle.clip(g, low, largest)))
 
 
 @checked
@@ -81,7 +81,7 @@ def clip_by_norm(largest: float) -> Optimizer:
         factor = paddle.where(norm > largest, largest / norm, paddle.ones_like(norm))
         return g * factor
 
-    return stateless_update(each(clip))
+    return stateless_update(map_gradients(clip))
 
 
 def global_norm(tree: Tree) -> Tensor:
@@ -107,9 +107,9 @@ def clip_by_global_norm(largest: float) -> Optimizer:
         if all(g is None for g in flatten_tree(grads)[0]):
             return grads
         norm = global_norm(grads)
-        most = paddle.full_like(norm, largest)
-        factor = most / paddle.maximum(norm, most)
-        return each(lambda g: g * of_dtype(factor, g))(grads, None)
+        limit = paddle.full_like(norm, largest)
+        factor = limit / paddle.maximum(norm, limit)
+        return map_gradients(lambda g: g * in_dtype_of(factor, g))(grads, None)
 
     return stateless_update(clip)
 
@@ -118,7 +118,7 @@ Mask = Any
 """A tree of booleans nested as the parameters, or a function that gives one of them."""
 
 
-def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
+def params_and_marks(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
     """Return the parameters, and which of them a mask lets through; all if it is None.
 
     Raises:
@@ -131,9 +131,9 @@ def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
         )
     leaves_without_none(params)
     if mask is None:
-        return params, by_leaf(lambda p: (True,), params)[0]
+        return params, map_leaves(lambda p: (True,), params)[0]
     marks = mask(params) if callable(mask) else mask
-    return params, by_leaf(lambda p, is_on: (bool(is_on),), params, marks)[0]
+    return params, map_leaves(lambda p, is_on: (bool(is_on),), params, marks)[0]
 
 
 @checked
@@ -145,12 +145,12 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     """
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        params, marks = marked(params, mask, "decay of weights")
+        params, marks = params_and_marks(params, mask, "decay of weights")
 
         def add(g: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
             return (g if g is None or not on else penalized(decay, p, g),)
 
-        return by_leaf(add, grads, params, marks)[0], state
+        return map_leaves(add, grads, params, marks)[0], state
 
     return with_state(tuple, lambda params: (), update)
 
@@ -185,14 +185,16 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
             a = a * decay + g * (1.0 - decay)
             if not debias:
                 return a, a
-            left = 1.0 - paddle.full([], decay, "float64") ** count.astype("float64")
-            return a, a / left.astype(a.dtype)
+            remaining = 1.0 - paddle.full([], decay, "float64") ** count.astype(
+                "float64"
+            )
+            return a, a / remaining.astype(a.dtype)
 
-        average, result = by_leaf(move, grads, state.average)
+        average, result = map_leaves(move, grads, state.average)
         return result, AverageState(count, average)
 
     def init(params: Tree) -> AverageState:
-        return AverageState(step_number(), like(params))
+        return AverageState(step_number(), full_like_params(params))
 
     return with_state(AverageState, init, update)
 
@@ -220,7 +222,9 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
         )
 
     def init(params: Tree) -> Accumulated:
-        return Accumulated(step_number(), like(params), optimizer.init(params))
+        return Accumulated(
+            step_number(), full_like_params(params), optimizer.init(params)
+        )
 
     def update(
         grads: Tree, state: Accumulated, params: Tree = None
@@ -231,8 +235,8 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
         def add(g: Leaf, t: Leaf) -> tuple[Leaf]:
             return (t if g is None else t + g / every,)
 
-        (total,) = by_leaf(add, grads, state.total)
-        (mean,) = by_leaf(lambda g, t: (t if g is not None else None,), grads, total)
+        (total,) = map_leaves(add, grads, state.total)
+        (mean,) = map_leaves(lambda g, t: (t if g is not None else None,), grads, total)
         updates, inner = optimizer.update(mean, state.inner, params)
 
         def chosen(new: Leaf, old: Leaf) -> tuple[Leaf]:
@@ -240,10 +244,10 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
                 return (new,)
             return (paddle.where(is_due, new, old),)
 
-        zeros = like(total)
-        (updates,) = by_leaf(chosen, updates, zeros)
-        (inner,) = by_leaf(chosen, inner, state.inner)
-        (total,) = by_leaf(chosen, zeros, total)
+        zeros = full_like_params(total)
+        (updates,) = map_leaves(chosen, updates, zeros)
+        (inner,) = map_leaves(chosen, inner, state.inner)
+        (total,) = map_leaves(chosen, zeros, total)
         (count,) = chosen(paddle.zeros_like(count), count)
         return updates, Accumulated(count, total, inner)
 

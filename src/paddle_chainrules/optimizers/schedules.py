@@ -42,13 +42,13 @@ def rate_at(rate: Rate, count: Any) -> Any:
     return rate
 
 
-def _steps(count: Any) -> Tensor:
+def _step_count(count: Any) -> Tensor:
     if isinstance(count, Tensor):
         return count.astype("float64")
     return paddle.full([], float(count), "float64")
 
 
-def _positive(name: str, **values: float) -> None:
+def _check_positive(name: str, **values: float) -> None:
     for key, value in values.items():
         if not value > 0:
             raise ValueError(
@@ -60,27 +60,27 @@ def _positive(name: str, **values: float) -> None:
 @checked
 def constant(rate: float) -> Schedule:
     """Return a schedule with the same rate at every step."""
-    return lambda count: _steps(count) * 0.0 + rate
+    return lambda count: _step_count(count) * 0.0 + rate
 
 
 @checked
 def exponential_decay(rate: float, gamma: float) -> Schedule:
     """Return the schedule ``rate * gamma ** count``."""
-    _positive("exponential_decay", gamma=gamma)
+    _check_positive("exponential_decay", gamma=gamma)
     log = math.log(gamma)
-    return lambda count: rate * paddle.exp(_steps(count) * log)
+    return lambda count: rate * paddle.exp(_step_count(count) * log)
 
 
 @checked
 def natural_exp_decay(rate: float, gamma: float) -> Schedule:
     """Return the schedule ``rate * exp(-gamma * count)``."""
-    return lambda count: rate * paddle.exp(_steps(count) * -gamma)
+    return lambda count: rate * paddle.exp(_step_count(count) * -gamma)
 
 
 @checked
 def inverse_time_decay(rate: float, gamma: float) -> Schedule:
     """Return the schedule ``rate / (1 + gamma * count)``."""
-    return lambda count: rate / (1.0 + gamma * _steps(count))
+    return lambda count: rate / (1.0 + gamma * _step_count(count))
 
 
 @checked
@@ -98,16 +98,18 @@ def polynomial_decay(
         cycle: whether the rate goes up again after these steps, to fall in twice as
             many, and so on; otherwise it stays.
     """
-    _positive("polynomial_decay", decay_steps=decay_steps)
+    _check_positive("polynomial_decay", decay_steps=decay_steps)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         if cycle:
-            whole = decay_steps * paddle.ceil(t / decay_steps)
-            part = t / paddle.where(whole == 0.0, whole + decay_steps, whole)
+            cycle_end = decay_steps * paddle.ceil(t / decay_steps)
+            fraction = t / paddle.where(
+                cycle_end == 0.0, cycle_end + decay_steps, cycle_end
+            )
         else:
-            part = paddle.clip(t, max=float(decay_steps)) / decay_steps
-        return (rate - end_rate) * (1.0 - part) ** power + end_rate
+            fraction = paddle.clip(t, max=float(decay_steps)) / decay_steps
+        return (rate - end_rate) * (1.0 - fraction) ** power + end_rate
 
     return schedule
 
@@ -126,7 +128,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Sched
         )
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         result = t * 0.0 + values[-1]
         for end, value in reversed([*zip(boundaries, values, strict=False)]):
             result = paddle.where(t < end, t * 0.0 + value, result)
@@ -147,10 +149,10 @@ def multi_step_decay(
 @checked
 def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
     """Multiply ``rate`` by ``gamma`` every ``step_size`` steps."""
-    _positive("step_decay", step_size=step_size, gamma=gamma)
+    _check_positive("step_decay", step_size=step_size, gamma=gamma)
     log = math.log(gamma)
     return lambda count: (
-        rate * paddle.exp(paddle.floor(_steps(count) / step_size) * log)
+        rate * paddle.exp(paddle.floor(_step_count(count) / step_size) * log)
     )
 
 
@@ -161,12 +163,12 @@ def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
     Source: Vaswani et al., 2017, "Attention is all you need", for a model of this
     width.
     """
-    _positive("noam_decay", width=width, warmup_steps=warmup_steps)
+    _check_positive("noam_decay", width=width, warmup_steps=warmup_steps)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
-        none = t == 0.0  # where Paddle has 1 for the root
-        root = paddle.where(none, t + 1.0, t) ** -0.5
+        t = _step_count(count)
+        at_start = t == 0.0  # where Paddle has 1 for the root
+        root = paddle.where(at_start, t + 1.0, t) ** -0.5
         return rate * width**-0.5 * paddle.minimum(root, t * warmup_steps**-1.5)
 
     return schedule
@@ -181,10 +183,10 @@ def linear_warmup(
     Args:
         after: a rate or a schedule; a schedule gets the number of steps since then.
     """
-    _positive("linear_warmup", warmup_steps=warmup_steps)
+    _check_positive("linear_warmup", warmup_steps=warmup_steps)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         warm = (end_rate - start_rate) * t / warmup_steps + start_rate
         later = rate_at(after, paddle.clip(t - warmup_steps, min=0.0))
         if not isinstance(later, Tensor):
@@ -199,11 +201,11 @@ def linear(
     rate: float, total_steps: int, start_factor: float = 1 / 3, end_factor: float = 1.0
 ) -> Schedule:
     """Multiply ``rate`` by a factor that goes from one value to another."""
-    _positive("linear", total_steps=total_steps)
+    _check_positive("linear", total_steps=total_steps)
 
     def schedule(count: Any) -> Tensor:
-        part = paddle.clip(_steps(count), max=float(total_steps)) / total_steps
-        return rate * (start_factor + (end_factor - start_factor) * part)
+        fraction = paddle.clip(_step_count(count), max=float(total_steps)) / total_steps
+        return rate * (start_factor + (end_factor - start_factor) * fraction)
 
     return schedule
 
@@ -211,11 +213,11 @@ def linear(
 @checked
 def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule:
     """Go from ``rate`` to ``end_rate`` in ``steps`` and back, along a cosine."""
-    _positive("cosine_annealing", steps=steps)
+    _check_positive("cosine_annealing", steps=steps)
     return lambda count: (
         end_rate
         + (rate - end_rate)
-        * (1.0 + paddle.cos(_steps(count) * (math.pi / steps)))
+        * (1.0 + paddle.cos(_step_count(count) * (math.pi / steps)))
         / 2.0
     )
 
@@ -233,20 +235,22 @@ def cosine_warm_restarts(
         steps: the steps of the first time.
         factor: the factor by which each time is longer than the one before.
     """
-    _positive("cosine_warm_restarts", steps=steps, factor=factor)
+    _check_positive("cosine_warm_restarts", steps=steps, factor=factor)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         if factor == 1:
-            part = t / steps - paddle.floor(t / steps)
+            fraction = t / steps - paddle.floor(t / steps)
         else:
-            done = t * (factor - 1.0) / steps + 1.0
+            geometric_sum = t * (factor - 1.0) / steps + 1.0
             # A whole number of times may come out just below.
-            n = paddle.floor(paddle.log(done) / math.log(factor) + 1e-12)
+            n = paddle.floor(paddle.log(geometric_sum) / math.log(factor) + 1e-12)
             length = paddle.exp(n * math.log(factor))
-            first = steps * (length - 1.0) / (factor - 1.0)
-            part = (t - first) / (steps * length)
-        return end_rate + (rate - end_rate) * (1.0 + paddle.cos(part * math.pi)) / 2.0
+            cycle_start = steps * (length - 1.0) / (factor - 1.0)
+            fraction = (t - cycle_start) / (steps * length)
+        return (
+            end_rate + (rate - end_rate) * (1.0 + paddle.cos(fraction * math.pi)) / 2.0
+        )
 
     return schedule
 
@@ -275,7 +279,7 @@ def one_cycle(
         ValueError: ``anneal`` has another value.
     """
     numbers = {"total_steps": total_steps, "divide_factor": divide_factor}
-    _positive("one_cycle", up_part=up_part, **numbers)
+    _check_positive("one_cycle", up_part=up_part, **numbers)
     first = largest / divide_factor
     up = float(up_part * total_steps) - 1.0
     if not 0.0 < up < total_steps - 1.0:
@@ -296,16 +300,16 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
     Args:
         anneal: as for :func:`one_cycle`.
     """
-    between = _interpolated_rate(anneal)
+    interpolate = _interpolated_rate(anneal)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         result = None
         for k in reversed(range(len(ends) - 1)):
-            part = (t - ends[k]) / (ends[k + 1] - ends[k])
-            here = between(rates[k], rates[k + 1], part)
+            fraction = (t - ends[k]) / (ends[k + 1] - ends[k])
+            rate = interpolate(rates[k], rates[k + 1], fraction)
             result = (
-                here if result is None else paddle.where(t <= ends[k + 1], here, result)
+                rate if result is None else paddle.where(t <= ends[k + 1], rate, result)
             )
         assert result is not None
         return result
@@ -315,9 +319,11 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
 
 def _interpolated_rate(anneal: str) -> Callable[[float, float, Tensor], Tensor]:
     if anneal == "cos":
-        return lambda a, b, part: b + (a - b) / 2.0 * (1.0 + paddle.cos(part * math.pi))
+        return lambda a, b, fraction: (
+            b + (a - b) / 2.0 * (1.0 + paddle.cos(fraction * math.pi))
+        )
     if anneal == "linear":
-        return lambda a, b, part: a + (b - a) * part
+        return lambda a, b, fraction: a + (b - a) * fraction
     raise ValueError(f"anneal is {anneal!r}, and must be 'cos' or 'linear'; choose one")
 
 
@@ -342,7 +348,7 @@ def cyclic(
         ValueError: another mode.
     """
     down = steps_up if steps_down is None else steps_down
-    _positive("cyclic", steps_up=steps_up, steps_down=down, gamma=gamma)
+    _check_positive("cyclic", steps_up=steps_up, steps_down=down, gamma=gamma)
     if mode not in ("triangular", "triangular2", "exp_range"):
         raise ValueError(
             f"mode is {mode!r}, and must be 'triangular', 'triangular2' or "
@@ -351,11 +357,13 @@ def cyclic(
     size, up_part = float(steps_up + down), steps_up / (steps_up + down)
 
     def schedule(count: Any) -> Tensor:
-        t = _steps(count)
+        t = _step_count(count)
         cycle = paddle.floor(t / size)
-        part = t / size - cycle
-        rising = part <= up_part
-        height = paddle.where(rising, part / up_part, (1.0 - part) / (1.0 - up_part))
+        fraction = t / size - cycle
+        rising = fraction <= up_part
+        height = paddle.where(
+            rising, fraction / up_part, (1.0 - fraction) / (1.0 - up_part)
+        )
         if mode == "triangular2":
             height = height * paddle.exp(cycle * -math.log(2.0))
         elif mode == "exp_range":

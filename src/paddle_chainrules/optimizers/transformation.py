@@ -128,7 +128,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
             )
         return (p + (u if u.dtype == p.dtype else u.astype(p.dtype)),)
 
-    return by_leaf(add, params, updates)[0]
+    return map_leaves(add, params, updates)[0]
 
 
 def chain(*parts: Optimizer) -> Optimizer:
@@ -154,9 +154,9 @@ def chain(*parts: Optimizer) -> Optimizer:
                 "the state that its own init or update gave"
             )
         results = []
-        for part, own in zip(parts, state, strict=True):
-            grads, own = part.update(grads, own, params)
-            results.append(own)
+        for part, own_state in zip(parts, state, strict=True):
+            grads, own_state = part.update(grads, own_state, params)
+            results.append(own_state)
         return grads, tuple(results)
 
     return with_state(tuple, init, update)
@@ -191,10 +191,10 @@ def _check_tensors(leaves: Sequence[Leaf]) -> None:
             )
 
 
-def by_leaf(
+def map_leaves(
     rule: Callable[..., Sequence[Leaf]], tree: Tree, *others: Tree
 ) -> list[Tree]:
-    """Apply a rule to each leaf, with the leaves of other trees at the same place.
+    """Apply a rule to each leaf, with the leaves of other trees at the same position.
 
     Args:
         rule: gives one or more results.
@@ -208,36 +208,37 @@ def by_leaf(
     _check_tensors(leaves)
     rows = [leaves]
     for other in others:
-        row, its = flatten_tree(other)
-        if its != spec:
+        row, other_spec = flatten_tree(other)
+        if other_spec != spec:
             raise ValueError(
                 "gradients, parameters and the state of an optimizer are nested alike, "
-                f"and one of them is {nesting(spec)}, another {nesting(its)}; give the "
-                "parameters that init was given, and their gradients"
+                f"and one of them is {nesting(spec)}, another {nesting(other_spec)}; "
+                "give the parameters that init was given, and their gradients"
             )
         rows.append(row)
-    results = [rule(*each) for each in zip(*rows, strict=True)]
+    results = [rule(*leaf_row) for leaf_row in zip(*rows, strict=True)]
     count = len(results[0]) if results else 1
     return [
-        optree.tree_unflatten(spec, [each[k] for each in results]) for k in range(count)
+        optree.tree_unflatten(spec, [leaf_row[k] for leaf_row in results])
+        for k in range(count)
     ]
 
 
-def like(params: Tree, value: float = 0.0) -> Tree:
+def full_like_params(params: Tree, value: float = 0.0) -> Tree:
     """Return a number for each of the parameters', of their shapes and dtypes."""
 
     def full(p: Leaf) -> tuple[Leaf]:
         return (None if p is None else paddle.full_like(p, value),)
 
-    return by_leaf(full, params)[0]
+    return map_leaves(full, params)[0]
 
 
-def nothing(params: Tree) -> Tree:
-    """Return None for each of the parameters."""
-    return by_leaf(lambda p: (None,), params)[0]
+def none_like_params(params: Tree) -> Tree:
+    """Return a tree of None, nested as the parameters."""
+    return map_leaves(lambda p: (None,), params)[0]
 
 
-def of_dtype(value: Any, x: Tensor) -> Any:
+def in_dtype_of(value: Any, x: Tensor) -> Any:
     """Return a number, or a tensor of one, as precise as another tensor."""
     if isinstance(value, Tensor) and value.dtype != x.dtype:
         return value.astype(x.dtype)

@@ -34,29 +34,31 @@ def is_differentiable(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
 
 
-_WHOLE = (
+_INTEGER_DTYPES = (
     *(paddle.int64, paddle.int32, paddle.bool, paddle.uint8, paddle.int8),
     paddle.int16,
 )
 
 
-def is_whole(leaf: Any) -> bool:
+def is_integral(leaf: Any) -> bool:
     """Tell whether it is a tensor of integers or Booleans, which have no derivative."""
     if not isinstance(leaf, Tensor):
         return False
     dtype = leaf.dtype  # of floats, which is known sooner, in the most cases
-    return dtype not in _DIFFERENTIABLE and dtype in _WHOLE
+    return dtype not in _DIFFERENTIABLE and dtype in _INTEGER_DTYPES
 
 
-_PAIRS = {
+_REAL_AND_COMPLEX = {
     (paddle.float32, paddle.complex64),
     (paddle.float64, paddle.complex128),
 }
 
 
-def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
-    """Tell whether two dtypes are one, or one is that of the other's real parts."""
-    return same_dtype(a, b) or (a, b) in _PAIRS or (b, a) in _PAIRS
+def same_real_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
+    """Tell whether two dtypes are equal, or one is that of the other's real parts."""
+    return (
+        same_dtype(a, b) or (a, b) in _REAL_AND_COMPLEX or (b, a) in _REAL_AND_COMPLEX
+    )
 
 
 class DtypeFacts(NamedTuple):
@@ -77,7 +79,7 @@ def facts_of(tensor: Tensor) -> DtypeFacts:
     if result is None:
         facts = dtype_name(dtype), tensor.element_size(), is_differentiable(tensor)
         result = DtypeFacts(*facts)
-        if any(dtype is known for known in _DIFFERENTIABLE + _WHOLE):
+        if any(dtype is common for common in _DIFFERENTIABLE + _INTEGER_DTYPES):
             _FACTS[id(dtype)] = result
     return result
 

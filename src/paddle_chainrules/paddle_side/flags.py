@@ -25,8 +25,8 @@ class StopGradientFlags(NamedTuple):
 
 def flags_of(noted: Noted) -> StopGradientFlags:
     """Return the noted flags of leaves; those of others may not be set back."""
-    kept = [(tensor, flag) for tensor, flag in noted.values() if tensor.is_leaf]
-    tensors = [tensor for tensor, _ in kept]
+    leaves = [(tensor, flag) for tensor, flag in noted.values() if tensor.is_leaf]
+    tensors = [tensor for tensor, _ in leaves]
     return StopGradientFlags(
-        tensors, [flag for _, flag in kept], [t.stop_gradient for t in tensors]
+        tensors, [flag for _, flag in leaves], [t.stop_gradient for t in tensors]
     )

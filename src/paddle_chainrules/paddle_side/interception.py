@@ -19,23 +19,23 @@ from paddle.base import core
 
 from .autograd import py_layer_calls
 from .flags import Noted, flags_of
-from .index_lists import put_item, with_tensors
+from .index_lists import lists_to_tensors, write_item
 from .listener import Listener, local
 from .locks import in_child_of_fork
-from .patching.places import (
+from .patching.patch_sites import (
     ScannedModules,
     TakenSlot,
     callable_of,
     code_calling,
-    innermost,
+    current_value,
+    find_operators,
+    listener_slots,
     lock,
-    look_through,
     original,
-    standing,
-    taken,
+    undecorated,
 )
 from .rules import operators as rules
-from .traced_numbers import in_tensors
+from .traced_numbers import numbers_to_tensors
 
 RAW: Any = core.eager.ops
 """Operators by name, as programs call them: without a way for static graphs."""
@@ -92,7 +92,7 @@ _listening: list[tuple[int, Listener]] = []
 
 
 class listening:
-    """Hand the calls of this thread to somebody, those within its methods excepted.
+    """Hand this thread's calls to a receiver, those within its methods excepted.
 
     After an error the flags of tensors are as before.
 
@@ -100,25 +100,25 @@ class listening:
         flags: the flags of tensors whose flag was set meanwhile.
     """
 
-    def __init__(self, who: Listener) -> None:
-        self._who, self._before = who, local.listener
+    def __init__(self, receiver: Listener) -> None:
+        self._receiver, self._before = receiver, local.listener
         self._outer: Noted | None = getattr(local, "flags", None)
         self.flags: Noted = {}
 
     def __enter__(self) -> listening:
         try:
-            _begin(self._who)
-            local.listener, local.flags = self._who, self.flags
+            _start_listening(self._receiver)
+            local.listener, local.flags = self._receiver, self.flags
         except BaseException:  # an interrupt
-            ended(self._who, self._before)
+            stop_listening(self._receiver, self._before)
             raise
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         try:
-            ended(self._who, self._before)
+            stop_listening(self._receiver, self._before)
         except BaseException:  # an interrupt
-            ended(self._who, self._before)
+            stop_listening(self._receiver, self._before)
             raise
         finally:
             if error is not None:
@@ -129,52 +129,52 @@ class listening:
             local.flags = self._outer  # only now, so that it does not note these
 
 
-def _begin(who: Listener) -> None:
+def _start_listening(receiver: Listener) -> None:
     with lock:
-        first = not _listening
-        looked = _look() if first else None
-        rules.place(looked)
-        _listening.append((get_ident(), who))
-        if first:
-            places = _operator_slots(looked)
-            for space in places:
-                space.look()
-            taken.update(_every)
-            for space in places:
-                space.take()
+        is_first = not _listening
+        scanned = _scan_new_modules() if is_first else None
+        rules.install_rules(scanned)
+        _listening.append((get_ident(), receiver))
+        if is_first:
+            namespaces = _operator_slots(scanned)
+            for namespace in namespaces:
+                namespace.refresh()
+            listener_slots.update(_all_slots)
+            for namespace in namespaces:
+                namespace.install()
             py_layer_calls.install()
             py_layer_calls.watch_contexts()
 
 
-def ended(who: Listener, before: Listener | None) -> None:
+def stop_listening(receiver: Listener, before: Listener | None) -> None:
     """Stop listening; called twice if an interrupt may have come between."""
     local.listener = before
     with lock:
-        if (get_ident(), who) in _listening:
-            _listening.remove((get_ident(), who))
+        if (get_ident(), receiver) in _listening:
+            _listening.remove((get_ident(), receiver))
         if not _listening:
-            _give_back()
+            _restore_all()
 
 
-def _give_back() -> None:
-    if taken:
-        for space in _spaces.values():
-            space.give_back()
+def _restore_all() -> None:
+    if listener_slots:
+        for namespace in _namespaces.values():
+            namespace.restore()
         py_layer_calls.leave_contexts()
-        taken.clear()
+        listener_slots.clear()
 
 
 @in_child_of_fork
-def _only_this_thread() -> None:
+def _forget_other_threads() -> None:
     """Remove the listeners of other threads, which do not exist in the child."""
     with lock:
-        _listening[:] = [each for each in _listening if each[0] == get_ident()]
+        _listening[:] = [entry for entry in _listening if entry[0] == get_ident()]
         if not _listening:
-            _give_back()
+            _restore_all()
 
 
-class _Space:
-    """All places of a module, of a type, or of a function.
+class _PatchedNamespace:
+    """The patched names of a module, of a type, or of a function.
 
     There are thousands, which are looked at in each capture.
     """
@@ -184,60 +184,60 @@ class _Space:
         self._stand_ins: dict[str, Any] = {}
         self._beneath: list[Any] = []
         self._before: list[Any] = []
-        self._to_give_back: dict[str, Any] = {}
-        self._passing: list[tuple[int, list[Any]]] = []
+        self._restored: dict[str, Any] = {}
+        self._current_callable: list[tuple[int, list[Any]]] = []
         self._get: tuple[int, Callable[[Any], tuple[Any, ...]]] | None = None
 
     def add(self, name: str, stand_in: StandIn) -> None:
         owner, call = self._owner, stand_in.call
-        if (id(owner), name) in _every:
+        if (id(owner), name) in _all_slots:
             return
         if name == "__code__":
             call = code_calling(owner, call)
         number = len(self._stand_ins)
-        _every[id(owner), name] = TakenSlot(
+        _all_slots[id(owner), name] = TakenSlot(
             owner, name, self._beneath, number, stand_in.passing
         )
         self._stand_ins[name] = call
         if stand_in.owner is owner and stand_in.name == name:
-            self._passing.append((number, stand_in.passing))
+            self._current_callable.append((number, stand_in.passing))
 
-    def look(self) -> None:
-        """See what stands there, and is to stand there again."""
-        owner, names, beneath = self._owner, self._stand_ins, self._beneath
+    def refresh(self) -> None:
+        """Note the current values, which are restored later."""
+        owner, names, previous = self._owner, self._stand_ins, self._beneath
         if type(owner) is dict:
             try:
-                results = self._getter()(owner)
+                values = self._getter()(owner)
             except KeyError:  # somebody has deleted one
-                results = tuple(map(owner.get, names))
+                values = tuple(map(owner.get, names))
         else:
-            results = tuple(getattr(owner, name, None) for name in names)
-        if results == tuple(beneath):  # as nearly always
+            values = tuple(getattr(owner, name, None) for name in names)
+        if values == tuple(previous):  # as nearly always
             return
-        beneath[:] = results
-        for number, passing in self._passing:
-            passing[0] = callable_of(owner, beneath[number])
+        previous[:] = values
+        for number, passing in self._current_callable:
+            passing[0] = callable_of(owner, previous[number])
 
     def _getter(self) -> Callable[[Any], tuple[Any, ...]]:
         """Return a function that gets all of these from a dict, three times as fast."""
         names = self._stand_ins
         if self._get is None or self._get[0] != len(names):
             get: Any = itemgetter(*names)
-            alone = len(names) == 1
-            self._get = len(names), (lambda d: (get(d),)) if alone else get
+            is_single = len(names) == 1
+            self._get = len(names), (lambda d: (get(d),)) if is_single else get
         return self._get[1]
 
-    def take(self) -> None:
-        self._put(self._stand_ins)
+    def install(self) -> None:
+        self._assign(self._stand_ins)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         if self._beneath != self._before:
             self._before = [*self._beneath]
             pairs = zip(self._stand_ins, self._beneath, strict=True)
-            self._to_give_back = dict(pairs)
-        self._put(self._to_give_back)
+            self._restored = dict(pairs)
+        self._assign(self._restored)
 
-    def _put(self, values: dict[str, Any]) -> None:
+    def _assign(self, values: dict[str, Any]) -> None:
         if type(self._owner) is dict:
             self._owner.update(values)
         else:
@@ -255,66 +255,74 @@ class StandIn(NamedTuple):
     """The function that it passes other threads' calls on to, alone in the list."""
 
 
-def _passing(owner: Any, name: str) -> Any:
-    return callable_of(owner, standing(owner, name))
+def _current_callable(owner: Any, name: str) -> Any:
+    return callable_of(owner, current_value(owner, name))
 
 
-def _function_in(label: str, handler: str) -> StandIn:
+def _function_stand_in(label: str, handler: str) -> StandIn:
     """Make a replacement for a function written in Python."""
-    owner = innermost(getattr(paddle, label))
+    owner = undecorated(getattr(paddle, label))
     return _stand_in(owner, "__code__", handler, label)
 
 
 def _stand_in(owner: Any, name: str, handler: str, label: str = "") -> StandIn:
-    passing = [_passing(owner, name)]
+    passing = [_current_callable(owner, name)]
     label = label or (f"Tensor.{name}" if owner is paddle.Tensor else name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        who = getattr(local, "listener", None)
-        if who is None:
+        receiver = getattr(local, "listener", None)
+        if receiver is None:
             return passing[0](*args, **kwargs)
-        return getattr(who, handler)(label, passing[0], in_tensors(label, args), kwargs)
+        return getattr(receiver, handler)(
+            label, passing[0], numbers_to_tensors(label, args), kwargs
+        )
 
     return StandIn(owner, name, call, passing)
 
 
-def _bracket_in(owner: Any, name: str) -> StandIn:
+def _bracket_stand_in(owner: Any, name: str) -> StandIn:
     """Make a replacement for brackets, in which a listener is given tensors."""
-    passing = [_passing(owner, name)]
+    passing = [_current_callable(owner, name)]
 
     def call(tensor: Any, item: Any, *value: Any) -> Any:
         if getattr(local, "listener", None) is not None:
-            alone = not isinstance(item, tuple)
-            item = with_tensors(tensor.shape, item, bools=alone or not value)
+            is_single_entry = not isinstance(item, tuple)
+            item = lists_to_tensors(
+                tensor.shape, item, bools=is_single_entry or not value
+            )
             if value:
-                return put_item(passing[0], tensor, item, *value)
+                return write_item(passing[0], tensor, item, *value)
         return passing[0](tensor, item, *value)
 
     return StandIn(owner, name, call, passing)
 
 
-def _property_in(owner: Any, name: str) -> StandIn:
+def _property_stand_in(owner: Any, name: str) -> StandIn:
     """Make a replacement for an attribute that is read, and may be set."""
-    passing = [standing(owner, name)]
+    passing = [current_value(owner, name)]
     label = f"Tensor.{name}"
 
     def read(tensor: Any) -> Any:
-        call, who = passing[0].__get__, getattr(local, "listener", None)
-        return call(tensor) if who is None else who.operator(label, call, (tensor,), {})
+        call, receiver = passing[0].__get__, getattr(local, "listener", None)
+        return (
+            call(tensor)
+            if receiver is None
+            else receiver.operator(label, call, (tensor,), {})
+        )
 
     def write(tensor: Any, value: Any) -> None:
-        call, who = passing[0].__set__, getattr(local, "listener", None)
-        if who is None:
+        call, receiver = passing[0].__set__, getattr(local, "listener", None)
+        if receiver is None:
             call(tensor, value)
         else:
-            who.leaves(label, call, (tensor, value), {})
+            receiver.leaves(label, call, (tensor, value), {})
 
     return StandIn(owner, name, property(read, write), passing)
 
 
-def _flag_in(owner: Any) -> StandIn:
+def _flag_stand_in(owner: Any) -> StandIn:
     """Make a replacement for the flag of tensors; a listener notes its changes."""
-    flag = standing(owner, "stop_gradient")
+    flag = current_value(owner, "stop_gradient")
 
     def write(tensor: Any, value: bool) -> None:
         if getattr(local, "listener", None) is not None:
@@ -338,13 +346,13 @@ def _stand_ins() -> dict[str, StandIn]:
             if hasattr(tensor, name):
                 results[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
     for name in BRACKETS:
-        results[f"Tensor.{name}"] = _bracket_in(tensor, name)
+        results[f"Tensor.{name}"] = _bracket_stand_in(tensor, name)
     for name in PROPERTIES:
-        results[f"Tensor.{name}"] = _property_in(tensor, name)
-    results["Tensor.stop_gradient"] = _flag_in(tensor)
-    results["grad"] = _function_in("grad", "grad")
+        results[f"Tensor.{name}"] = _property_stand_in(tensor, name)
+    results["Tensor.stop_gradient"] = _flag_stand_in(tensor)
+    results["grad"] = _function_stand_in("grad", "grad")
     for name in COMPOSED:
-        results[name] = _function_in(name, "operator")
+        results[name] = _function_stand_in(name, "operator")
     return results
 
 
@@ -361,50 +369,54 @@ def _operator_names() -> dict[int, str]:
     return result
 
 
-_seen: set[str] = set()
-_modules_then = [(0, "")]
-"""Alone in the list, :func:`_modules` when all of them had been looked through."""
+_scanned_modules: set[str] = set()
+_last_scan = [(0, "")]
+"""Alone in the list, :func:`_module_state` when all of them had been looked through."""
 
-_spaces: dict[int, _Space] = {}
-_every: dict[tuple[int, str], TakenSlot] = {}
-"""All places of these, as :data:`.places.taken` has them."""
+_namespaces: dict[int, _PatchedNamespace] = {}
+_all_slots: dict[tuple[int, str], TakenSlot] = {}
+"""All slots of these, as :data:`.patch_sites.listener_slots` has them."""
 
 
-def _look() -> ScannedModules:
-    """Find where operators stand in modules that are new since the last time."""
-    now = _modules()
-    if now == _modules_then[0]:
+def _scan_new_modules() -> ScannedModules:
+    """Find operators in modules that are new since the last time."""
+    module_state = _module_state()
+    if module_state == _last_scan[0]:
         return ScannedModules([], [])
-    new = [label for label in [*sys.modules] if label not in _seen]
+    new = [label for label in [*sys.modules] if label not in _scanned_modules]
     if not new:
-        _modules_then[0] = now
-    return look_through(new, _operator_names() if new else {})
+        _last_scan[0] = module_state
+    return find_operators(new, _operator_names() if new else {})
 
 
-def _modules() -> tuple[int, str]:
+def _module_state() -> tuple[int, str]:
     """Return the number of modules, and the name of the last."""
     return len(sys.modules), next(reversed(sys.modules))
 
 
-def _operator_slots(looked: ScannedModules | None = None) -> Collection[_Space]:
-    """Return all places where operators stand, in what is loaded.
+def _operator_slots(
+    scanned: ScannedModules | None = None,
+) -> Collection[_PatchedNamespace]:
+    """Return all namespaces where operators are bound, in what is loaded.
 
     Args:
-        looked: as :func:`_look` has it.
+        scanned: as :func:`_scan_new_modules` has it.
     """
-    looked = looked or _look()
+    scanned = scanned or _scan_new_modules()
     stand_ins = _stand_ins()
 
     def add(owner: Any, name: str, stand_in: StandIn) -> None:
-        if id(owner) not in _spaces:
-            _spaces[id(owner)] = _Space(owner)
-        _spaces[id(owner)].add(name, stand_in)
+        if id(owner) not in _namespaces:
+            _namespaces[id(owner)] = _PatchedNamespace(owner)
+        _namespaces[id(owner)].add(name, stand_in)
 
-    if not _spaces:
+    if not _namespaces:
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)
-    for space, name, operator in looked.found:
-        add(space, name, stand_ins[operator])
-    _seen.update(looked.labels)  # not before an interrupt may have come
-    return _spaces.values()
+    for namespace, name, operator in scanned.sites:
+        add(namespace, name, stand_ins[operator])
+    _scanned_modules.update(
+        scanned.module_names
+    )  # not before an interrupt may have come
+    return _namespaces.values()

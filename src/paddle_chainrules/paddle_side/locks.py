@@ -20,7 +20,7 @@ _held: list[Any] = []
 _awaited: list[Any] = []
 """Awaited locks in the order of acquiring them."""
 
-SECONDS = 1.0
+MAX_WAIT_SECONDS = 1.0
 """The longest wait of a fork for a lock that may be held for long."""
 
 
@@ -44,10 +44,10 @@ def new_lock(held_at_fork: bool = False, awaited: bool = False) -> Any:
 
 def in_child_of_fork(function: Callable[[], object]) -> None:
     """Call a function in the child of each fork, after the locks are renewed."""
-    _in_child.append(function)
+    _child_callbacks.append(function)
 
 
-_in_child: list[Callable[[], object]] = []
+_child_callbacks: list[Callable[[], object]] = []
 
 
 class _HeldLocks(threading.local):
@@ -60,40 +60,40 @@ class _HeldLocks(threading.local):
 _acquired = _HeldLocks()
 
 
-def _before() -> None:
+def _acquire_before_fork() -> None:
     for lock in _awaited:
-        if lock.acquire(timeout=SECONDS):
+        if lock.acquire(timeout=MAX_WAIT_SECONDS):
             _acquired.locks.append(lock)
     for lock in _held:
         lock.acquire()  # where an interrupt may come, after which some are held
         _acquired.locks.append(lock)
 
 
-def _after() -> None:
+def _release_after_fork() -> None:
     while _acquired.locks:
         _acquired.locks.pop().release()
 
 
-def _after_in_child() -> None:
-    _after()
-    for lock in (*_awaited, *_held, *_renewed, *_of_properties()):
+def _reset_in_child() -> None:
+    _release_after_fork()
+    for lock in (*_awaited, *_held, *_renewed, *_cached_property_locks()):
         if not lock._is_owned():  # of a thread that is not here
             lock._at_fork_reinit()
-    for function in _in_child:
+    for function in _child_callbacks:
         function()
 
 
 PACKAGE = __name__.partition(".")[0]
 
 
-def _of_properties() -> list[Any]:
+def _cached_property_locks() -> list[Any]:
     """Return the locks of ``cached_property``, which Python has up to version 3.11."""
     if sys.version_info >= (3, 12):
         return []
     return [
         vars(attribute)["lock"]
-        for label, module in [*sys.modules.items()]
-        if label.partition(".")[0] == PACKAGE
+        for module_name, module in [*sys.modules.items()]
+        if module_name.partition(".")[0] == PACKAGE
         for kind in vars(module).values()
         if isinstance(kind, type)
         for attribute in vars(kind).values()
@@ -103,5 +103,7 @@ def _of_properties() -> list[Any]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before, after_in_parent=_after, after_in_child=_after_in_child
+        before=_acquire_before_fork,
+        after_in_parent=_release_after_fork,
+        after_in_child=_reset_in_child,
     )

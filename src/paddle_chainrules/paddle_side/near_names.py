@@ -62,19 +62,19 @@ def names_arguments(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        refuse_others(function.__name__, kwargs)
+        refuse_foreign_arguments(function.__name__, kwargs)
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def refuse_others(name: str, given: Iterable[str]) -> None:
+def refuse_foreign_arguments(name: str, argument_names: Iterable[str]) -> None:
     """Refuse arguments that are called otherwise.
 
     Raises:
         TypeError: there is one.
     """
-    for argument in given:
+    for argument in argument_names:
         if argument in ARGUMENTS:
             raise TypeError(
                 f"{name} has no argument {argument}; in its place give "
@@ -82,6 +82,10 @@ def refuse_others(name: str, given: Iterable[str]) -> None:
             )
 
 
-def instead_of(name: str, known: Mapping[str, str]) -> str:
+def instead_of(name: str, alternatives: Mapping[str, str]) -> str:
     """Say in an error what there is instead of a name."""
-    return f"here it is {known[name]}" if name in known else "dir() has all that is"
+    return (
+        f"here it is {alternatives[name]}"
+        if name in alternatives
+        else "dir() has all that is"
+    )

@@ -2,7 +2,7 @@
 
 Three functions, each linear in two arguments, are each other's derivatives: the
 product ``A(values) @ dense``, its adjoint ``A(values).T @ dense``, and what is sampled
-of ``x @ y.T`` at the places of the pattern.
+of ``x @ y.T`` at the entries of the pattern.
 """
 
 from __future__ import annotations
@@ -28,53 +28,56 @@ columns."""
 
 def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
     """Return ``A @ dense``, of shape [n, h]; ``dense`` has shape [d, h]."""
-    if _in_scipy(values):
-        return _tensor(_matrix(values, crows, cols, d) @ _array(dense))
+    if _uses_scipy(values):
+        return _tensor(_scipy_matrix(values, crows, cols, d) @ _array(dense))
     if not len(cols):
         return paddle.zeros([len(crows) - 1, dense.shape[1]], dense.dtype)
-    to = row_of_each(crows, cols)
-    given = dense, values.reshape([-1, 1]), cols, to, "MUL", "SUM"
-    return RAW.send_ue_recv(*given, [len(crows) - 1])
+    rows = row_indices(crows, cols)
+    operands = dense, values.reshape([-1, 1]), cols, rows, "MUL", "SUM"
+    return RAW.send_ue_recv(*operands, [len(crows) - 1])
 
 
 def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
     """Return ``A.T @ dense``, of shape [d, h]; ``dense`` has shape [n, h]."""
-    if _in_scipy(values):
-        return _tensor(_matrix(values, crows, cols, d).T @ _array(dense))
+    if _uses_scipy(values):
+        return _tensor(_scipy_matrix(values, crows, cols, d).T @ _array(dense))
     if not len(cols):
         return paddle.zeros([d, dense.shape[1]], dense.dtype)
-    rows = row_of_each(crows, cols)
-    given = dense, values.reshape([-1, 1]), rows, cols, "MUL", "SUM"
-    return RAW.send_ue_recv(*given, [d])
+    rows = row_indices(crows, cols)
+    operands = dense, values.reshape([-1, 1]), rows, cols, "MUL", "SUM"
+    return RAW.send_ue_recv(*operands, [d])
 
 
 def sampled(x: Tensor, y: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    """Return ``sum(x[i] * y[j])`` at each place (i, j) of the pattern, of shape [nnz].
+    """Return ``sum(x[i] * y[j])`` at each entry (i, j) of the pattern, of shape [nnz].
 
-    Some at a time, since rows of both are copied for each.
+    In chunks, since rows of both are copied for each.
     """
-    rows = row_of_each(crows, cols)
-    step = max(1, _AT_A_TIME // max(1, x.shape[1]))
-    parts = [
-        (RAW.gather(x, rows[k : k + step], 0) * RAW.gather(y, cols[k : k + step], 0))
-        for k in range(0, len(cols), step)
+    rows = row_indices(crows, cols)
+    chunk_size = max(1, _CHUNK_NUMBERS // max(1, x.shape[1]))
+    chunks = [
+        (
+            RAW.gather(x, rows[k : k + chunk_size], 0)
+            * RAW.gather(y, cols[k : k + chunk_size], 0)
+        )
+        for k in range(0, len(cols), chunk_size)
     ]
-    sums = [part.sum(axis=1) for part in parts]
+    sums = [chunk.sum(axis=1) for chunk in chunks]
     return paddle.concat(sums) if sums else paddle.zeros([0], x.dtype)
 
 
-_AT_A_TIME = 1 << 16
+_CHUNK_NUMBERS = 1 << 16
 """Numbers of each factor in :func:`sampled`, which stay in a core's cache."""
 
 
-def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
+def row_indices(crows: Tensor, cols: Tensor) -> Tensor:
     """Return the row of each entry, of shape [nnz] and the dtype of ``cols``."""
-    places = paddle.arange(len(cols), dtype=crows.dtype)
-    result = paddle.searchsorted(crows, places, right=True) - 1
+    positions = paddle.arange(len(cols), dtype=crows.dtype)
+    result = paddle.searchsorted(crows, positions, right=True) - 1
     return result.astype(cols.dtype)
 
 
-def _in_scipy(values: Tensor) -> bool:
+def _uses_scipy(values: Tensor) -> bool:
     """Tell whether SciPy's kernels can serve, which are faster on a CPU."""
     return values.place.is_cpu_place() and _csr_array() is not None
 
@@ -88,9 +91,9 @@ def _csr_array() -> Any:
         return None
 
 
-def _matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    parts = _array(values), _array(cols), _array(crows)
-    return _csr_array()(parts, shape=(len(crows) - 1, d), copy=False)
+def _scipy_matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
+    csr_arrays = _array(values), _array(cols), _array(crows)
+    return _csr_array()(csr_arrays, shape=(len(crows) - 1, d), copy=False)
 
 
 def _array(x: Tensor) -> Any:
@@ -108,12 +111,12 @@ class Bilinear(NamedTuple):
 
     Attributes:
         kernel: what computes it.
-        back: the kinds of its gradients by the first and the second, and which of the
-            arguments (0, 1) and the cotangent (2) each is a function of.
+        gradients_by: the kinds of its gradients by the first and the second, and which
+            of the arguments (0, 1) and the cotangent (2) each is a function of.
     """
 
     kernel: Kernel
-    back: tuple[tuple[str, tuple[int, int]], tuple[str, tuple[int, int]]]
+    gradients_by: tuple[tuple[str, tuple[int, int]], tuple[str, tuple[int, int]]]
 
 
 PRODUCTS = {
@@ -134,14 +137,16 @@ def on_graph(
 ) -> Tensor:
     """Run one of :data:`PRODUCTS`, on Paddle's graph if one is recorded."""
     call = _ProductCall(name, first, second, (crows, cols, d))
-    traced = [x for x in (first, second) if not x.stop_gradient]
-    if not (traced and paddle.is_grad_enabled()):
+    differentiated = [x for x in (first, second) if not x.stop_gradient]
+    if not (differentiated and paddle.is_grad_enabled()):
         return call.value()
-    if len(traced) == 1:  # Paddle's layers of several inputs lack a way to say which
-        result: Tensor = _GraphProduct.apply(call, traced[0])
+    if (
+        len(differentiated) == 1
+    ):  # Paddle's layers of several inputs lack a way to say which
+        result: Tensor = _GraphProduct.apply(call, differentiated[0])
     else:
         result = _GraphProduct.apply(
-            call, paddle.concat([x.reshape([-1]) for x in traced])
+            call, paddle.concat([x.reshape([-1]) for x in differentiated])
         )
     return result
 
@@ -156,9 +161,9 @@ class _ProductCall:
     pattern: tuple[Tensor, Tensor, int]
 
     def versions(self) -> list[int]:
-        """Return how often each part was written into."""
-        parts = self.first, self.second, *self.pattern[:2]
-        return [x._inplace_version() for x in parts]
+        """Return how often each tensor was written into."""
+        tensors = self.first, self.second, *self.pattern[:2]
+        return [x._inplace_version() for x in tensors]
 
     def value(self) -> Tensor:
         with paddle.no_grad():
@@ -169,10 +174,10 @@ class _ProductCall:
 
     def gradients(self, cotangent: Tensor) -> list[Tensor]:
         """Return the gradients that are asked for."""
-        kind, every = PRODUCTS[self.name], (self.first, self.second, cotangent)
+        kind, operands = PRODUCTS[self.name], (self.first, self.second, cotangent)
         return [
-            on_graph(name, every[i], every[j], *self.pattern)
-            for x, (name, (i, j)) in zip(every, kind.back, strict=False)
+            on_graph(name, operands[i], operands[j], *self.pattern)
+            for x, (name, (i, j)) in zip(operands, kind.gradients_by, strict=False)
             if not x.stop_gradient
         ]
 
@@ -197,5 +202,5 @@ class _GraphProduct(HookedLayer):
         results = call.gradients(cotangent)
         if len(results) == 1:
             return results[0]
-        whole: Tensor = paddle.concat([part.reshape([-1]) for part in results])
-        return whole
+        flat: Tensor = paddle.concat([grad.reshape([-1]) for grad in results])
+        return flat

@@ -17,8 +17,8 @@ MAX_INTEGER = 1 << 31
 MAX_SEED = 1 << 63
 """Bound below which it may be a seed."""
 
-_REAL = (paddle.float32, paddle.float64, paddle.complex64, paddle.complex128)
-_WHOLE = (paddle.int32, paddle.int64)
+_INEXACT_DTYPES = (paddle.float32, paddle.float64, paddle.complex64, paddle.complex128)
+_INTEGER_DTYPES = (paddle.int32, paddle.int64)
 
 
 class ValueNeeded(Exception):
@@ -29,10 +29,10 @@ class ValueNeeded(Exception):
         self.origins = origins
 
 
-def as_input(value: float) -> Tensor:
+def number_to_tensor(value: float) -> Tensor:
     """Put a number into a 0-d tensor of float64 or int64."""
-    whole = isinstance(value, int | np.int64)
-    return paddle.full([], value, "int64" if whole else "float64")
+    is_integer = isinstance(value, int | np.int64)
+    return paddle.full([], value, "int64" if is_integer else "float64")
 
 
 Formula = Callable[[Sequence[Any]], Any]
@@ -43,7 +43,7 @@ class NumberUses(NamedTuple):
     """What a function does with numbers that are inputs."""
 
     needed: set[int]
-    """Places of numbers whose value it asks for."""
+    """Positions of numbers whose value it asks for."""
     divisions: list[Formula]
     """Quotients and powers, for which Python may raise an error."""
 
@@ -56,32 +56,32 @@ class TracedNumber:
 
     Args:
         tensor: 0-d, of float64 or int64.
-        origins: the places of the arguments on which it depends.
+        origins: the positions of the arguments on which it depends.
         formula: what it is.
-        noted: where is noted what is done with it.
+        uses: where its uses are noted.
         bound: for an integer, more than its absolute value.
     """
 
-    __slots__ = ("_bound", "_formula", "_noted", "_tensor", "origins")
+    __slots__ = ("_bound", "_formula", "_tensor", "_uses", "origins")
 
     def __init__(
         self,
         tensor: Tensor,
         origins: frozenset[int],
         formula: Formula,
-        noted: NumberUses,
+        uses: NumberUses,
         bound: int = MAX_INTEGER,
     ) -> None:
         self._tensor, self._bound = tensor, bound
-        self.origins, self._formula, self._noted = origins, formula, noted
+        self.origins, self._formula, self._uses = origins, formula, uses
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """For ``isinstance``: the type of the represented number."""
-        return int if self._is_whole else float
+        return int if self._is_integer else float
 
     @property
-    def _is_whole(self) -> bool:
+    def _is_integer(self) -> bool:
         return self._tensor.dtype == paddle.int64
 
     def refuse(self) -> NoReturn:
@@ -90,7 +90,7 @@ class TracedNumber:
         Raises:
             ValueNeeded: always.
         """
-        self._noted.needed.update(self.origins)
+        self._uses.needed.update(self.origins)
         raise ValueNeeded(
             self.origins,
             "the value of a number is needed that changes from call to call; give it "
@@ -103,7 +103,7 @@ class TracedNumber:
         Raises:
             ValueNeeded: it is no integer.
         """
-        if not self._is_whole:
+        if not self._is_integer:
             self.refuse()
         return self._tensor
 
@@ -119,69 +119,78 @@ class TracedNumber:
         """
         dtype = tensor.dtype
         fits = dtype == paddle.int64 or self._bound <= MAX_INTEGER
-        if dtype in _REAL or (self._is_whole and dtype in _WHOLE and fits):
+        if dtype in _INEXACT_DTYPES or (
+            self._is_integer and dtype in _INTEGER_DTYPES and fits
+        ):
             return self._tensor.astype(dtype)
         self.refuse()
 
-    def _computed(
+    def _derived(
         self,
         tensor: Tensor,
         apply: Callable[..., Any],
-        parts: Sequence[Any],
+        operands: Sequence[Any],
         may_fail: bool = False,
         bound: int = MAX_INTEGER,
     ) -> TracedNumber:
         """Return a number that is computed of this one, and perhaps of another one."""
-        traced = [part for part in parts if type(part) is TracedNumber]
-        origins = frozenset[int]().union(*(part.origins for part in traced))
+        traced = [operand for operand in operands if type(operand) is TracedNumber]
+        origins = frozenset[int]().union(*(operand.origins for operand in traced))
         formulas = [
-            part._formula if type(part) is TracedNumber else lambda _, part=part: part
-            for part in parts
+            operand._formula
+            if type(operand) is TracedNumber
+            else lambda _, operand=operand: operand
+            for operand in operands
         ]
 
         def formula(leaves: Sequence[Any]) -> Any:
-            return apply(*(of(leaves) for of in formulas))
+            return apply(*(evaluate(leaves) for evaluate in formulas))
 
         if may_fail:
-            self._noted.divisions.append(formula)
-        return TracedNumber(tensor, origins, formula, self._noted, bound)
+            self._uses.divisions.append(formula)
+        return TracedNumber(tensor, origins, formula, self._uses, bound)
 
-    def _parts(self, other: Any) -> tuple[Any, int]:
-        """Return another number as a tensor, and its bound."""
+    def _tensor_and_bound(self, other: Any) -> tuple[Any, int]:
+        """Return the other operand as a tensor, and its bound."""
         if type(other) is TracedNumber:
             return other._tensor, other._bound
         if type(other) is float:
-            return as_input(other), 0
+            return number_to_tensor(other), 0
         if type(other) is int and abs(other) < MAX_INTEGER:
-            return as_input(other), abs(other) + 1
+            return number_to_tensor(other), abs(other) + 1
         self.refuse()
 
 
-def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
+def _arithmetic_method(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
     """Return a method for an operator of two numbers."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def method(self: TracedNumber, other: Any) -> Any:
         if isinstance(other, Tensor):
-            own: Any = self.like(other)
-            return apply(other, own) if is_right else apply(own, other)
-        tensor, bound = self._parts(other)
-        own = self._tensor
-        whole = own.dtype == tensor.dtype == paddle.int64 and name != "truediv"
-        if whole:
+            self_tensor: Any = self.like(other)
+            return apply(other, self_tensor) if is_right else apply(self_tensor, other)
+        tensor, bound = self._tensor_and_bound(other)
+        self_tensor = self._tensor
+        is_integer = (
+            self_tensor.dtype == tensor.dtype == paddle.int64 and name != "truediv"
+        )
+        if is_integer:
             bound = self._bound * bound if name == "mul" else self._bound + bound
             if bound >= MAX_SEED:
                 self.refuse()
         else:
-            own, tensor = own.astype("float64"), tensor.astype("float64")
-        pair = (tensor, own) if is_right else (own, tensor)
-        parts = (other, self) if is_right else (self, other)
-        return self._computed(apply(*pair), apply, parts, name == "truediv", bound)
+            self_tensor, tensor = (
+                self_tensor.astype("float64"),
+                tensor.astype("float64"),
+            )
+        pair = (tensor, self_tensor) if is_right else (self_tensor, tensor)
+        operands = (other, self) if is_right else (self, other)
+        return self._derived(apply(*pair), apply, operands, name == "truediv", bound)
 
     return method
 
 
-def _comparing(name: str) -> Callable[[TracedNumber, Any], Any]:
+def _comparison_method(name: str) -> Callable[[TracedNumber, Any], Any]:
     """Return a method that compares with a tensor, or two numbers as Python does."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
@@ -193,39 +202,39 @@ def _comparing(name: str) -> Callable[[TracedNumber, Any], Any]:
     return method
 
 
-def _power(self: TracedNumber, other: Any) -> Any:
+def _power(self: TracedNumber, exponent: Any) -> Any:
     """Return a float to the power of an integer, which is real for every float."""
-    if self._is_whole or type(other) is not int:
+    if self._is_integer or type(exponent) is not int:
         self.refuse()
-    result = self._tensor ** as_input(float(other))
-    return self._computed(result, operator.pow, (self, other), may_fail=True)
+    result = self._tensor ** number_to_tensor(float(exponent))
+    return self._derived(result, operator.pow, (self, exponent), may_fail=True)
 
 
-def _power_of(self: TracedNumber, base: Any) -> Any:
+def _reflected_power(self: TracedNumber, base: Any) -> Any:
     """Return a positive float to any power."""
     if type(base) is not float or not 0.0 < base < math.inf:
         self.refuse()
     exponent = self._tensor.astype("float64")
-    result = as_input(base) ** exponent
-    return self._computed(result, operator.pow, (base, self), may_fail=True)
+    result = number_to_tensor(base) ** exponent
+    return self._derived(result, operator.pow, (base, self), may_fail=True)
 
 
 def _negative(self: TracedNumber) -> TracedNumber:
-    return self._computed(-self._tensor, operator.neg, (self,), bound=self._bound)
+    return self._derived(-self._tensor, operator.neg, (self,), bound=self._bound)
 
 
-def _needs_value(self: TracedNumber, *_: Any) -> Any:
+def _refuse_value(self: TracedNumber, *_: Any) -> Any:
     self.refuse()
 
 
 for _name in ("add", "sub", "mul", "truediv"):
-    setattr(TracedNumber, f"__{_name}__", _computing(_name, False))
-    setattr(TracedNumber, f"__r{_name}__", _computing(_name, True))
+    setattr(TracedNumber, f"__{_name}__", _arithmetic_method(_name, False))
+    setattr(TracedNumber, f"__r{_name}__", _arithmetic_method(_name, True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(TracedNumber, f"__{_name}__", _comparing(_name))
+    setattr(TracedNumber, f"__{_name}__", _comparison_method(_name))
 for _name, _method in (
     ("pow", _power),
-    ("rpow", _power_of),
+    ("rpow", _reflected_power),
     ("neg", _negative),
     ("pos", lambda self: self),
 ):
@@ -237,10 +246,10 @@ for _name in (
     *("matmul", "rmatmul", "lshift", "rlshift", "rshift", "rrshift", "and", "rand"),
     *("or", "ror", "xor", "rxor", "invert"),
 ):
-    setattr(TracedNumber, f"__{_name}__", _needs_value)
+    setattr(TracedNumber, f"__{_name}__", _refuse_value)
 
 
-_COMPUTES = frozenset(
+_COMPUTED_WITH_TENSORS = frozenset(
     f"Tensor.__{_name}__"
     for _name in (
         *("add", "radd", "sub", "rsub", "mul", "rmul", "div", "rdiv", "truediv"),
@@ -249,17 +258,21 @@ _COMPUTES = frozenset(
 )
 
 
-def in_tensors(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def numbers_to_tensors(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return an operator's arguments, with a tensor for a number beside a tensor.
 
     Raises:
         ValueNeeded: the operator takes numbers alone in its place.
     """
-    for arg in args:
-        if type(arg) is TracedNumber:
+    for number in operands:
+        if type(number) is TracedNumber:
             break
     else:
-        return args
-    if name not in _COMPUTES or len(args) != 2 or not isinstance(args[0], Tensor):
-        arg.refuse()
-    return args[0], arg.like(args[0])
+        return operands
+    if (
+        name not in _COMPUTED_WITH_TENSORS
+        or len(operands) != 2
+        or not isinstance(operands[0], Tensor)
+    ):
+        number.refuse()
+    return operands[0], number.like(operands[0])

@@ -12,16 +12,16 @@ from paddle import Tensor
 
 from .listener import listener
 
-_watching = threading.local()
+_thread = threading.local()
 
 written_outside = [0]
 """Number of operations in place outside of recordings."""
 
 
 class IndexedView(NamedTuple):
-    """A view of part of a tensor, and by which index; neither is kept alive."""
+    """A view of part of a tensor, and its index; holds neither tensor alive."""
 
-    whole: ref[Tensor]
+    base: ref[Tensor]
     view: ref[Tensor]
     index: Any
 
@@ -38,10 +38,10 @@ class TapeContext:
     def __init__(self, leaves: Sequence[Any], by_caller: bool = False) -> None:
         self._leaves = leaves
         self.by_caller = by_caller
-        self.asked: dict[int, Tensor] = {}
+        self.requested_tensors: dict[int, Tensor] = {}
         """Tensors to differentiate with respect to as well, for the other gradients'
         sake."""
-        self.made: list[Tensor] = []
+        self.created_leaves: list[Tensor] = []
         """Leaves made of constants."""
         self.refusal = ""
         """Reason why the recording is not differentiated; empty if it is."""
@@ -51,23 +51,25 @@ class TapeContext:
         """True if a traced tensor has been written into."""
         self.writes: list[Any] = []
         """Nodes of written tensors that must not be used otherwise."""
-        self.same: dict[int, tuple[Any, Any]] = {}
+        self.neutral_writes: dict[int, tuple[Any, Any]] = {}
         """By address, a node and the one before a write that changed no derivative."""
         self.constants: dict[int, Any] = {}
         """Leaves by address that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
         """By a constant's identity, all tensors that share its memory by views."""
-        self.parts: dict[int, list[IndexedView]] = {}
-        """By a traced tensor's identity, the parts that indices took of it."""
+        self.indexed_views: dict[int, list[IndexedView]] = {}
+        """By a traced tensor's identity, its views by an index."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
         """The identities of the recording's leaves."""
         return frozenset(map(id, self._leaves))
 
-    def has(self, tensor: Tensor) -> bool:
+    def has_leaf(self, tensor: Tensor) -> bool:
         """Tell whether just this tensor is one of the recording's leaves."""
-        return id(tensor) in self.leaves or any(tensor is t for t in self.made)
+        return id(tensor) in self.leaves or any(
+            tensor is t for t in self.created_leaves
+        )
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run ``fn(*args)`` while the operators of this thread are watched.
@@ -105,28 +107,28 @@ class TapeContext:
     """Function of :mod:`.rules.operators` that runs when a watch begins."""
 
 
-def watch_alone(stack: list[TapeContext]) -> None:
-    """Have these recordings be those under way on this thread."""
-    _watching.stack = stack
+def set_recordings(stack: list[TapeContext]) -> None:
+    """Replace the recordings under way on this thread."""
+    _thread.stack = stack
 
 
-class set_aside:
-    """A context without recordings on this thread, since a record of ours notes it all.
+class tapes_suspended:
+    """A context without recordings on this thread, since a tracer notes it all.
 
-    Writes within are that record's.
+    Writes within are that tracer's.
     """
 
     def __enter__(self) -> None:
-        self._before = recordings(), getattr(_watching, "set_aside", False)
-        _watching.stack, _watching.set_aside = [], True
+        self._before = recordings(), getattr(_thread, "is_suspended", False)
+        _thread.stack, _thread.is_suspended = [], True
 
     def __exit__(self, *_: object) -> None:
-        _watching.stack, _watching.set_aside = self._before
+        _thread.stack, _thread.is_suspended = self._before
 
 
 def note_written() -> None:
     """Count an operation in place outside of recordings."""
-    if not getattr(_watching, "set_aside", False):
+    if not getattr(_thread, "is_suspended", False):
         written_outside[0] += 1
 
 
@@ -137,24 +139,24 @@ def watched() -> bool:
 
 def as_leaf(constant: Tensor) -> Tensor:
     """Return a leaf on the memory of a constant, known to every recording under way."""
-    made: Tensor = constant.detach()
-    made.stop_gradient = False
-    for watch in recordings():
-        watch.made.append(made)
-    return made
+    leaf: Tensor = constant.detach()
+    leaf.stop_gradient = False
+    for tape in recordings():
+        tape.created_leaves.append(leaf)
+    return leaf
 
 
-def ask_for(tensors: Sequence[Tensor]) -> None:
-    """Have every recording under way differentiate by these too."""
+def request_gradients(tensors: Sequence[Tensor]) -> None:
+    """Have every recording under way differentiate with respect to these, too."""
     stack = recordings()
     if stack:
-        RuleContext(stack).ask([t for t in tensors if not t.stop_gradient])
+        RuleContext(stack).request([t for t in tensors if not t.stop_gradient])
 
 
 def has_view(constant: Tensor) -> bool:
     """Tell whether it shares memory with another living tensor, by views."""
-    for watch in recordings():
-        living = [tensor() for tensor in watch.views.get(id(constant), ())]
+    for tape in recordings():
+        living = [tensor() for tensor in tape.views.get(id(constant), ())]
         if any(tensor is constant for tensor in living):  # and not one before it
             return sum(tensor is not None for tensor in living) > 1
     return False
@@ -163,9 +165,9 @@ def has_view(constant: Tensor) -> bool:
 def recordings() -> list[TapeContext]:
     """Return the recordings under way on this thread, the innermost last."""
     try:
-        results: list[TapeContext] = _watching.stack
+        results: list[TapeContext] = _thread.stack
     except AttributeError:
-        results = _watching.stack = []
+        results = _thread.stack = []
     return results
 
 
@@ -179,8 +181,8 @@ class RuleContext:
         """Tell whether results of these inputs may be differentiated twice."""
         if self._stack[0].by_caller:
             return True
-        for given in inputs:
-            if is_traced(given) and given.is_leaf and not self.is_leaf(given):
+        for tensor in inputs:
+            if is_traced(tensor) and tensor.is_leaf and not self.is_leaf(tensor):
                 return True  # by somebody else, who has a leaf there
         return False
 
@@ -192,48 +194,48 @@ class RuleContext:
     @property
     def by_caller(self) -> bool:
         """True if constants can't be asked for."""
-        return any(watch.by_caller for watch in self._stack)
+        return any(tape.by_caller for tape in self._stack)
 
-    def ask(self, tensors: Sequence[Tensor]) -> None:
-        """Have every recording differentiate by these too."""
-        for watch in self._stack:
+    def request(self, tensors: Sequence[Tensor]) -> None:
+        """Have every recording differentiate with respect to these, too."""
+        for tape in self._stack:
             for tensor in tensors:
-                if id(tensor) not in watch.leaves:
-                    watch.asked[id(tensor)] = tensor
+                if id(tensor) not in tape.leaves:
+                    tape.requested_tensors[id(tensor)] = tensor
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Have the innermost recording refuse what it has recorded.
 
         Raises:
-            NotImplementedError: there is none, since a record of ours listens.
+            NotImplementedError: there is none, since a tracer listens.
         """
         if not self._stack:
-            raise NotImplementedError(why)
-        self._stack[-1].refusal = why
+            raise NotImplementedError(reason)
+        self._stack[-1].refusal = reason
 
     def note_overwritten(self) -> None:
         """Have every recording know that a traced tensor has been written into."""
-        for watch in self._stack:
-            watch.overwrites = True
+        for tape in self._stack:
+            tape.overwrites = True
 
     def note_writes(self, writes: Sequence[Any]) -> None:
         """Have every recording look at its results for other uses of these."""
-        for watch in self._stack:
-            watch.writes += writes
+        for tape in self._stack:
+            tape.writes += writes
 
     @property
-    def same(self) -> dict[int, tuple[Any, Any]]:
+    def neutral_writes(self) -> dict[int, tuple[Any, Any]]:
         """By address, a node and the one before a write that changed no derivative."""
-        return self._stack[0].same
+        return self._stack[0].neutral_writes
 
-    def note_same(self, node: Any, before: Any) -> None:
+    def note_neutral_write(self, node: Any, before: Any) -> None:
         """Have it known that a write has changed no derivative."""
-        self.same[node.node_ptr()] = node, before
+        self.neutral_writes[node.node_ptr()] = node, before
 
     def note_constant(self, leaf: Any) -> None:
         """Have every recording know of a node that is no tensor of the caller's."""
-        for watch in self._stack:
-            watch.constants[leaf.node_ptr()] = leaf
+        for tape in self._stack:
+            tape.constants[leaf.node_ptr()] = leaf
 
     def note_view(self, constant: Tensor, view: Any) -> None:
         """Have the innermost recording know of a view of a constant."""
@@ -244,19 +246,19 @@ class RuleContext:
         sharing.append(ref(view))
         views[id(view)] = sharing
 
-    def note_part(self, whole: Tensor, view: Tensor, index: Any) -> None:
+    def note_indexed_view(self, base: Tensor, view: Tensor, index: Any) -> None:
         """Have the innermost recording know of a view of part of a traced tensor."""
-        parts = self._stack[-1].parts.setdefault(id(whole), [])
-        parts.append(IndexedView(ref(whole), ref(view), index))
+        indexed_views = self._stack[-1].indexed_views.setdefault(id(base), [])
+        indexed_views.append(IndexedView(ref(base), ref(view), index))
 
-    def parts_of(self, whole: Tensor) -> list[tuple[Tensor, Any]]:
-        """Return living views of its parts, each with its index."""
+    def indexed_views_of(self, base: Tensor) -> list[tuple[Tensor, Any]]:
+        """Return living views by an index, each with its index."""
         results = []
-        for watch in self._stack:
-            for part in watch.parts.get(id(whole), ()):
-                view = part.view()
-                if view is not None and part.whole() is whole:
-                    results.append((view, part.index))
+        for tape in self._stack:
+            for indexed in tape.indexed_views.get(id(base), ()):
+                view = indexed.view()
+                if view is not None and indexed.base() is base:
+                    results.append((view, indexed.index))
         return results
 
     def note_sparse(self) -> None:
@@ -265,11 +267,11 @@ class RuleContext:
 
     def is_leaf(self, tensor: Tensor) -> bool:
         """Tell whether the innermost recording has just this tensor as a leaf."""
-        return self._stack[-1].has(tensor)
+        return self._stack[-1].has_leaf(tensor)
 
-    def is_given(self, tensor: Tensor) -> bool:
+    def is_any_leaf(self, tensor: Tensor) -> bool:
         """Tell whether any recording has just this tensor as a leaf."""
-        return any(watch.has(tensor) for watch in self._stack)
+        return any(tape.has_leaf(tensor) for tape in self._stack)
 
 
 def is_traced(value: Any) -> bool:
@@ -284,5 +286,5 @@ def tensors_in_arguments(values: Iterable[Any]) -> list[Tensor]:
         if isinstance(value, Tensor):
             results.append(value)
         elif isinstance(value, list | tuple):
-            results += [part for part in value if isinstance(part, Tensor)]
+            results += [item for item in value if isinstance(item, Tensor)]
     return results

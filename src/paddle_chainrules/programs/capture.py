@@ -16,19 +16,19 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.flags import StopGradientFlags, flags_of
-from ..paddle_side.interception import ended, listening
+from ..paddle_side.interception import listening, stop_listening
 from ..paddle_side.listener import local, programs_disabled
 from ..paddle_side.process.garbage import collector_waits
 from ..paddle_side.process.openmp import one_thread
 from ..paddle_side.process.random_state import (
     drawing_from,
-    in_turn,
+    generator_lock,
     note_drawing,
     random_state,
     restore_random_state,
 )
 from ..paddle_side.shared_memory import has_buffer
-from ..paddle_side.watch import recordings, watch_alone
+from ..paddle_side.watch import recordings, set_recordings
 from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, CapturedFunction, signatures_of
@@ -121,7 +121,7 @@ def capture(
     if once:
         _orphan_reference_count()  # before another trace begins
     try:
-        watch_alone([])
+        set_recordings([])
         with collector_waits():
             captured, plan, stand_ins = _trace_program(
                 fn, leaves, state, begun, further, once
@@ -133,7 +133,7 @@ def capture(
                     _compare_with_traced_call(captured.program, leaves, stand_ins)
                 elif must_check:
                     # Two threads in paddle.grad crash.
-                    with in_turn() if plan.takes_gradients else nullcontext():
+                    with generator_lock() if plan.takes_gradients else nullcontext():
                         del stand_ins  # and the memory
                         _check_program(captured.program, fn, leaves, plan)
                 flags = plan.flags.after
@@ -143,7 +143,7 @@ def capture(
         if draws:
             restore_random_state(state)
         local.plain = outer_state[0]
-        watch_alone(outer_state[1])
+        set_recordings(outer_state[1])
     return captured
 
 
@@ -230,7 +230,7 @@ def _trace_program(
         if further is None and begun is not None and (once or not tracer.draws):
             begun.append(OpenTrace(tracer, stand_ins, outputs))
     finally:  # whatever an interrupt has left
-        ended(tracer, outer_listener)
+        stop_listening(tracer, outer_listener)
         flags = flags_of(tracer.flags)
         flags.set(flags.before)
         if tracer.draws:
@@ -273,7 +273,7 @@ def _orphan_reference_count() -> float:
         tracer.check_constants()
         return _min_reference_count(tracer, outputs)
     finally:
-        ended(tracer, outer_listener)
+        stop_listening(tracer, outer_listener)
 
 
 def _captured_function(

@@ -89,7 +89,7 @@ def check_vjp(
         for dtype in dtypes:
             side = Side(net, params, args, kwargs, layer, dtype, device)
             rows += list(rows_of(side, reference, seed))
-    return _passed(Report(tuple(rows)))
+    return _raise_if_unequal(Report(tuple(rows)))
 
 
 def compare(
@@ -125,27 +125,29 @@ def compare(
     """
     rows = []
     for device in devices if devices is not None else _devices():
-        moved = [move_to(arg, device) for arg in args]
+        device_args = [move_to(arg, device) for arg in args]
         with drawing_from(0):
-            results, structure = flatten_tree(a(*moved))
+            results, structure = flatten_tree(a(*device_args))
         with drawing_from(0):
-            expected, other = flatten_tree(b(*moved))
+            expected, other = flatten_tree(b(*device_args))
         assert structure == other, f"nested as {structure} and as {other}"
-        for i, (one, two) in enumerate(zip(results, expected, strict=True)):
-            if not isinstance(two, Tensor):
-                is_same = not isinstance(one, Tensor) and one == two
-                assert is_same, f"output {i} is {one!r} and {two!r}"
+        for i, (value, reference) in enumerate(zip(results, expected, strict=True)):
+            if not isinstance(reference, Tensor):
+                is_same = not isinstance(value, Tensor) and value == reference
+                assert is_same, f"output {i} is {value!r} and {reference!r}"
                 continue
-            dtype = dtype_name(two.dtype)
-            assert isinstance(one, Tensor), f"output {i} is {one!r} and a tensor"
-            assert one.dtype == two.dtype, f"output {i} is {one.dtype}, {two.dtype}"
+            dtype = dtype_name(reference.dtype)
+            assert isinstance(value, Tensor), f"output {i} is {value!r} and a tensor"
+            assert value.dtype == reference.dtype, (
+                f"output {i} is {value.dtype}, {reference.dtype}"
+            )
             allowed = TOLERANCES.get(dtype, 0.0) if tolerance is None else tolerance
-            pair = array_of(one), array_of(two)
+            pair = array_of(value), array_of(reference)
             rows.append(row_of(device, dtype, "other", f"output {i}", *pair, allowed))
-    return _passed(Report(tuple(rows)))
+    return _raise_if_unequal(Report(tuple(rows)))
 
 
-def _passed(report: Report) -> Report:
+def _raise_if_unequal(report: Report) -> Report:
     if not report.ok:
         raise AssertionError(f"tensors differ\n{report}")
     return report

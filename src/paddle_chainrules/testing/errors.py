@@ -45,19 +45,19 @@ def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:
         for leaf in outputs
     ]
     results = side.gradients(cotangents)
-    oracles = {"native": side.native(cotangents)}
+    oracles = {"native": side.native_gradients(cotangents)}
     if side.dtype != "float64":
-        oracles["float64"] = reference.native(cotangents)
+        oracles["float64"] = reference.native_gradients(cotangents)
     for oracle, expected in oracles.items():
         pairs = {
             tensor: pair
             for tensor, value in results.items()
             if (pair := _pair(tensor, value, expected[tensor])) is not None
         }
-        least = LEAST * max(_largest(reference) for _, reference in pairs.values())
+        min_scale = LEAST * max(_largest(reference) for _, reference in pairs.values())
         for tensor, pair in pairs.items():
-            about = side.device, side.dtype, oracle, tensor
-            yield row_of(*about, *pair, TOLERANCES[side.dtype], least)
+            labels = side.device, side.dtype, oracle, tensor
+            yield row_of(*labels, *pair, TOLERANCES[side.dtype], min_scale)
     if side.dtype == "float64":
         yield from _differences(side, cotangents, results, rng)
 
@@ -83,7 +83,7 @@ def _differences(
             side.device
         )
 
-        def at(t: float, i: int = i, v: Tensor = direction) -> float:
+        def weighted_sum(t: float, i: int = i, v: Tensor = direction) -> float:
             moved = [*leaves[:i], leaves[i] + t * v, *leaves[i + 1 :]]
             params = dict(zip(names, moved, strict=False))
             inputs = structure.unflatten(moved[len(names) :])
@@ -94,18 +94,18 @@ def _differences(
                 if cotangent is not None
             )
 
-        slope = (at(STEP) - at(-STEP)) / (2 * STEP)
+        slope = (weighted_sum(STEP) - weighted_sum(-STEP)) / (2 * STEP)
         grad = result[tensor]
         terms = np.zeros(1) if grad is None else (grad * direction).numpy()
         # Relative to what the terms of the product add up to, not to what is left.
         scale = max(float(np.abs(terms).sum()), abs(slope))
         difference = abs(float(terms.sum()) - slope)
         compared.append((tensor, tuple(leaves[i].shape), difference, scale))
-    least = LEAST * max((scale for *_, scale in compared), default=0.0)
+    min_scale = LEAST * max((scale for *_, scale in compared), default=0.0)
     for tensor, shape, difference, scale in compared:
-        error = difference / (max(scale, least) or 1.0)
-        about = side.device, side.dtype, "differences", tensor
-        yield Row(*about, shape, error, None, DIFFERENCES)
+        error = difference / (max(scale, min_scale) or 1.0)
+        labels = side.device, side.dtype, "differences", tensor
+        yield Row(*labels, shape, error, None, DIFFERENCES)
 
 
 def _pair(tensor: str, result: Any, expected: Any) -> tuple[Array, Array] | None:
@@ -113,8 +113,8 @@ def _pair(tensor: str, result: Any, expected: Any) -> tuple[Array, Array] | None
     if not isinstance(result, Tensor) and not isinstance(expected, Tensor):
         return None
     if result is None or expected is None:
-        given = array_of(expected if result is None else result)
-        return (np.zeros_like(given), given) if result is None else (given, 0 * given)
+        array = array_of(expected if result is None else result)
+        return (np.zeros_like(array), array) if result is None else (array, 0 * array)
     assert result.shape == expected.shape, (
         f"{tensor} has shape {list(result.shape)}, the oracle's {list(expected.shape)}"
     )
@@ -137,22 +137,22 @@ def row_of(
     dtype: str,
     oracle: str,
     tensor: str,
-    found: Array,
+    values: Array,
     expected: Array,
     tolerance: float,
-    least: float = 0.0,
+    min_scale: float = 0.0,
 ) -> Row:
-    about = device, dtype, oracle, tensor, tuple(expected.shape)
+    labels = device, dtype, oracle, tensor, tuple(expected.shape)
     if not expected.size:
-        return Row(*about, 0.0, None, tolerance)
-    difference = np.abs(found - expected)
+        return Row(*labels, 0.0, None, tolerance)
+    difference = np.abs(values - expected)
     difference = np.where(np.isnan(difference), np.inf, difference)
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    difference = np.where(same, 0.0, difference)
-    where = np.unravel_index(int(difference.argmax()), difference.shape)
-    scale = max(_largest(expected), least) or 1.0
+    is_equal = (values == expected) | (np.isnan(values) & np.isnan(expected))
+    difference = np.where(is_equal, 0.0, difference)
+    position = np.unravel_index(int(difference.argmax()), difference.shape)
+    scale = max(_largest(expected), min_scale) or 1.0
     error = float(difference.max()) / scale
-    return Row(*about, error, tuple(int(i) for i in where), tolerance)
+    return Row(*labels, error, tuple(int(i) for i in position), tolerance)
 
 
 Array = npt.NDArray[Any]

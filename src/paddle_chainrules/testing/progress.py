@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+def progress(items: Iterable[T], total: int, description: str) -> Iterable[T]:
     """Return the same items, with a bar of tqdm after one second.
 
     Without tqdm, and where standard error is no terminal, there is none.
@@ -19,6 +19,6 @@ def progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
     from tqdm import tqdm
 
     bar: Iterable[T] = tqdm(
-        items, desc=what, total=total, disable=None, delay=1, leave=False
+        items, desc=description, total=total, disable=None, delay=1, leave=False
     )
     return bar

@@ -24,9 +24,9 @@ class Row:
     tolerance: float
 
     def __post_init__(self) -> None:
-        places = self.shape, () if self.where is None else self.where
+        indices = self.shape, () if self.where is None else self.where
         are_numbers = is_number(self.error) and is_number(self.tolerance)
-        if not (are_numbers and all(is_row_of(int, place) for place in places)):
+        if not (are_numbers and all(is_row_of(int, index) for index in indices)):
             refuse_hand_made(Row, "check_vjp or compare")
 
     @property

@@ -34,15 +34,15 @@ def move_to(value: Any, device: str, dtype: str | None = None) -> Any:
 
 def _as_dtype(layer: paddle.nn.Layer, device: str, dtype: str) -> paddle.nn.Layer:
     """Return a copy of another dtype, its integers and Booleans as they are."""
-    moved: Any = copy.deepcopy(layer)
-    moved.to(device, dtype)
-    pairs = zip(layer.sublayers(True), moved.sublayers(True), strict=True)
-    for part, there in pairs:
-        for name, value in part._buffers.items():
-            whole = isinstance(value, Tensor) and not is_differentiable(value)
-            if whole and value._is_initialized():
-                there._buffers[name] = value.detach().clone().to(device)
-    return moved
+    converted: Any = copy.deepcopy(layer)
+    converted.to(device, dtype)
+    pairs = zip(layer.sublayers(True), converted.sublayers(True), strict=True)
+    for original, copied in pairs:
+        for name, value in original._buffers.items():
+            is_integral = isinstance(value, Tensor) and not is_differentiable(value)
+            if is_integral and value._is_initialized():
+                copied._buffers[name] = value.detach().clone().to(device)
+    return converted
 
 
 class Side:
@@ -65,8 +65,8 @@ class Side:
         if layer is None:
             assert isinstance(net, FCNet)
             self.net: Net = dataclasses.replace(net, dtype=dtype)
-            given = net.init(0) if params is None else net.spec.as_dict(params)
-            self.params = move_to(dict(given), device, dtype)
+            initial_params = net.init(0) if params is None else net.spec.as_dict(params)
+            self.params = move_to(dict(initial_params), device, dtype)
             return
         self.layer = _as_dtype(layer, device, dtype)
         self.net, self.params, _ = stateless(self.layer)
@@ -92,25 +92,30 @@ class Side:
         by_name, *by_input = pullback(cotangent, wrt=wrt)
         return named(leaves, by_name or {}, flatten_tree(by_input)[0])
 
-    def native(self, cotangents: Sequence[Any]) -> dict[str, Any]:
+    def native_gradients(self, cotangents: Sequence[Any]) -> dict[str, Any]:
         """Return outputs and gradients by the layer itself, and paddle.grad."""
-        given, structure = flatten_tree((self.args, self.kwargs))
-        leaves = [leaf.detach() if is_differentiable(leaf) else leaf for leaf in given]
+        original_leaves, structure = flatten_tree((self.args, self.kwargs))
+        leaves = [
+            leaf.detach() if is_differentiable(leaf) else leaf
+            for leaf in original_leaves
+        ]
         inputs: Any = structure.unflatten(leaves)
         if self.layer is None:
             params = {name: p.detach() for name, p in self.params.items()}
             call: Callable[..., Tree] = lambda *args: self.net.forward(params, *args)  # noqa: E731
         else:
-            own = dict(self.layer.named_parameters())
-            params = {name: own[name] for name in self.net.spec.names}
+            layer_params = dict(self.layer.named_parameters())
+            params = {name: layer_params[name] for name in self.net.spec.names}
             call = self.layer
-        wanted = [*params.values(), *filter(is_differentiable, leaves)]
+        differentiated = [*params.values(), *filter(is_differentiable, leaves)]
         args, kwargs = inputs
-        outputs, grads = native(call, args, kwargs, wanted, self._cast(cotangents))
+        outputs, grads = native_gradients(
+            call, args, kwargs, differentiated, self._cast(cotangents)
+        )
         results = iter(grads)
         by_name = {name: next(results) for name in params}
-        rest = [next(results) if is_differentiable(leaf) else None for leaf in leaves]
-        return named(outputs, by_name, rest)
+        by_arg = [next(results) if is_differentiable(leaf) else None for leaf in leaves]
+        return named(outputs, by_name, by_arg)
 
     def _cast(self, cotangents: Sequence[Any]) -> list[Any]:
         return [
@@ -119,7 +124,7 @@ class Side:
         ]
 
 
-def native(
+def native_gradients(
     call: Callable[..., Tree],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -135,16 +140,21 @@ def native(
     """
     for leaf in wanted:
         leaf.stop_gradient = False
-    watch = TapeContext(wanted)
+    tape = TapeContext(wanted)
     with drawing_from(0):
-        outputs, _ = flatten_tree(watch.call(lambda: call(*args, **kwargs)))
+        outputs, _ = flatten_tree(tape.call(lambda: call(*args, **kwargs)))
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(outputs, cotangents, strict=True)
         if cotangent is not None and not output.stop_gradient
     ]
-    outs, seeds = zip(*pairs, strict=True)
-    result = gradients(outs, [*wanted, *watch.asked.values()], seeds, False)
+    differentiated_outputs, seeds = zip(*pairs, strict=True)
+    result = gradients(
+        differentiated_outputs,
+        [*wanted, *tape.requested_tensors.values()],
+        seeds,
+        False,
+    )
     return outputs, result[: len(wanted)]
 
 

@@ -11,7 +11,7 @@ from .progress import progress
 Timer = Callable[[int], float]
 """Seconds that a number of calls take."""
 
-WARM = CALLS_BEFORE_CODE + 2
+WARM_UP_CALLS = CALLS_BEFORE_CODE + 2
 """Calls before any is timed: programs are compiled on the way."""
 
 
@@ -37,7 +37,7 @@ def interleave(
     """
     times: dict[str, list[float]] = {name: [] for name in timers}
     for seconds in timers.values():
-        seconds(max(calls, WARM))
+        seconds(max(calls, WARM_UP_CALLS))
     turns = range(rounds)
     for _ in progress(turns, rounds, what) if what else turns:
         for name, seconds in timers.items():

@@ -42,7 +42,7 @@ def call_text(function: LibraryFunction) -> str:
     return f"{listed(function.outputs)} = {function.name}({listed(function.inputs)})"
 
 
-def wrapped(
+def wrap_items(
     items: Sequence[str], indent: str, width: int = 88, end: str = "", used: int = 0
 ) -> str:
     """Return items with commas between, in lines of some width.
@@ -50,17 +50,17 @@ def wrapped(
     The first line begins after ``used`` letters.
     """
     lines, line = [], ""
-    begin = used
+    column = used
     for i, item in enumerate(items):
-        part = item + ("," if i < len(items) - 1 else "")
-        if i and begin + len(line) + len(part) > width:
+        text = item + ("," if i < len(items) - 1 else "")
+        if i and column + len(line) + len(text) > width:
             lines.append(line + end)
-            line, begin = "", len(indent)
-        line += (" " if line else "") + part
+            line, column = "", len(indent)
+        line += (" " if line else "") + text
     return f"\n{indent}".join([*lines, line])
 
 
-def c_header(name: str, functions: Sequence[LibraryFunction], said: str) -> str:
+def c_header(name: str, functions: Sequence[LibraryFunction], description: str) -> str:
     """Return the header."""
     guard = f"{name.upper()}_H"
     rows = [
@@ -87,12 +87,12 @@ def c_header(name: str, functions: Sequence[LibraryFunction], said: str) -> str:
     rows += ["};", ""]
     for function in functions:
         rows += [f"/* {call_text(function)} */"]
-        given = parameters(function)
-        rows.append(_declared("int32_t", function.name, given))
+        parameter_list = parameters(function)
+        rows.append(_declaration("int32_t", function.name, parameter_list))
         with_work = f"{function.name}_with_work"
-        rows.append(_declared("int32_t", with_work, [*given, "void *work"]))
+        rows.append(_declaration("int32_t", with_work, [*parameter_list, "void *work"]))
         count = ["int64_t n"] if function.has_samples else ["void"]
-        rows.append(_declared("int64_t", f"{function.name}_work_bytes", count))
+        rows.append(_declaration("int64_t", f"{function.name}_work_bytes", count))
         rows.append("")
     rows += [
         "/* The error's text, or NULL. */",
@@ -110,11 +110,11 @@ def c_header(name: str, functions: Sequence[LibraryFunction], said: str) -> str:
 
 def parameters(function: LibraryFunction) -> list[str]:
     """Return the parameters of a function."""
-    given = [f"const {TYPES[t.dtype]} *{t.name}" for t in function.inputs]
-    given += [f"{TYPES[t.dtype]} *{t.name}" for t in function.outputs]
-    return [*(["int64_t n"] if function.has_samples else []), *given]
+    declarations = [f"const {TYPES[t.dtype]} *{t.name}" for t in function.inputs]
+    declarations += [f"{TYPES[t.dtype]} *{t.name}" for t in function.outputs]
+    return [*(["int64_t n"] if function.has_samples else []), *declarations]
 
 
-def _declared(result: str, name: str, given: Sequence[str]) -> str:
-    begun = f"{result} {name}("
-    return f"{begun}{wrapped(given, '    ', used=len(begun))});"
+def _declaration(result: str, name: str, parameter_list: Sequence[str]) -> str:
+    head = f"{result} {name}("
+    return f"{head}{wrap_items(parameter_list, '    ', used=len(head))});"

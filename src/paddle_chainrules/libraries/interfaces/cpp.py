@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..exports import LibraryFunction
-from .c import TYPES, call_text, wrapped
+from .c import TYPES, call_text, wrap_items
 
 
 def cpp_header(name: str, functions: Sequence[LibraryFunction]) -> str:
@@ -39,21 +39,26 @@ def cpp_header(name: str, functions: Sequence[LibraryFunction]) -> str:
     ]
     for function in functions:
         tensors = [*function.inputs, *function.outputs]
-        given = ["std::int64_t n"] if function.has_samples else []
-        for const, each in (("const ", function.inputs), ("", function.outputs)):
-            given += [f"std::span<{const}{_type(t.dtype)}> {t.name}" for t in each]
+        parameter_list = ["std::int64_t n"] if function.has_samples else []
+        for const, tensors_of_kind in (
+            ("const ", function.inputs),
+            ("", function.outputs),
+        ):
+            parameter_list += [
+                f"std::span<{const}{_type(t.dtype)}> {t.name}" for t in tensors_of_kind
+            ]
         rows.append(f"// {call_text(function)}")
-        begun = f"inline void {function.name}("
-        rows.append(f"{begun}{wrapped(given, '    ', used=len(begun))}) {{")
+        head = f"inline void {function.name}("
+        rows.append(f"{head}{wrap_items(parameter_list, '    ', used=len(head))}) {{")
         if function.has_samples:
             rows.append(f"  if (n < 1) check_status({name.upper()}_SAMPLES);")
         for t in tensors:
             size = "*".join([str(t.size.factor), *["n"] * t.size.power])
             rows.append(f'  check_size("{t.name}", {t.name}.size(), {size});')
-        passed = ["n"] if function.has_samples else []
-        passed += [f"{t.name}.data()" for t in tensors]
-        begun = f"  check_status(::{function.name}("
-        rows.append(f"{begun}{wrapped(passed, '      ', used=len(begun))}));")
+        arguments = ["n"] if function.has_samples else []
+        arguments += [f"{t.name}.data()" for t in tensors]
+        head = f"  check_status(::{function.name}("
+        rows.append(f"{head}{wrap_items(arguments, '      ', used=len(head))}));")
         rows += ["}", ""]
     rows += [f"}}  // namespace {name}_library", "#endif"]
     return "\n".join(rows) + "\n"

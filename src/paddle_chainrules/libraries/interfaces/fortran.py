@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..c_functions import ERRORS
 from ..exports import LibraryFunction, TensorParameter
-from .c import size_text, wrapped
+from .c import size_text, wrap_items
 
 TYPES = {
     "float32": "real(c_float)",
@@ -58,20 +58,20 @@ def fortran_module(name: str, functions: Sequence[LibraryFunction]) -> str:
 def _interface(function: LibraryFunction, ending: str) -> list[str]:
     tensors = [*function.inputs, *function.outputs]
     name = f"{function.name}{ending}"
-    given = ["n"] if function.has_samples else []
-    given += [t.name for t in tensors] + (["work"] if ending else [])
-    begun = f"    function {name}("
-    listed = wrapped(given, "        ", 80, " &", len(begun))
+    arguments = ["n"] if function.has_samples else []
+    arguments += [t.name for t in tensors] + (["work"] if ending else [])
+    head = f"    function {name}("
+    argument_list = wrap_items(arguments, "        ", 80, " &", len(head))
     rows = [
-        f"{begun}{listed}) &",
+        f"{head}{argument_list}) &",
         f'        result(status) bind(C, name="{name}")',
         "      import :: c_int32_t, c_int64_t, c_int8_t, c_float, c_double, c_bool, &",
         "                c_ptr",
     ]
     if function.has_samples:
         rows.append("      integer(c_int64_t), value :: n")
-    rows += [_declared(t, "in") for t in function.inputs]
-    rows += [_declared(t, "out") for t in function.outputs]
+    rows += [_declaration(t, "in") for t in function.inputs]
+    rows += [_declaration(t, "out") for t in function.outputs]
     if ending:
         rows.append("      type(c_ptr), value :: work")
     return [
@@ -81,7 +81,7 @@ def _interface(function: LibraryFunction, ending: str) -> list[str]:
     ]
 
 
-def _declared(tensor: TensorParameter, intent: str) -> str:
+def _declaration(tensor: TensorParameter, intent: str) -> str:
     sizes = ", ".join(size_text(size, "**") for size in reversed(tensor.shape))
     shape = f"({sizes})" if sizes else ""
     return f"      {TYPES[tensor.dtype]}, intent({intent}) :: {tensor.name}{shape}"
@@ -89,12 +89,12 @@ def _declared(tensor: TensorParameter, intent: str) -> str:
 
 def _work_bytes(function: LibraryFunction) -> list[str]:
     name = f"{function.name}_work_bytes"
-    given = "n" if function.has_samples else ""
+    argument = "n" if function.has_samples else ""
     rows = [
-        f"    function {name}({given}) &",
+        f"    function {name}({argument}) &",
         f'        result(bytes) bind(C, name="{name}")',
         "      import :: c_int64_t",
     ]
-    if given:
+    if argument:
         rows.append("      integer(c_int64_t), value :: n")
     return [*rows, "      integer(c_int64_t) :: bytes", f"    end function {name}"]

@@ -18,10 +18,10 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
-from .reports import in_a_line, in_callers_mode
+from .reports import one_line_repr, with_callers_grad_mode
 from .vector_functions import VectorFunction
 
-FITS = 0.25
+MIN_GAIN_RATIO = 0.25
 """Least part of the expected decrease that a step must reach for a tolerance to end the
 search."""
 
@@ -53,7 +53,7 @@ class Fit(NamedTuple):
     reason: str
 
     def __repr__(self) -> str:
-        return in_a_line(self)
+        return one_line_repr(self)
 
 
 class DampedStep(NamedTuple):
@@ -93,7 +93,7 @@ class DampedSearch:
         self,
         residuals: VectorFunction,
         start: Tensor,
-        near: Callable[[Tensor, Tensor], LocalProblem],
+        linearize: Callable[[Tensor, Tensor], LocalProblem],
         damping: float,
         limits: SearchLimits,
     ) -> None:
@@ -102,80 +102,93 @@ class DampedSearch:
                 f"damping must be a finite number from zero on, and is {damping!r}; "
                 "give 0.0 for the least that rounding allows"
             )
-        self._fn, self._near = residuals, near
+        self._fn, self._linearize = residuals, linearize
         eps = float(paddle.finfo(start.dtype).eps)
-        self._least, self._most = eps**0.75, eps**-2.0
+        self._min_mu, self._max_mu = eps**0.75, eps**-2.0
         self._limits = limits._replace(
             change=max(limits.change, eps) if limits.change else 0.0,
             step=max(limits.step, eps) if limits.step else 0.0,
         )
-        self._mu = max(damping, self._least)
-        self._at = start
+        self._mu = max(damping, self._min_mu)
+        self._point = start
 
     def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
         result = self._fn(at)
         return _half_square(result), result
 
     def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
-        tell = in_callers_mode(on_step)
+        report = with_callers_grad_mode(on_step)
         with grad_mode(False):
-            self._value, self._residuals = self._evaluate(self._at)
+            self._value, self._residuals = self._evaluate(self._point)
             if not math.isfinite(self._value):
                 raise ValueError(
                     f"half the sum of the residuals' squares is {self._value} where "
                     "the search begins; give parameters where it is finite"
                 )
-            done, reason, converged = 0, "", False
+            step_count, reason, converged = 0, "", False
             while True:
-                near = self._near(self._at, self._residuals)
-                largest = float(np.abs(near.grad).max())
+                problem = self._linearize(self._point, self._residuals)
+                largest = float(np.abs(problem.grad).max())
                 if not math.isfinite(largest):
                     reason, converged = "the Jacobian is not finite there", False
-                    if not done:
+                    if not step_count:
                         raise ValueError(
                             f"the gradient is {largest} where the search begins; give "
                             "parameters where derivatives are finite"
                         )
                 elif largest <= self._limits.grad:
                     reason, converged = "the gradient is zero to tolerance_grad", True
-                elif not reason and done == self._limits.steps:
-                    reason = f"there were {done} steps"
+                elif not reason and step_count == self._limits.steps:
+                    reason = f"there were {step_count} steps"
                 if reason:
                     break
-                went, reason = self._step(near)
+                has_moved, reason = self._step(problem)
                 converged = bool(reason)
-                if not went:
+                if not has_moved:
                     reason = reason or "no step goes down, however short"
                     break
-                done += 1
-                if tell is not None:
-                    tell(done, self._fn.params.tree(self._at), self._value)
+                step_count += 1
+                if report is not None:
+                    report(step_count, self._fn.params.tree(self._point), self._value)
             counts = self._fn.evaluations, self._fn.derivatives
-            ends = done, *counts, self._mu, converged, reason
-            return Fit(self._fn.params.tree(self._at), self._value, largest, *ends)
+            outcome = step_count, *counts, self._mu, converged, reason
+            return Fit(
+                self._fn.params.tree(self._point), self._value, largest, *outcome
+            )
 
-    def _step(self, near: LocalProblem) -> tuple[bool, str]:
+    def _step(self, problem: LocalProblem) -> tuple[bool, str]:
         """Take a step; tell whether there is one, and what tolerance it meets."""
         growth, limits = 2.0, self._limits
-        while self._mu < self._most:
-            result = near.step(self._mu)
+        while self._mu < self._max_mu:
+            result = problem.step(self._mu)
             if result is not None:
                 v = result.linear
-                at = self._at + paddle.to_tensor(result.move, place=self._at.place)
-                expected = 0.5 * float(v @ (self._mu * near.scale * v - near.grad))
-                value, residuals = self._evaluate(at)
+                candidate = self._point + paddle.to_tensor(
+                    result.move, place=self._point.place
+                )
+                expected = 0.5 * float(
+                    v @ (self._mu * problem.scale * v - problem.grad)
+                )
+                value, residuals = self._evaluate(candidate)
                 gain = self._value - value
                 unchanged = max(abs(gain), expected) <= limits.change * self._value
                 if gain > 0.0 and expected > 0.0:
-                    size = _length(array_of(self._at), near.scale)
-                    moved = _length(result.move, near.scale)
-                    self._at, self._value, self._residuals = at, value, residuals
+                    params_length = _scaled_norm(array_of(self._point), problem.scale)
+                    move_length = _scaled_norm(result.move, problem.scale)
+                    self._point, self._value, self._residuals = (
+                        candidate,
+                        value,
+                        residuals,
+                    )
                     ratio = min(gain / expected, 2.0)
-                    less = max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
-                    self._mu = max(self._mu * less, self._least)
-                    if unchanged and ratio > FITS:
+                    reduction = max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
+                    self._mu = max(self._mu * reduction, self._min_mu)
+                    if unchanged and ratio > MIN_GAIN_RATIO:
                         return True, "the value changes by less than tolerance_change"
-                    if moved <= limits.step * size and ratio > FITS:
+                    if (
+                        move_length <= limits.step * params_length
+                        and ratio > MIN_GAIN_RATIO
+                    ):
                         return True, "parameters change by less than tolerance_step"
                     return True, ""
                 if unchanged and growth == 2.0:  # what is left is rounding
@@ -191,5 +204,5 @@ def _half_square(residuals: Tensor) -> float:
         return 0.5 * float(array @ array)
 
 
-def _length(vector: Any, scale: Any) -> float:
+def _scaled_norm(vector: Any, scale: Any) -> float:
     return math.sqrt(float(vector @ (scale * vector)))

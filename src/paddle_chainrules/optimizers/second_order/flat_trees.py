@@ -36,19 +36,19 @@ class VectorNesting(NamedTuple):
     def tree(self, flat: Tensor) -> Tree:
         """Return the tensors of a vector, nested."""
         sizes = self.sizes
-        parts = paddle.split(flat, sizes) if len(sizes) > 1 else [flat]
-        pairs = zip(parts, self.shapes, strict=True)
+        pieces = paddle.split(flat, sizes) if len(sizes) > 1 else [flat]
+        pairs = zip(pieces, self.shapes, strict=True)
         return optree.tree_unflatten(self.spec, [p.reshape(s) for p, s in pairs])
 
 
-def in_a_row(leaves: Sequence[Tensor]) -> Tensor:
+def flat_vector(leaves: Sequence[Tensor]) -> Tensor:
     """Return the vector of some tensors."""
-    return joined([leaf.flatten() for leaf in leaves], 0)
+    return concat_tensors([leaf.flatten() for leaf in leaves], 0)
 
 
-def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+def concat_tensors(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """Concatenate as ``paddle.concat`` does, without a copy of a single one."""
-    return parts[0] if len(parts) == 1 else paddle.concat([*parts], axis)
+    return tensors[0] if len(tensors) == 1 else paddle.concat([*tensors], axis)
 
 
 def array_of(tensor: Tensor) -> Any:
@@ -94,18 +94,18 @@ def flat_params(
     return paddle.concat([leaf.detach().flatten() for leaf in leaves]), nesting
 
 
-def value_and_slope(
+def flat_value_and_grad(
     fn: Callable[[Tree], Tensor], nesting: VectorNesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return a program for a number and its gradient."""
-    kept = fn.within if isinstance(fn, Jitted) else {}
-    key = value_and_slope, nesting.spec, tuple(map(tuple, nesting.shapes))
-    if key in kept:
-        return cast("Callable[[Tensor], tuple[Tensor, Tensor]]", kept[key])
+    compiled = fn.within if isinstance(fn, Jitted) else {}
+    key = flat_value_and_grad, nesting.spec, tuple(map(tuple, nesting.shapes))
+    if key in compiled:
+        return cast("Callable[[Tensor], tuple[Tensor, Tensor]]", compiled[key])
 
     @jit
-    def both(at: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = value_and_grad(lambda flat: fn(nesting.tree(flat)))(at)
+    def compute(point: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = value_and_grad(lambda flat: fn(nesting.tree(flat)))(point)
         if value.is_complex():
             raise TypeError(
                 f"what is made small must be a real number, and the function gives one "
@@ -113,5 +113,5 @@ def value_and_slope(
             )
         return value, slope
 
-    kept[key] = both
-    return both
+    compiled[key] = compute
+    return compute

@@ -53,9 +53,9 @@ class LimitedMemory:
         self, step: Tensor, before: Tensor, after: Tensor, curvature: float
     ) -> None:
         change = after - before
-        along = _dot(step, change)
-        if along > 1e-10 * _dot(change, change):
-            self._memory.append((step, change, 1.0 / along))
+        step_dot_change = _dot(step, change)
+        if step_dot_change > 1e-10 * _dot(change, change):
+            self._memory.append((step, change, 1.0 / step_dot_change))
 
     def __call__(self, grad: Tensor) -> Tensor:
         result, factors = grad, []
@@ -73,10 +73,10 @@ class LimitedMemory:
         return result
 
 
-LARGEST = 1e6
+MAX_FACTOR = 1e6
 """A factor beside a matrix, before it is multiplied into it."""
 
-KEPT, LARGE = (8, 32), 2000
+MAX_PENDING, LARGE_MATRIX_ROWS = (8, 32), 2000
 """Steps that are beside a matrix, before they are added to it, and rows from which on
 there are more of them: to add some at a time takes hardly more memory traffic than to
 add one."""
@@ -102,7 +102,7 @@ class DenseInverse:
 
     def forget(self) -> None:
         self._matrix: Tensor | None = None
-        self._factor, self._kept = 1.0, 0
+        self._factor, self._pending = 1.0, 0
         self._last: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, grad: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class DenseInverse:
         if self._matrix is None:
             return x
         result = paddle.mv(self._matrix, x)
-        if self._kept:
+        if self._pending:
             result = result + paddle.mv(self._rows, x) @ self._columns
         return result * self._factor
 
@@ -124,36 +124,38 @@ class DenseInverse:
         self, step: Tensor, before: Tensor, after: Tensor, curvature: float
     ) -> None:
         change = after - before
-        ahead = self._product(after)
-        moved = ahead - self(before)  # H y
-        along = _dot(step, change)  # s^T y
-        bent = _dot(change, moved)  # y^T H y
-        self._last = after, ahead
-        if not (along > 0.0 and bent > 0.0 and curvature > 0.0):
+        inverse_after = self._product(after)
+        inverse_change = inverse_after - self(before)  # H y
+        step_dot_change = _dot(step, change)  # s^T y
+        change_curvature = _dot(change, inverse_change)  # y^T H y
+        self._last = after, inverse_after
+        if not (step_dot_change > 0.0 and change_curvature > 0.0 and curvature > 0.0):
             return
-        h, b = bent / along, curvature / along
+        h, b = change_curvature / step_dot_change, curvature / step_dot_change
         if not (0.0 < h < math.inf and 0.0 < b < math.inf):
             return
-        theta, sigma = self._member(h, b)
+        theta, sigma = self._broyden_member(h, b)
         if self._matrix is None:  # as large as the Hessian is along the step
             tau = h / sigma
         else:
-            tau = self._scale(theta, sigma, b, len(step))
+            tau = self._matrix_divisor(theta, sigma, b, len(step))
         phi = (1.0 - theta) / sigma
         factor = self._factor / tau
         if not all(map(math.isfinite, (phi / tau, factor, 1.0 / factor))):
             return
         # (H - Hy(Hy)^T / y^T H y + phi y^T H y v v^T) / tau + s s^T / s^T y,
         # where v = s / s^T y - Hy / y^T H y
-        mixed = -phi / (tau * along)
+        mixed = -phi / (tau * step_dot_change)
         rows = [
-            step * ((phi * h / tau + 1.0) / along) + moved * mixed,
-            moved * ((phi - 1.0) / (tau * bent)) + step * mixed,
+            step * ((phi * h / tau + 1.0) / step_dot_change) + inverse_change * mixed,
+            inverse_change * ((phi - 1.0) / (tau * change_curvature)) + step * mixed,
         ]
         self._factor = factor
-        self._add([step / factor, moved / factor], rows)
+        self._add([step / factor, inverse_change / factor], rows)
         result = (
-            ahead / tau + step * _dot(rows[0], after) + moved * _dot(rows[1], after)
+            inverse_after / tau
+            + step * _dot(rows[0], after)
+            + inverse_change * _dot(rows[1], after)
         )
         self._last = after, result
 
@@ -161,14 +163,16 @@ class DenseInverse:
         n, dtype = len(rows[0]), rows[0].dtype
         if self._matrix is None:
             self._matrix = paddle.eye(n, dtype=dtype)
-            self._columns = paddle.zeros([2 * KEPT[n >= LARGE], n], dtype)
+            self._columns = paddle.zeros(
+                [2 * MAX_PENDING[n >= LARGE_MATRIX_ROWS], n], dtype
+            )
             self._rows = paddle.zeros_like(self._columns)
         for column, row in zip(columns, rows, strict=True):
-            self._columns[self._kept], self._rows[self._kept] = column, row
-            self._kept += 1
-        is_large = not 1.0 / LARGEST < self._factor < LARGEST
-        if self._kept == len(self._rows) or is_large:
-            count, self._kept = self._kept, 0
+            self._columns[self._pending], self._rows[self._pending] = column, row
+            self._pending += 1
+        is_large = not 1.0 / MAX_FACTOR < self._factor < MAX_FACTOR
+        if self._pending == len(self._rows) or is_large:
+            count, self._pending = self._pending, 0
             self._matrix.addmm_(self._columns[:count].T, self._rows[:count])
             self._columns.zero_()
             self._rows.zero_()
@@ -176,7 +180,7 @@ class DenseInverse:
             self._matrix.multiply_(paddle.full([], self._factor, dtype))
             self._factor = 1.0
 
-    def _member(self, h: float, b: float) -> tuple[float, float]:
+    def _broyden_member(self, h: float, b: float) -> tuple[float, float]:
         """Return the member of Broyden's class: the papers' theta and sigma."""
         if self._update != "ssbroyden":
             return 0.0, 1.0
@@ -184,11 +188,11 @@ class DenseInverse:
         if not 0.0 < a < math.inf:  # along an eigenvector all members are BFGS
             return 0.0, 1.0
         rho = min(1.0, 1.0 / (b * (1.0 + math.sqrt(a / (1.0 + a)))))
-        least = (rho - 1.0) / a  # where sigma is rho
-        theta = max(least, min(1.0 / rho, (1.0 - b) / b))
+        lower = (rho - 1.0) / a  # where sigma is rho
+        theta = max(lower, min(1.0 / rho, (1.0 - b) / b))
         return theta, max(rho, 1.0 + theta * a)
 
-    def _scale(self, theta: float, sigma: float, b: float, size: int) -> float:
+    def _matrix_divisor(self, theta: float, sigma: float, b: float, size: int) -> float:
         """Return the number that the matrix is divided by."""
         if self._update == "bfgs":
             return 1.0

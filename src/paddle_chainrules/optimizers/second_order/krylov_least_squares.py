@@ -98,50 +98,52 @@ def gauss_newton(
     function = VectorFunction(residual, nesting, "residual")
     pullback = jit(function.pullback)
     rng = np.random.default_rng(seed)
-    diagonal, first = paddle.zeros_like(start), 0.0
+    diagonal, first_norm = paddle.zeros_like(start), 0.0
 
     @jit
     def iterate(
-        at: Tensor, mu: Tensor, scale: Tensor, v: Tensor, left: Tensor, p: Tensor,
+        at: Tensor, mu: Tensor, scale: Tensor, v: Tensor, remainder: Tensor, p: Tensor,
         square: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Return an iteration: v, its remainder of residuals, the next direction."""
         q = function.pushforward(at, p)
         length = square / ((q * q).sum() + mu * (p * scale * p).sum())
-        v, left = v + length * p, left - length * q
-        slope = function.pullback(at, left) - mu * scale * v
+        v, remainder = v + length * p, remainder - length * q
+        slope = function.pullback(at, remainder) - mu * scale * v
         z = slope / scale
-        now = (slope * z).sum()
-        return v, left, z + now / square * p, now
+        new_square = (slope * z).sum()
+        return v, remainder, z + new_square / square * p, new_square
 
-    def scale_at(at: Tensor, like: Tensor) -> Tensor:
+    def scale_at(at: Tensor, example: Tensor) -> Tensor:
         """Return D from the estimates so far; one if nothing depends on a parameter."""
         nonlocal diagonal
         result = paddle.zeros_like(at)
         for _ in range(probes):
-            signs = rng.choice([-1.0, 1.0], like.shape)
-            u = paddle.to_tensor(signs, like.dtype, like.place)
+            signs = rng.choice([-1.0, 1.0], example.shape)
+            u = paddle.to_tensor(signs, example.dtype, example.place)
             result = result + pullback(at, u) ** 2 / probes
         function.derivatives += probes
         diagonal = paddle.maximum(diagonal, result)
         return paddle.where(diagonal > 0.0, diagonal, paddle.ones_like(diagonal))
 
-    def near(at: Tensor, residuals: Tensor) -> LocalProblem:
-        nonlocal first
+    def linearize(at: Tensor, residuals: Tensor) -> LocalProblem:
+        nonlocal first_norm
         grad, scale = pullback(at, residuals), scale_at(at, residuals)
         function.derivatives += 1
         norm = math.sqrt(float((grad * grad / scale).sum()))
-        first = first or norm
-        enough = norm * min(forcing, math.sqrt(norm / first)) if norm else 0.0
+        first_norm = first_norm or norm
+        target_norm = norm * min(forcing, math.sqrt(norm / first_norm)) if norm else 0.0
 
         def step(mu: float) -> DampedStep | None:
             z = -grad / scale
-            v, left, p = paddle.zeros_like(at), -residuals, z
+            v, remainder, p = paddle.zeros_like(at), -residuals, z
             damping, square = paddle.full([], mu, at.dtype), -(grad * z).sum()
             for _ in range(iterations):
                 function.derivatives += 2
-                v, left, p, square = iterate(at, damping, scale, v, left, p, square)
-                if not float(square) > enough**2:
+                v, remainder, p, square = iterate(
+                    at, damping, scale, v, remainder, p, square
+                )
+                if not float(square) > target_norm**2:
                     break
             result = array_of(v)
             return DampedStep(result, result)
@@ -149,4 +151,4 @@ def gauss_newton(
         return LocalProblem(array_of(grad), array_of(scale), step)
 
     limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
-    return DampedSearch(function, start, near, damping, limits).run(on_step)
+    return DampedSearch(function, start, linearize, damping, limits).run(on_step)

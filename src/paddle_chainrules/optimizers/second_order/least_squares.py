@@ -24,7 +24,7 @@ from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
 from .vector_functions import VectorFunction
 
-BEND = 0.75
+MAX_ACCELERATION_RATIO = 0.75
 """The longest acceleration of a step, beside its velocity."""
 
 
@@ -101,10 +101,10 @@ def levenberg_marquardt(
     """
     start, nesting = flat_params(params, "levenberg_marquardt", DTYPES)
     function = VectorFunction(residual, nesting, "residual", jacobian)
-    bent = jit(function.bend)
+    second_derivative = jit(function.second_directional_derivative)
     largest: Any = 0.0
 
-    def near(at: Tensor, residuals: Tensor) -> LocalProblem:
+    def linearize(at: Tensor, residuals: Tensor) -> LocalProblem:
         nonlocal largest
         matrix, r = function.jacobian(at), array_of(residuals)
         with without_warnings():
@@ -125,12 +125,14 @@ def levenberg_marquardt(
             if not geodesic:
                 return DampedStep(v, v)
             function.derivatives += 1
-            a = -solve(array_of(bent(at, paddle.to_tensor(v, place=at.place))))
-            if not a @ (scale * a) <= BEND**2 * (v @ (scale * v)):
+            a = -solve(
+                array_of(second_derivative(at, paddle.to_tensor(v, place=at.place)))
+            )
+            if not a @ (scale * a) <= MAX_ACCELERATION_RATIO**2 * (v @ (scale * v)):
                 return None
             return DampedStep(v + a / 2.0, v)
 
         return LocalProblem(slope, scale, step)
 
     limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
-    return DampedSearch(function, start, near, damping, limits).run(on_step)
+    return DampedSearch(function, start, linearize, damping, limits).run(on_step)

@@ -15,7 +15,7 @@ DECREASE, CURVATURE = 1e-4, 0.9
 """The strong Wolfe conditions: the least part of the slope that a step must gain, and
 the largest part of it that may be left."""
 
-LONGER = 4.0
+STEP_GROWTH = 4.0
 """Factor by which a step is longer if the function still goes down at its end."""
 
 
@@ -33,7 +33,7 @@ Evaluate = Callable[[float], LinePoint]
 
 
 def strong_wolfe(
-    evaluate: Evaluate, start: LinePoint, length: float, most: int
+    evaluate: Evaluate, start: LinePoint, length: float, max_evaluations: int
 ) -> LinePoint | None:
     """Return a step that meets the conditions, or the lowest; None if none is lower.
 
@@ -41,65 +41,69 @@ def strong_wolfe(
         evaluate: gives the points.
         start: the point of length zero.
         length: the length to try first.
-        most: points that may be evaluated.
+        max_evaluations: points that may be evaluated.
     """
-    before, last = start, most
-    while last > 0:
-        here, last = evaluate(length), last - 1
-        too_far = not _is_lower(here, start) or (
-            before.length > 0.0 and here.value >= before.value
+    before, evaluations_left = start, max_evaluations
+    while evaluations_left > 0:
+        point, evaluations_left = evaluate(length), evaluations_left - 1
+        too_far = not _is_lower(point, start) or (
+            before.length > 0.0 and point.value >= before.value
         )
         if too_far:
-            return _zoom(evaluate, start, before, here, last)
-        if abs(here.slope) <= -CURVATURE * start.slope:
-            return here
-        if here.slope >= 0.0:
-            return _zoom(evaluate, start, here, before, last)
-        before, length = here, length * LONGER
+            return _zoom(evaluate, start, before, point, evaluations_left)
+        if abs(point.slope) <= -CURVATURE * start.slope:
+            return point
+        if point.slope >= 0.0:
+            return _zoom(evaluate, start, point, before, evaluations_left)
+        before, length = point, length * STEP_GROWTH
     return before if before.length else None
 
 
 def _zoom(
-    evaluate: Evaluate, start: LinePoint, low: LinePoint, high: LinePoint, last: int
+    evaluate: Evaluate,
+    start: LinePoint,
+    low: LinePoint,
+    high: LinePoint,
+    evaluations_left: int,
 ) -> LinePoint | None:
     """Search between two ends; ``low`` is the lower one."""
-    for _ in range(last):
+    for _ in range(evaluations_left):
         length = _cubic_minimum(low, high)
         if length in (low.length, high.length):
             break
-        here = evaluate(length)
-        if not _is_lower(here, start) or here.value >= low.value:
-            high = here
+        point = evaluate(length)
+        if not _is_lower(point, start) or point.value >= low.value:
+            high = point
             continue
-        if abs(here.slope) <= -CURVATURE * start.slope:
-            return here
-        if here.slope * (high.length - low.length) >= 0.0:
+        if abs(point.slope) <= -CURVATURE * start.slope:
+            return point
+        if point.slope * (high.length - low.length) >= 0.0:
             high = low
-        low = here
+        low = point
     return low if low.length else None
 
 
-def _is_lower(here: LinePoint, start: LinePoint) -> bool:
+def _is_lower(point: LinePoint, start: LinePoint) -> bool:
     """Tell whether a step gains enough; it does not if value or slope is not finite."""
-    if not (math.isfinite(here.value) and math.isfinite(here.slope)):
+    if not (math.isfinite(point.value) and math.isfinite(point.slope)):
         return False
-    return here.value <= start.value + DECREASE * here.length * start.slope
+    return point.value <= start.value + DECREASE * point.length * start.slope
 
 
-def _cubic_minimum(one: LinePoint, other: LinePoint) -> float:
+def _cubic_minimum(first: LinePoint, second: LinePoint) -> float:
     """Return where the cubic of both values and slopes is lowest, well between both."""
-    low, high = sorted((one.length, other.length))
+    low, high = sorted((first.length, second.length))
     middle, margin = (low + high) / 2.0, 0.1 * (high - low)
-    if not all(map(math.isfinite, (other.value, other.slope))):
+    if not all(map(math.isfinite, (second.value, second.slope))):
         return middle
-    apart = other.length - one.length
-    a = one.slope + other.slope - 3.0 * (other.value - one.value) / apart
-    square = a * a - one.slope * other.slope
+    distance = second.length - first.length
+    a = first.slope + second.slope - 3.0 * (second.value - first.value) / distance
+    square = a * a - first.slope * second.slope
     if square < 0.0:
         return middle
-    root = math.copysign(math.sqrt(square), apart)
-    below = other.slope - one.slope + 2.0 * root
-    if below == 0.0:
+    root = math.copysign(math.sqrt(square), distance)
+    denominator = second.slope - first.slope + 2.0 * root
+    if denominator == 0.0:
         return middle
-    result = other.length - apart * (other.slope + root - a) / below
+    result = second.length - distance * (second.slope + root - a) / denominator
     return min(max(result, low + margin), high - margin)

@@ -88,6 +88,6 @@ def symmetric_solve(matrix: Any, b: Any, damping: float, rcond: float) -> Any:
         if solve is not None:
             return solve(b)
     values, vectors = np.linalg.eigh(matrix)
-    kept = values > rcond * max(abs(values[0]), abs(values[-1]))
-    basis = vectors[:, kept]
-    return basis @ ((basis.T @ b) / (values[kept] + damping))
+    is_kept = values > rcond * max(abs(values[0]), abs(values[-1]))
+    basis = vectors[:, is_kept]
+    return basis @ ((basis.T @ b) / (values[is_kept] + damping))

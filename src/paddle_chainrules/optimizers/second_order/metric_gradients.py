@@ -21,10 +21,10 @@ from ...transforms.containers.tree import Tree
 from ...transforms.derivatives.hessian import hvp
 from ...transforms.vmap import vmap
 from ..arguments import checked
-from .flat_trees import VectorNesting, array_of, flat_params, value_and_slope
+from .flat_trees import VectorNesting, array_of, flat_params, flat_value_and_grad
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
-from .reports import in_callers_mode
+from .reports import with_callers_grad_mode
 from .vector_functions import CHUNK, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
@@ -125,10 +125,10 @@ def natural_gradient(
     search = _MetricSearch(loss, metric, model, jacobian, nesting)
     limits = steps, tolerance_grad, tolerance_change
     n = int(start.size)
-    cut = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
-    tell = in_callers_mode(on_step)
+    cutoff = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
+    report = with_callers_grad_mode(on_step)
     with grad_mode(False):
-        return search.run(start, lengths, (damping, cut), limits, tell)
+        return search.run(start, lengths, (damping, cutoff), limits, report)
 
 
 class _MetricSearch:
@@ -144,17 +144,17 @@ class _MetricSearch:
         kind, name = (metric, "metric") if model is None else (model, "model")
         assert kind is not None
         self._function = VectorFunction(kind, nesting, name, jacobian)
-        self._value = jit(lambda at: self._of(nesting.tree(at)))
-        self._slope = value_and_slope(self._of, nesting)
-        self._curved = jit(vmap(self._product, (None, 0)))
+        self._value = jit(lambda at: self._loss_of_params(nesting.tree(at)))
+        self._slope = flat_value_and_grad(self._loss_of_params, nesting)
+        self._hessian_products = jit(vmap(self._hessian_product, (None, 0)))
 
-    def _of(self, params: Tree) -> Tensor:
+    def _loss_of_params(self, params: Tree) -> Tensor:
         return self._loss(params if self._model is None else self._model(params))
 
-    def _product(self, outputs: Tensor, along: Tensor) -> Tensor:
+    def _hessian_product(self, outputs: Tensor, direction: Tensor) -> Tensor:
         """Multiply the Hessian of the loss with respect to the outputs by a vector."""
         nest = self._function.outputs.tree
-        return hvp(lambda y: self._loss(nest(y)), outputs, along)
+        return hvp(lambda y: self._loss(nest(y)), outputs, direction)
 
     def _matrix(self, at: Tensor) -> Any:
         outputs = self._function(at)
@@ -162,11 +162,11 @@ class _MetricSearch:
         if self._model is None:
             return jacobian.T @ jacobian
         rows = paddle.to_tensor(np.ascontiguousarray(jacobian.T), place=at.place)
-        parts = [
-            array_of(self._curved(outputs, rows[i : i + CHUNK]))
+        blocks = [
+            array_of(self._hessian_products(outputs, rows[i : i + CHUNK]))
             for i in range(0, len(rows), CHUNK)
         ]
-        result = np.concatenate(parts) @ jacobian
+        result = np.concatenate(blocks) @ jacobian
         return (result + result.T) / 2.0
 
     def run(
@@ -178,21 +178,24 @@ class _MetricSearch:
         on_step: Callable[[int, Tree, float], Any] | None,
     ) -> Minimum:
         steps, tolerance_grad, tolerance_change = limits
-        done, count, reason, converged = 0, 0, "", False
+        step_count, count, reason, converged = 0, 0, "", False
         while True:
             number, slope = self._slope(at)
             value, largest, count = float(number), float(slope.abs().max()), count + 1
             if not math.isfinite(value + largest):
-                reason, converged = self._not_finite("loss or gradient", done), False
+                reason, converged = (
+                    self._not_finite("loss or gradient", step_count),
+                    False,
+                )
             elif largest <= tolerance_grad:
                 reason, converged = "the gradient is zero to tolerance_grad", True
-            elif not reason and done == steps:
-                reason = f"there were {done} steps"
+            elif not reason and step_count == steps:
+                reason = f"there were {step_count} steps"
             if not reason:
                 with without_warnings():
                     matrix = self._matrix(at)
                 if not np.isfinite(matrix).all():
-                    reason = self._not_finite("metric", done)
+                    reason = self._not_finite("metric", step_count)
             if reason:
                 break
             result = symmetric_solve(matrix, slope.numpy(), *solving)
@@ -203,13 +206,15 @@ class _MetricSearch:
             if not tried[best] < value:
                 reason = "no length of the step goes down"
                 break
-            at, done = at - step * lengths[best], done + 1
+            at, step_count = at - step * lengths[best], step_count + 1
             if value - tried[best] <= tolerance_change * abs(value):
                 reason = "the loss changes by less than tolerance_change"
                 converged = True
             if on_step is not None:
-                on_step(done, self._tree(at), tried[best])
-        return Minimum(self._tree(at), value, largest, done, count, converged, reason)
+                on_step(step_count, self._tree(at), tried[best])
+        return Minimum(
+            self._tree(at), value, largest, step_count, count, converged, reason
+        )
 
     def _not_finite(self, what: str, done: int) -> str:
         """Return a reason to end, or raise an error at the start."""

@@ -16,10 +16,10 @@ from paddle import Tensor
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
-from .flat_trees import flat_params, value_and_slope
+from .flat_trees import flat_params, flat_value_and_grad
 from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
 from .line_search import LinePoint, strong_wolfe
-from .reports import in_a_line, in_callers_mode
+from .reports import one_line_repr, with_callers_grad_mode
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -46,7 +46,7 @@ class Minimum(NamedTuple):
     reason: str
 
     def __repr__(self) -> str:
-        return in_a_line(self)
+        return one_line_repr(self)
 
 
 @checked
@@ -162,15 +162,15 @@ class _QuasiNewtonSearch:
         inverse: InverseHessian,
         evaluations: int,
     ) -> None:
-        self._at, nesting = flat_params(params, caller)
+        self._point, nesting = flat_params(params, caller)
         self._tree = nesting.tree
         self._inverse = inverse
-        self._most = evaluations
-        self._count = 0
-        self._fn = value_and_slope(fn, nesting)
+        self._max_evaluations = evaluations
+        self._evaluation_count = 0
+        self._fn = flat_value_and_grad(fn, nesting)
 
     def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
-        self._count += 1
+        self._evaluation_count += 1
         value, grad = self._fn(at)
         return float(value.reshape([])), grad
 
@@ -181,50 +181,54 @@ class _QuasiNewtonSearch:
         tolerance_change: float,
         on_step: Callable[[int, Tree, float], Any] | None,
     ) -> Minimum:
-        tell = in_callers_mode(on_step)
+        report = with_callers_grad_mode(on_step)
         with grad_mode(False):
-            value, grad = self._evaluate(self._at)
+            value, grad = self._evaluate(self._point)
             if not (math.isfinite(value) and bool(grad.isfinite().all())):
                 raise ValueError(
                     f"the function is {value} where the search begins, or its gradient "
                     "is not finite; give parameters where it is finite, and that is"
                 )
-            done, reason = 0, f"there were {steps} steps"
+            step_count, reason = 0, f"there were {steps} steps"
             converged = False
             while True:
                 largest = float(grad.abs().max())
                 if largest <= tolerance_grad:
                     converged, reason = True, "the gradient is zero to tolerance_grad"
                     break
-                if done == steps:
+                if step_count == steps:
                     break
-                result, direction, slope = self._line(value, grad)
-                if result is None:
+                end_point, direction, slope = self._line_search(value, grad)
+                if end_point is None:
                     reason = "no step along the direction goes down far enough"
                     break
-                step = direction * result.length
-                curvature = -(result.length**2) * slope
-                self._inverse.learn(step, grad, result.grad, curvature)
-                change = abs(value - result.value)
-                self._at = self._at + step
-                value, grad, done = result.value, result.grad, done + 1
-                if tell is not None:
-                    tell(done, self._tree(self._at), value)
-                moved = float(step.abs().max())
-                if min(change, moved) < tolerance_change:
+                step = direction * end_point.length
+                curvature = -(end_point.length**2) * slope
+                self._inverse.learn(step, grad, end_point.grad, curvature)
+                change = abs(value - end_point.value)
+                self._point = self._point + step
+                value, grad, step_count = (
+                    end_point.value,
+                    end_point.grad,
+                    step_count + 1,
+                )
+                if report is not None:
+                    report(step_count, self._tree(self._point), value)
+                largest_move = float(step.abs().max())
+                if min(change, largest_move) < tolerance_change:
                     converged = True
                     reason = "value or parameters change by less than tolerance_change"
                     break
-            tree = self._tree(self._at)
+            tree = self._tree(self._point)
             largest = float(grad.abs().max())
-            ends = done, self._count, converged, reason
-            return Minimum(tree, value, largest, *ends)
+            outcome = step_count, self._evaluation_count, converged, reason
+            return Minimum(tree, value, largest, *outcome)
 
-    def _line(
+    def _line_search(
         self, value: float, grad: Tensor
     ) -> tuple[LinePoint | None, Tensor, float]:
         """Return the end of a step, None if there is none; the direction; its slope."""
-        result, last = None, self._count + self._most
+        result, last_evaluation = None, self._evaluation_count + self._max_evaluations
         while result is None:
             direction = -self._inverse(grad)
             slope = float((grad * direction).sum())
@@ -235,19 +239,21 @@ class _QuasiNewtonSearch:
             if self._inverse.empty:
                 length = min(1.0, 1.0 / float(grad.abs().sum()))
             start = LinePoint(0.0, value, grad, slope)
-            left = last - self._count
+            evaluations_left = last_evaluation - self._evaluation_count
             if not self._inverse.empty:  # some are for a search that begins anew
-                left -= left // 3
-            result = strong_wolfe(self._along(direction), start, length, left)
+                evaluations_left -= evaluations_left // 3
+            result = strong_wolfe(
+                self._line_function(direction), start, length, evaluations_left
+            )
             if self._inverse.empty:
                 break
             if result is None:
                 self._inverse.forget()
         return result, direction, slope
 
-    def _along(self, direction: Tensor) -> Callable[[float], LinePoint]:
+    def _line_function(self, direction: Tensor) -> Callable[[float], LinePoint]:
         def evaluate(length: float) -> LinePoint:
-            value, grad = self._evaluate(self._at + direction * length)
+            value, grad = self._evaluate(self._point + direction * length)
             return LinePoint(length, value, grad, float((grad * direction).sum()))
 
         return evaluate

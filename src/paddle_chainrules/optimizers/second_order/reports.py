@@ -12,20 +12,20 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 OnStep = Callable[..., Any]
 
 
-def in_callers_mode(on_step: OnStep | None) -> OnStep | None:
+def with_callers_grad_mode(on_step: OnStep | None) -> OnStep | None:
     """Return the same function, with gradients on or off as they are now."""
     if on_step is None:
         return None
     enabled = paddle.is_grad_enabled()
 
-    def told(*args: Any) -> Any:
+    def call(*args: Any) -> Any:
         with grad_mode(enabled):
             return on_step(*args)
 
-    return told
+    return call
 
 
-def in_a_line(results: Any) -> str:
+def one_line_repr(results: Any) -> str:
     """Show a named tuple without its first entry, the parameters."""
     pairs = [*zip(results._fields, results, strict=True)][1:]
     shown = ", ".join(f"{name}={value!r}" for name, value in pairs)

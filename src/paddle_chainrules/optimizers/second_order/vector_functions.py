@@ -17,7 +17,7 @@ from ...transforms.derivatives.jvp import jvp
 from ...transforms.derivatives.value_and_grad import grad
 from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
-from .flat_trees import VectorNesting, array_of, in_a_row, joined
+from .flat_trees import VectorNesting, array_of, concat_tensors, flat_vector
 
 CHUNK = 64
 """Rows or columns of a Jacobian that are computed at once, to bound memory."""
@@ -43,13 +43,16 @@ class VectorFunction:
         self.params, self._fn, self._name = params, fn, name
         self.evaluations = self.derivatives = 0
         self.outputs: VectorNesting
-        self._values = jit(self.of)
+        self._values = jit(self.flat_value)
         self._jacobian = jacobian
-        self._rows_given = jit(self._given)
-        self._columns, self._rows = jit(self._forward), jit(self._reverse)
+        self._given_rows = jit(self._given_jacobian)
+        self._columns, self._rows = (
+            jit(self._jacobian_columns),
+            jit(self._jacobian_rows),
+        )
 
-    def of(self, at: Tensor) -> Tensor:
-        """Return its value there, part of any asking program."""
+    def flat_value(self, at: Tensor) -> Tensor:
+        """Return its value at a point, traced into an enclosing program."""
         leaves, spec = flatten_tree(self._fn(self.params.tree(at)))
         for leaf in leaves:
             _check_dtype(self._name, leaf, at)
@@ -59,7 +62,7 @@ class VectorFunction:
                 f"{self._name} gives tensors of shapes {self.outputs.shapes}, which "
                 "hold no numbers; give one at least"
             )
-        return in_a_row(leaves)
+        return flat_vector(leaves)
 
     def __call__(self, at: Tensor) -> Tensor:
         self.evaluations += 1
@@ -69,40 +72,48 @@ class VectorFunction:
         """Return a row for each element of the value; call the value before."""
         self.derivatives += 1
         if self._jacobian is not None:
-            return array_of(self._rows_given(at))
+            return array_of(self._given_rows(at))
         width, height = int(at.size), sum(self.outputs.sizes)
         if width <= height:
-            parts = [array_of(self._columns(at, some)) for some in _units(at, width)]
-            return np.concatenate(parts)[:width].T
-        parts = [array_of(self._rows(at, some)) for some in _units(at, height)]
-        return np.concatenate(parts)[:height]
+            blocks = [
+                array_of(self._columns(at, unit_vectors))
+                for unit_vectors in _unit_vectors(at, width)
+            ]
+            return np.concatenate(blocks)[:width].T
+        blocks = [
+            array_of(self._rows(at, unit_vectors))
+            for unit_vectors in _unit_vectors(at, height)
+        ]
+        return np.concatenate(blocks)[:height]
 
-    def pushforward(self, at: Tensor, along: Tensor) -> Tensor:
-        """Return the Jacobian times a vector, part of any asking program."""
-        return jvp(self.of, (at,), (along,))[1]
+    def pushforward(self, at: Tensor, direction: Tensor) -> Tensor:
+        """Return the Jacobian times a vector, traced into an enclosing program."""
+        return jvp(self.flat_value, (at,), (direction,))[1]
 
     def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
-        """Return its transpose times a vector, part of any asking program."""
-        (result,) = vjp(self.of, at)[1](cotangent)
+        """Return its transpose times a vector, traced into an enclosing program."""
+        (result,) = vjp(self.flat_value, at)[1](cotangent)
         return result
 
-    def bend(self, at: Tensor, along: Tensor) -> Tensor:
-        """Return the second derivative along a vector, part of any asking program."""
-        here = paddle.zeros_like(at.sum())
-        zero = here.expand([sum(self.outputs.sizes)])
+    def second_directional_derivative(self, at: Tensor, direction: Tensor) -> Tensor:
+        """Return the second derivative along a vector, for an enclosing program."""
+        scalar_zero = paddle.zeros_like(at.sum())
+        zeros = scalar_zero.expand([sum(self.outputs.sizes)])
 
         def second(u: Tensor) -> Tensor:
-            return grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
+            return grad(
+                grad(lambda t: (u * self.flat_value(at + t * direction)).sum())
+            )(scalar_zero)
 
-        return grad(second)(zero)
+        return grad(second)(zeros)
 
-    def _forward(self, at: Tensor, directions: Tensor) -> Tensor:
+    def _jacobian_columns(self, at: Tensor, directions: Tensor) -> Tensor:
         return vmap(lambda v: self.pushforward(at, v))(directions)
 
-    def _reverse(self, at: Tensor, cotangents: Tensor) -> Tensor:
+    def _jacobian_rows(self, at: Tensor, cotangents: Tensor) -> Tensor:
         return vmap(lambda u: self.pullback(at, u))(cotangents)
 
-    def _given(self, at: Tensor) -> Tensor:
+    def _given_jacobian(self, at: Tensor) -> Tensor:
         """Return the rows that the caller's function gives."""
         assert self._jacobian is not None
         leaves, spec = flatten_tree(self._jacobian(self.params.tree(at)))
@@ -113,12 +124,12 @@ class VectorFunction:
                 f" it has to be {nesting(expected)}; give derivatives nested as its "
                 "value is, each by all parameters, as jacrev does"
             )
-        each = iter(leaves)
+        blocks = iter(leaves)
         rows = [
-            [self._block(next(each), y, p, at) for p in self.params.shapes]
+            [self._block(next(blocks), y, p, at) for p in self.params.shapes]
             for y in self.outputs.shapes
         ]
-        return joined([joined(row, 1) for row in rows], 0)
+        return concat_tensors([concat_tensors(row, 1) for row in rows], 0)
 
     def _block(self, leaf: Any, by: list[int], shape: Any, at: Tensor) -> Tensor:
         """Return derivatives of one tensor by another, as a matrix."""
@@ -126,8 +137,8 @@ class VectorFunction:
         if leaf is None:
             return paddle.zeros([rows, columns], at.dtype)
         _check_dtype("jacobian", leaf, at)
-        last = list(leaf.shape)[leaf.ndim - len(shape) :]
-        if leaf.size != rows * columns or last != list(shape):
+        trailing = list(leaf.shape)[leaf.ndim - len(shape) :]
+        if leaf.size != rows * columns or trailing != list(shape):
             raise ValueError(
                 f"jacobian gives a tensor of shape {list(leaf.shape)} for derivatives "
                 f"of {self._name} of shape {by} by a parameter of shape {list(shape)}; "
@@ -136,18 +147,18 @@ class VectorFunction:
         return leaf.reshape([rows, columns])
 
 
-def _check_dtype(name: str, leaf: Any, like: Tensor) -> None:
-    if not isinstance(leaf, Tensor) or leaf.dtype != like.dtype:
-        result = leaf.dtype if isinstance(leaf, Tensor) else repr(leaf)
+def _check_dtype(name: str, leaf: Any, example: Tensor) -> None:
+    if not isinstance(leaf, Tensor) or leaf.dtype != example.dtype:
+        got = leaf.dtype if isinstance(leaf, Tensor) else repr(leaf)
         raise TypeError(
-            f"{name} must give tensors of the parameters' dtype, {like.dtype}, and "
-            f"gives {result}; convert it"
+            f"{name} must give tensors of the parameters' dtype, {example.dtype}, and "
+            f"gives {got}; convert it"
         )
 
 
-def _units(like: Tensor, count: int) -> Iterator[Tensor]:
-    """Yield unit vectors, some at a time, the last of them filled up with zeros."""
-    dtype = dtype_name(like.dtype)
+def _unit_vectors(example: Tensor, count: int) -> Iterator[Tensor]:
+    """Yield unit vectors in chunks, the last chunk padded with zeros."""
+    dtype = dtype_name(example.dtype)
     for start in range(0, count, CHUNK):
-        some = np.eye(min(count, CHUNK), count, start, dtype)
-        yield paddle.to_tensor(some, place=like.place)
+        unit_rows = np.eye(min(count, CHUNK), count, start, dtype)
+        yield paddle.to_tensor(unit_rows, place=example.place)

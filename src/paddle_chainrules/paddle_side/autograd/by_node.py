@@ -18,24 +18,26 @@ class NodeMap(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, ref[T]] = {}
-        self._many = 16  # how many there may be before those that are gone are left out
+        self._references: dict[int, ref[T]] = {}
+        self._sweep_size = (
+            16  # how many there may be before those that are gone are left out
+        )
 
     def add(self, node: Any, value: T) -> None:
         """Set what belongs to a node."""
-        self._found[node.node_ptr()] = ref(value)
-        if len(self._found) > self._many:
-            for address, result in [*self._found.items()]:
+        self._references[node.node_ptr()] = ref(value)
+        if len(self._references) > self._sweep_size:
+            for address, result in [*self._references.items()]:
                 if result() is None:
-                    self._found.pop(address, None)
-            self._many = max(16, 2 * len(self._found))
+                    self._references.pop(address, None)
+            self._sweep_size = max(16, 2 * len(self._references))
 
     def get(self, node: Any) -> T | None:
         """Return what belongs to a node."""
-        result = self._found.get(node.node_ptr())
+        result = self._references.get(node.node_ptr())
         return None if result is None else result()
 
     def items(self) -> Iterator[tuple[int, T]]:
         """Return addresses and what belongs to their nodes."""
-        results = [(address, value()) for address, value in [*self._found.items()]]
+        results = [(address, value()) for address, value in [*self._references.items()]]
         return iter([(a, value) for a, value in results if value is not None])

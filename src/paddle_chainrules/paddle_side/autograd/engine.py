@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..listener import listener
-from ..process.random_state import in_turn
+from ..process.random_state import generator_lock
 from .kernel_errors import kernels_named
 from .pylayers import layers_watched
 from .running import INNER, entered_by, refuse_within
@@ -33,8 +33,8 @@ def gradients(
         NotImplementedError: a kernel that can't be differentiated again.
         RuntimeError: called while ``paddle.grad`` runs on this thread.
     """
-    if (who := listener()) is not None:
-        return who.gradients(outputs, inputs, cotangents, create_graph)
+    if (receiver := listener()) is not None:
+        return receiver.gradients(outputs, inputs, cotangents, create_graph)
     return _by_engine(outputs, inputs, cotangents, create_graph)
 
 
@@ -50,7 +50,7 @@ def _by_engine(
         # which may be that of a cotangent (docs/paddle-notes.md).
         cotangents = [cotangent.clone() for cotangent in cotangents]
     check(outputs)
-    with in_turn(), kernels_named(), layers_watched(create_graph):
+    with generator_lock(), kernels_named(), layers_watched(create_graph):
         results: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),

@@ -41,37 +41,37 @@ def guarded(layer: Any) -> Any:
 
 def _subclass_of(layer: Any) -> Any:
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        given = tensors_in_tree([args, kwargs])
-        before = [x._inplace_version() for x in given]
+        inputs = tensors_in_tree([args, kwargs])
+        versions = [x._inplace_version() for x in inputs]
         result = layer.forward(ctx, *args, **kwargs)
-        if [x._inplace_version() for x in given] == before:
-            result = _in_own_memory(ctx, result, given)
+        if [x._inplace_version() for x in inputs] == versions:
+            result = _without_aliases(ctx, result, inputs)
         state = [*(ctx.saved_tensor() or ()), *vars(ctx).values()]
         saved = [(x, x._inplace_version()) for x in tensors_in_tree(state)]
         requested = [a for a in (*args, *kwargs.values()) if has_gradient(a)]
-        ctx._guard = saved, [*map(_asked_of, requested)]
+        ctx._guard = saved, [*map(_request_of, requested)]
         return result
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
         saved, requested = ctx._guard
-        if _are_written(saved):
+        if _is_any_written(saved):
             raise Overwritten(
                 f"the backward of the PyLayer {layer.__name__} needs a tensor that has "
                 "been written into since its forward has saved it; write it out of "
                 "place, y = y + v, or into a copy, y = y.clone()"
             )
-        outcome = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
-        if _are_written(saved):
+        grads = layer.backward(ctx, *map(copy_of_cotangent, cotangents))
+        if _is_any_written(saved):
             raise ValueError(
                 f"the backward of the PyLayer {layer.__name__} writes into what its "
                 "forward has saved, which others read; have it write into a copy"
             )
-        if isinstance(outcome, Tensor) or outcome is None:
-            return _fitted(layer, [outcome], requested)[0]
-        if not isinstance(outcome, list | tuple):
-            return outcome  # which Paddle refuses
-        fitted = _fitted(layer, outcome, requested)
-        return fitted if isinstance(outcome, list) else tuple(fitted)
+        if isinstance(grads, Tensor) or grads is None:
+            return _fit_gradients(layer, [grads], requested)[0]
+        if not isinstance(grads, list | tuple):
+            return grads  # which Paddle refuses
+        fitted = _fit_gradients(layer, grads, requested)
+        return fitted if isinstance(grads, list) else tuple(fitted)
 
     methods = {
         "__module__": layer.__module__,
@@ -81,7 +81,7 @@ def _subclass_of(layer: Any) -> Any:
     return type(layer)(layer.__name__, (layer,), methods)
 
 
-def _are_written(saved: Sequence[tuple[Tensor, int]]) -> bool:
+def _is_any_written(saved: Sequence[tuple[Tensor, int]]) -> bool:
     """Tell whether a tensor has another version than noted beside it."""
     return any(x._inplace_version() != version for x, version in saved)
 
@@ -97,21 +97,21 @@ def copy_of_cotangent(cotangent: Any) -> Any:
     return cotangent.clone() if isinstance(cotangent, Tensor) else cotangent
 
 
-def _in_own_memory(ctx: Any, result: Any, given: Sequence[Tensor]) -> Any:
-    """Return the result, of which no tensor is an argument, a view of one or twice."""
-    known: set[int] = set()
+def _without_aliases(ctx: Any, result: Any, inputs: Sequence[Tensor]) -> Any:
+    """Return the result, with copies of tensors that alias an input or each other."""
+    seen: set[int] = set()
     unmarked: dict[int, Tensor] = {}
 
-    def own(leaf: Any) -> Any:
+    def unaliased(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        if id(leaf) in known or any(share_memory(leaf, x) for x in given):
+        if id(leaf) in seen or any(share_memory(leaf, x) for x in inputs):
             unmarked[id(leaf)] = copy = leaf.detach().clone()
             return copy
-        known.add(id(leaf))
+        seen.add(id(leaf))
         return leaf
 
-    outcome = optree.tree_map(own, result, none_is_leaf=True)
+    outcome = optree.tree_map(unaliased, result, none_is_leaf=True)
     marked = ctx.non_differentiable
     if marked and unmarked:
         copies = (unmarked[id(x)] for x in marked if id(x) in unmarked)
@@ -125,7 +125,7 @@ def has_gradient(argument: Any) -> bool:
     It does for a tensor, and for a list or tuple of tensors.
     """
     if isinstance(argument, list | tuple):
-        return any(isinstance(part, Tensor) for part in argument)
+        return any(isinstance(item, Tensor) for item in argument)
     return isinstance(argument, Tensor)
 
 
@@ -141,15 +141,15 @@ class _RequestedGradients(NamedTuple):
     needed: bool
 
 
-def _asked_of(argument: Any) -> _RequestedGradients | None:
+def _request_of(argument: Any) -> _RequestedGradients | None:
     if not isinstance(argument, Tensor):
         return None
     needed = not (argument.stop_gradient or argument.is_leaf)
     return _RequestedGradients(argument.shape, argument.dtype, needed)
 
 
-def _fitted(
-    layer: Any, grads: Sequence[Any], asked: Sequence[_RequestedGradients | None]
+def _fit_gradients(
+    layer: Any, grads: Sequence[Any], requested: Sequence[_RequestedGradients | None]
 ) -> list[Any]:
     """Return gradients of the arguments' shapes and dtypes, with zeros where needed.
 
@@ -159,27 +159,31 @@ def _fitted(
         ValueError: one has another number of elements.
     """
     results: list[Any] = []
-    rest = [None] * max(0, len(grads) - len(asked))
-    for grad, like in zip(grads, [*asked, *rest], strict=False):
-        if like is None or not (grad is None or isinstance(grad, Tensor)):
+    padding = [None] * max(0, len(grads) - len(requested))
+    for grad, request in zip(grads, [*requested, *padding], strict=False):
+        if request is None or not (grad is None or isinstance(grad, Tensor)):
             results.append(grad)
         elif grad is None:
             results.append(
-                paddle.zeros(like.shape, like.dtype) if like.needed else None
+                paddle.zeros(request.shape, request.dtype) if request.needed else None
             )
         else:
-            results.append(_fitted_one(layer, grad, like))
+            results.append(_fit_gradient(layer, grad, request))
     return results
 
 
-def _fitted_one(layer: Any, grad: Tensor, like: _RequestedGradients) -> Tensor:
-    if grad.size != math.prod(like.shape):
+def _fit_gradient(layer: Any, grad: Tensor, request: _RequestedGradients) -> Tensor:
+    if grad.size != math.prod(request.shape):
         raise ValueError(
             f"the backward of the PyLayer {layer.__name__} gives a gradient of shape "
-            f"{list(grad.shape)} for an argument of shape {list(like.shape)}; have it "
-            "give the argument's shape"
+            f"{list(grad.shape)} for an argument of shape {list(request.shape)}; have "
+            "it give the argument's shape"
         )
-    if grad.shape != like.shape:
-        grad = grad.reshape(like.shape)
-    both_real = grad.is_floating_point() and "complex" not in dtype_name(like.dtype)
-    return grad.astype(like.dtype) if both_real and grad.dtype != like.dtype else grad
+    if grad.shape != request.shape:
+        grad = grad.reshape(request.shape)
+    both_real = grad.is_floating_point() and "complex" not in dtype_name(request.dtype)
+    return (
+        grad.astype(request.dtype)
+        if both_real and grad.dtype != request.dtype
+        else grad
+    )

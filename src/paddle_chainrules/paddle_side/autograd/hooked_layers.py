@@ -16,7 +16,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..dtypes import dtype_name
-from ..patching.places import PatchSet, by_itself
+from ..patching.patch_sites import PatchSet, without_listener
 from .by_node import NodeMap
 from .kernel_errors import note, refused_later
 from .partial_gradients import node_of
@@ -53,16 +53,18 @@ class HookedLayer(PyLayer):
             return forward(ctx, *args)
 
         @wraps(backward)
-        def hooked_backward(ctx: Any, *given: Tensor | None) -> Any:
-            changed = ctx.hooks.changed()
+        def hooked_backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+            changed = ctx.hooks.pop_results()
             if not changed:
-                return backward(ctx, *given)
-            result = backward(ctx, *(changed.get(i, g) for i, g in enumerate(given)))
+                return backward(ctx, *cotangents)
+            result = backward(
+                ctx, *(changed.get(i, g) for i, g in enumerate(cotangents))
+            )
             if not paddle.is_grad_enabled():
                 return result
-            several = result if isinstance(result, tuple) else (result,)
-            behind = [grad for grad in several if grad is not None]
-            refused = tuple(refused_later(DIFFERENTIATED, several, behind))
+            grads = result if isinstance(result, tuple) else (result,)
+            sources = [grad for grad in grads if grad is not None]
+            refused = tuple(refused_later(DIFFERENTIATED, grads, sources))
             return refused if isinstance(result, tuple) else refused[0]
 
         cls.forward, cls.backward = (  # type: ignore[method-assign]
@@ -75,7 +77,7 @@ class HookedLayer(PyLayer):
         """Call the layer."""
         hooks = Hooks()
         result = super().apply(hooks, *args)
-        hooks.take(result if isinstance(result, tuple) else (result,))
+        hooks.attach(result if isinstance(result, tuple) else (result,))
         return result
 
 
@@ -83,56 +85,56 @@ class Hooks:
     """The hooks of one call's results; its node keeps them alive.
 
     Attributes:
-        feeds_another: whether another result is computed of the one at a place.
+        feeds_another: whether another result is computed from the one at an index.
     """
 
     def __init__(self) -> None:
-        self.feeds_another: Callable[[int], bool] = lambda place: False
+        self.feeds_another: Callable[[int], bool] = lambda index: False
         self._results: list[ref[Tensor]] = []
         self._hooked: set[int] = set()
-        self._changed: dict[int, Tensor] = {}
+        self._hook_results: dict[int, Tensor] = {}
 
-    def take(self, results: Sequence[Tensor]) -> None:
+    def attach(self, results: Sequence[Tensor]) -> None:
         """Have hooks of these results come here."""
         on_graph = next((x for x in results if not x.stop_gradient), None)
         if on_graph is not None:
-            _take_hooks()
+            _patch_register_hook()
             self._results = [*map(ref, results)]
             _hooks.add(node_of(on_graph), self)
 
-    def taken(self, result: Tensor, hook: Hook) -> Hook:
+    def wrap_hook(self, result: Tensor, hook: Hook) -> Hook:
         """Return the hook, which leaves its result here.
 
         Raises:
             RuntimeError: it would see part of a gradient.
         """
-        place = self._place(result)
-        if self.feeds_another(place):
+        index = self._result_index(result)
+        if self.feeds_another(index):
             raise RuntimeError(
-                f"a hook was registered on result {place} of a program, of which the "
+                f"a hook was registered on result {index} of a program, of which the "
                 "program computes other results; their gradients would not pass the "
                 "hook. Compute them of this result outside of the program, or call the "
                 "function without jit, or outside of taylor_mode"
             )
-        if place not in self._hooked:
-            self._hooked.add(place)
-            _register(result, lambda _: self._begin(place))
+        if index not in self._hooked:
+            self._hooked.add(index)
+            _register(result, lambda _: self._forget_result(index))
         shape, dtype = [*result.shape], result.dtype
 
-        def kept(grad: Tensor | None) -> Tensor | None:
+        def hook_and_store(grad: Tensor | None) -> Tensor | None:
             if grad is None:  # another result's gradient brought Paddle here
                 return None
             changed = hook(grad)
-            after = grad if changed is None else changed
-            self._changed[place] = _checked_hook_result(after, shape, dtype)
-            return after
+            new_grad = grad if changed is None else changed
+            self._hook_results[index] = _checked_hook_result(new_grad, shape, dtype)
+            return new_grad
 
-        return kept
+        return hook_and_store
 
-    def _place(self, result: Tensor) -> int:
-        for place, outcome in enumerate(self._results):
-            if outcome() is result:
-                return place
+    def _result_index(self, result: Tensor) -> int:
+        for index, reference in enumerate(self._results):
+            if reference() is result:
+                return index
         if len(self._results) == 1:
             return 0
         raise RuntimeError(
@@ -140,13 +142,13 @@ class Hooks:
             "not tell which of them it is; register it on the tensor that was returned"
         )
 
-    def _begin(self, place: int) -> None:
+    def _forget_result(self, index: int) -> None:
         """Forget what hooks have returned in an earlier backward pass."""
-        self._changed.pop(place, None)
+        self._hook_results.pop(index, None)
 
-    def changed(self) -> dict[int, Tensor]:
-        """Return by places what hooks have made of the gradients of this pass."""
-        result, self._changed = self._changed, {}
+    def pop_results(self) -> dict[int, Tensor]:
+        """Take what hooks made of this pass's gradients, by result index."""
+        result, self._hook_results = self._hook_results, {}
         return result
 
 
@@ -178,13 +180,13 @@ _hooks: NodeMap[Hooks] = NodeMap()
 
 
 @cache
-def _take_hooks() -> None:
+def _patch_register_hook() -> None:
     """Have hooks of our layers' results come here, from now on."""
-    native = by_itself(_tensor.register_hook)
+    native = without_listener(_tensor.register_hook)
 
     def register_hook(self: Tensor, hook: Hook) -> Any:
         node = None if self.stop_gradient else node_of(self)
         hooks = None if node is None else _hooks.get(node)
-        return native(self, hook if hooks is None else hooks.taken(self, hook))
+        return native(self, hook if hooks is None else hooks.wrap_hook(self, hook))
 
-    PatchSet({"register_hook": (_tensor.register_hook, register_hook)}).put(1)
+    PatchSet({"register_hook": (_tensor.register_hook, register_hook)}).switch(1)

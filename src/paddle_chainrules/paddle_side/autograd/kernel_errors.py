@@ -34,7 +34,7 @@ class kernels_named:
         self._enabled = paddle.is_grad_enabled()
 
     def __enter__(self) -> None:
-        _here.raised, self._level = None, log_level.silence()
+        _thread.raised, self._level = None, log_level.silence()
 
     def __exit__(
         self,
@@ -43,10 +43,10 @@ class kernels_named:
         traceback: TracebackType | None,
     ) -> None:
         log_level.restore(self._level)
-        raised, _here.raised = _here.raised, None
+        raised, _thread.raised = _thread.raised, None
         if error is not None:
             paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
-            if raised is not None and _says(error, raised):
+            if raised is not None and _is_made_of(error, raised):
                 raise raised from None
             if isinstance(error, OSError) and re.search(INTERRUPTED, str(error)):
                 raise KeyboardInterrupt from None
@@ -74,10 +74,11 @@ class kernels_named:
         result = re.search(MISSING, str(error))
         if result is None:
             if "(at /paddle/" in str(error) and "inplace" not in str(error):
-                said = " ".join(str(error).split("[Hint")[0].split())[:300]
+                message = " ".join(str(error).split("[Hint")[0].split())[:300]
                 raise NotImplementedError(
-                    f"Paddle fails in this gradient: {said}. Another way to write the "
-                    "function may have one, or one that is differentiated less often"
+                    f"Paddle fails in this gradient: {message}. Another way to write "
+                    "the function may have one, or one that is differentiated less "
+                    "often"
                 ) from error
             return
         kernel = result[1] or result[2].removesuffix("_double_grad") + "_grad"
@@ -97,26 +98,26 @@ OVERWRITTEN = "modified by an inplace operation"
 INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
 """Words in the error that Paddle makes of an interrupt of a ``PyLayer``."""
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def note(error: BaseException) -> None:
     """Have an error come out of Paddle's engine as it is, which makes text of it."""
-    _here.raised = error
+    _thread.raised = error
 
 
-def _says(error: BaseException, noted: BaseException) -> bool:
+def _is_made_of(error: BaseException, original: BaseException) -> bool:
     """Tell whether the error is the noted one, or what Paddle has made of it."""
-    text, part = (" ".join(str(e).split()) for e in (error, noted))
-    return error is noted or part in text
+    text, noted_text = (" ".join(str(e).split()) for e in (error, original))
+    return error is original or noted_text in text
 
 
 class _Refusal(PyLayer):
     """Passes values on; differentiating them raises."""
 
     @staticmethod
-    def forward(ctx: Any, why: str, count: int, *tensors: Tensor) -> Any:
-        ctx.why = why
+    def forward(ctx: Any, reason: str, count: int, *tensors: Tensor) -> Any:
+        ctx.why = reason
         return tuple(paddle.assign(value) for value in tensors[:count])
 
     @staticmethod
@@ -125,15 +126,15 @@ class _Refusal(PyLayer):
 
 
 def refused_later(
-    why: str, values: Sequence[Tensor | None], behind: Sequence[Tensor]
+    reason: str, values: Sequence[Tensor | None], sources: Sequence[Tensor]
 ) -> list[Tensor | None]:
     """Return values that raise when they are differentiated by what they depend on.
 
     That is a NotImplementedError where this package differentiates; Paddle's own
     ``backward`` makes an OSError with the same sentence of it.
     """
-    given = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     with grad_mode(True):
-        traced = [tensor for tensor in behind if not tensor.stop_gradient]
-        results = iter(_Refusal.apply(why, len(given), *given, *traced))
+        traced = [tensor for tensor in sources if not tensor.stop_gradient]
+        results = iter(_Refusal.apply(reason, len(present), *present, *traced))
     return [None if value is None else next(results) for value in values]

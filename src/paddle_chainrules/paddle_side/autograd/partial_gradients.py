@@ -105,12 +105,12 @@ def ends_the_process(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> boo
     Paddle leaves out what leads to none of them, and some of its kernels write it
     nevertheless.
     """
-    every = [*nodes(node_of(output) for output in outputs)]
-    fatal = [node for node in every if node.name() in FATAL]
+    graph_nodes = [*nodes(node_of(output) for output in outputs)]
+    fatal = [node for node in graph_nodes if node.name() in FATAL]
     if not fatal:
         return False
     uses: dict[int, list[int]] = {}
-    for node in every:
+    for node in graph_nodes:
         for edge in _edges(node):
             uses.setdefault(edge, []).append(node.node_ptr())
     leading: set[int] = set()
@@ -143,7 +143,9 @@ def nodes(
             pending += node.next_functions
 
 
-_let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+_decrement_reference = ctypes.PYFUNCTYPE(None, ctypes.py_object)(
+    ("Py_DecRef", ctypes.pythonapi)
+)
 
 
 def node_of(tensor: Tensor) -> Any:
@@ -151,7 +153,7 @@ def node_of(tensor: Tensor) -> Any:
     leaks = _grad_fn_leaks()
     node = tensor.grad_fn
     if leaks and node is not None:
-        _let_go(node)
+        _decrement_reference(node)
     return node
 
 
@@ -162,7 +164,7 @@ def _grad_fn_leaks() -> bool:
     In Paddle 3.3.1 it does.
     """
     with grad_mode(True):
-        start = paddle.zeros([1])
-        start.stop_gradient = False
-        node, other = paddle.tanh(start).grad_fn, object()
-    return sys.getrefcount(node) > sys.getrefcount(other)
+        leaf = paddle.zeros([1])
+        leaf.stop_gradient = False
+        node, fresh_object = paddle.tanh(leaf).grad_fn, object()
+    return sys.getrefcount(node) > sys.getrefcount(fresh_object)

@@ -24,9 +24,9 @@ class _ApplyReplacement:
 
     def __get__(self, layer: Any, kind: Any) -> Any:
         def apply(*args: Any, **kwargs: Any) -> Any:
-            who: Any = listener()
-            if who is not None:
-                return who.apply(kind, native_apply(kind), args, kwargs)
+            receiver: Any = listener()
+            if receiver is not None:
+                return receiver.apply(kind, native_apply(kind), args, kwargs)
             return native_apply(guarded(kind) if watched() else kind)(*args, **kwargs)
 
         return apply
@@ -34,9 +34,9 @@ class _ApplyReplacement:
 
 def _init(context: Any, *_: Any) -> None:
     """Tell the listener of a call that it was not handed."""
-    who: Any = listener()
-    if who is not None:
-        who.missed(context._forward_cls)
+    receiver: Any = listener()
+    if receiver is not None:
+        receiver.missed(context._forward_cls)
 
 
 @cache

@@ -23,7 +23,7 @@ from paddle.autograd import py_layer
 from ..watch import is_traced
 from .kernel_errors import note, refused_later
 
-_here = threading.local()
+_thread = threading.local()
 
 
 @contextmanager
@@ -34,15 +34,17 @@ def layers_watched(create_graph: bool) -> Iterator[None]:
         create_graph: whether the gradients are to have a graph.
     """
     _install()
-    before = getattr(_here, "given", None)
+    before = getattr(_thread, "protect", None)
     try:
-        _here.given = _lasting if create_graph else _copied
+        _thread.protect = (
+            _differentiable_or_refusing if create_graph else _copies_of_gradients
+        )
         yield
     finally:
         try:
-            _here.given = before
+            _thread.protect = before
         except BaseException:  # an interrupt
-            _here.given = before
+            _thread.protect = before
             raise
 
 
@@ -58,14 +60,14 @@ def _install() -> None:
             if _is_own(layer.__module__) or _is_own(_raised_in(error)):
                 note(error)
             raise
-        given = getattr(_here, "given", None)
-        if results is None or given is None or _is_own(layer.__module__):
+        protect = getattr(_thread, "protect", None)
+        if results is None or protect is None or _is_own(layer.__module__):
             return results
         single = isinstance(results, Tensor)
-        parts = given(layer, [results] if single else [*results], cotangents)
+        grads = protect(layer, [results] if single else [*results], cotangents)
         if single:
-            return parts[0]
-        return parts if isinstance(results, list) else tuple(parts)  # as Paddle tells
+            return grads[0]
+        return grads if isinstance(results, list) else tuple(grads)  # as Paddle tells
 
     py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
 
@@ -82,31 +84,33 @@ def _raised_in(error: BaseException) -> str:
     return str(trace.tb_frame.f_globals.get("__name__")) if trace is not None else ""
 
 
-def _copied(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
+def _copies_of_gradients(layer: Any, grads: list[Any], cotangents: Any) -> list[Any]:
     """Return gradients in memory of their own."""
-    return [part.clone() if isinstance(part, Tensor) else part for part in parts]
+    return [grad.clone() if isinstance(grad, Tensor) else grad for grad in grads]
 
 
-def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
+def _differentiable_or_refusing(
+    layer: Any, grads: list[Any], cotangents: Any
+) -> list[Any]:
     """Return gradients that are differentiable, or refuse to be."""
-    lost = [part if _is_lost(part, cotangents) else None for part in parts]
+    lost = [grad if _is_lost(grad, cotangents) else None for grad in grads]
     traced = [*filter(is_traced, cotangents)] if paddle.is_grad_enabled() else []
-    if not traced or all(part is None for part in lost):
-        return parts
+    if not traced or all(grad is None for grad in lost):
+        return grads
     refusing = refused_later(
         f"the backward of the PyLayer {layer.__name__} leaves Paddle, so that its "
         "gradient can't be differentiated once more: write it in tensor operations",
         *(lost, traced),
     )
-    pairs = zip(parts, refusing, strict=True)
-    return [part if refusal is None else refusal for part, refusal in pairs]
+    pairs = zip(grads, refusing, strict=True)
+    return [grad if refusal is None else refusal for grad, refusal in pairs]
 
 
-def _is_lost(part: Any, cotangents: Any) -> bool:
+def _is_lost(grad: Any, cotangents: Any) -> bool:
     """Tell whether it is a gradient without a graph, such as what ``x.grad`` holds."""
-    if not isinstance(part, Tensor):
+    if not isinstance(grad, Tensor):
         return False
-    is_on_graph = not part.is_leaf or any(part is given for given in cotangents)
-    if is_on_graph and not part.stop_gradient:
+    is_on_graph = not grad.is_leaf or any(grad is cotangent for cotangent in cotangents)
+    if is_on_graph and not grad.stop_gradient:
         return False
-    return bool(part.is_floating_point() or part.is_complex())
+    return bool(grad.is_floating_point() or grad.is_complex())

@@ -48,12 +48,16 @@ class RowSparse:
                 "takes a gradient as a whole"
             )
         self.shape = tuple(checked_integer("each size of shape", n) for n in shape)
-        results = tuple(values.shape)
-        if rows.ndim != 1 or results != (rows.shape[0], *self.shape[1:]) or not shape:
+        values_shape = tuple(values.shape)
+        if (
+            rows.ndim != 1
+            or values_shape != (rows.shape[0], *self.shape[1:])
+            or not shape
+        ):
             raise ValueError(
-                f"rows of shape {list(rows.shape)} and values of shape {list(results)} "
-                f"are none of a tensor of shape {list(self.shape)}; give values of "
-                "shape [rows, ...]"
+                f"rows of shape {list(rows.shape)} and values of shape "
+                f"{list(values_shape)} are none of a tensor of shape "
+                f"{list(self.shape)}; give values of shape [rows, ...]"
             )
         if "int" not in str(rows.dtype):
             raise TypeError(f"rows are integers, got {rows.dtype}; give int64")
@@ -92,11 +96,11 @@ class RowSparse:
 
     def to_dense(self) -> Tensor:
         """Return the whole tensor."""
-        whole = paddle.zeros([*self.shape], dtype=self.values.dtype)
+        result = paddle.zeros([*self.shape], dtype=self.values.dtype)
         if not self.rows.shape[0]:
-            return whole
+            return result
         dense: Tensor = paddle.scatter_nd_add(
-            whole, self.rows.unsqueeze(1), self.values
+            result, self.rows.unsqueeze(1), self.values
         )
         return dense
 

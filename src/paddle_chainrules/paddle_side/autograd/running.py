@@ -48,39 +48,39 @@ def is_running() -> bool:
 
 
 def _is_running(frame: FrameType | None) -> bool:
-    return any(each.f_code in _ENTRIES for each in _callers(frame))
+    return any(caller.f_code in _ENTRIES for caller in _callers(frame))
 
 
-def asked_for() -> Callable[[Tensor], bool]:
-    """Return a test that tells whether Paddle's running engine needs a leaf's gradient.
+def requested_leaf_test() -> Callable[[Tensor], bool]:
+    """Return a test whether Paddle's running engine needs a leaf's gradient.
 
     A ``backward`` needs those of all leaves, ``paddle.grad`` those of its inputs.
     """
-    requested = _asked()
+    requested = _requested_nodes()
     if requested is None:
         return lambda leaf: True
     return lambda leaf: not _addresses([leaf]).isdisjoint(requested)
 
 
-def asked_behind() -> Callable[[Tensor], bool]:
-    """Return the test of :func:`asked_for` for any tensor.
+def requested_tensor_test() -> Callable[[Tensor], bool]:
+    """Return the test of :func:`requested_leaf_test` for any tensor.
 
     It also passes if the engine needs the gradient of what the tensor is computed from.
     """
-    requested = _asked()
+    requested = _requested_nodes()
     if requested is None:
         return lambda tensor: True
 
-    def is_asked(tensor: Tensor) -> bool:
+    def is_requested(tensor: Tensor) -> bool:
         node = node_of(tensor)
         if tensor.is_leaf:
             return node is not None and node.node_ptr() in requested
-        return any(behind.node_ptr() in requested for behind in nodes([node]))
+        return any(ancestor.node_ptr() in requested for ancestor in nodes([node]))
 
-    return is_asked
+    return is_requested
 
 
-def _asked() -> set[int] | None:
+def _requested_nodes() -> set[int] | None:
     """Return the nodes of the running engine's inputs; None if it needs all leaves."""
     for frame in _callers(sys._getframe(2)):
         if frame.f_code in _ENTRIES:
@@ -107,6 +107,6 @@ def _addresses(tensors: Iterable[Tensor]) -> set[int]:
 INNER: Any = inspect.unwrap(paddle.grad)
 _ENTRIES: list[CodeType] = [INNER.__code__]
 _BACKWARD = [
-    inspect.unwrap(way).__code__
-    for way in (paddle.Tensor.backward, paddle.autograd.backward)
+    inspect.unwrap(function).__code__
+    for function in (paddle.Tensor.backward, paddle.autograd.backward)
 ]

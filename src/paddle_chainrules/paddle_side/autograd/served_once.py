@@ -6,7 +6,7 @@ process. Here hooks of the node's outputs, which run before it, raise an error i
 and ``paddle.grad`` looks for such nodes first.
 
 While a recording is under way, ``paddle.grad`` also differentiates by what the kernels
-of operators in it need (:meth:`.RuleContext.ask`).
+of operators in it need (:meth:`.RuleContext.request`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import paddle
 from paddle import Tensor
 
 from ..listener import listener
-from ..patching.places import PatchSet, by_itself
+from ..patching.patch_sites import PatchSet, without_listener
 from ..watch import recordings
 from .by_node import NodeMap
 from .kernel_errors import kernels_named
@@ -34,11 +34,11 @@ _register = _tensor._register_grad_hook
 """Paddle's method that registers a hook, used as long as nobody listens."""
 
 
-def _refuse(who: str) -> NoReturn:
+def _refuse(caller: str) -> NoReturn:
     raise RuntimeError(
-        f"{who} has been through a program of this graph before, which Paddle's graphs "
-        "serve but once, with retain_graph=True too. Call backward once, for the sum "
-        "of the losses, or take the gradients by value_and_grad, or by "
+        f"{caller} has been through a program of this graph before, which Paddle's "
+        "graphs serve but once, with retain_graph=True too. Call backward once, for "
+        "the sum of the losses, or take the gradients by value_and_grad, or by "
         "paddle.grad(..., retain_graph=True) before backward"
     )
 
@@ -91,35 +91,37 @@ def check(outputs: Any) -> None:
     spent = {address for address, once in _nodes.items() if once.is_spent}
     if not spent:
         return
-    given = outputs if isinstance(outputs, list | tuple) else [outputs]
-    roots = [node_of(t) for t in given if isinstance(t, Tensor)]
+    tensors = outputs if isinstance(outputs, list | tuple) else [outputs]
+    roots = [node_of(t) for t in tensors if isinstance(t, Tensor)]
     if any(node.node_ptr() in spent for node in nodes(roots)):
         _refuse("paddle.grad: a backward")
 
 
-def _one_of_several(x: Any) -> SingleUseHook | None:
-    """Return what belongs to the node of a tensor, if that has other results too."""
+def _shared_node_hook(x: Any) -> SingleUseHook | None:
+    """Return the hook of a tensor's node, if that has other results too."""
     if not isinstance(x, Tensor) or x.is_leaf or (node := node_of(x)) is None:
         return None
     once = _nodes.get(node)
     return once if once is not None and once.several else None
 
 
-def _behind(x: Any) -> Any:
-    """Return what programs have computed it of, a leaf if there is one."""
-    while (once := _one_of_several(x)) is not None and (of := once.of()) is not None:
-        x = next((t for t in of.inputs if t.is_leaf), of.inputs[0])
+def _program_input(x: Any) -> Any:
+    """Return an input of the programs that computed it, a leaf if there is one."""
+    while (once := _shared_node_hook(x)) is not None and (
+        outcome := once.of()
+    ) is not None:
+        x = next((t for t in outcome.inputs if t.is_leaf), outcome.inputs[0])
     return x
 
 
-def _passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
-    """Return inputs by their places, no two results of one node together.
+def _separate_passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
+    """Group inputs by index, no two results of one node in a group.
 
     Paddle gives those the same gradient.
     """
     results, seen = list[dict[int, Any]](), Counter[int]()
     for i, x in enumerate(inputs):
-        once = _one_of_several(x)
+        once = _shared_node_hook(x)
         number = seen[id(once)] if once is not None else 0
         seen[id(once)] += 1
         if number == len(results):
@@ -128,22 +130,22 @@ def _passes(inputs: Sequence[Any]) -> list[dict[int, Any]]:
     return results
 
 
-def _needed_with(outputs: Any) -> list[Tensor]:
-    """Return tensors of a graph that recordings ask for, for the sake of others."""
-    requested = [t for watch in recordings() for t in watch.asked.values()]
+def _requested_by_recordings(outputs: Any) -> list[Tensor]:
+    """Return tensors of a graph whose gradients recordings request as well."""
+    requested = [t for watch in recordings() for t in watch.requested_tensors.values()]
     if not requested:
         return []
-    given = outputs if isinstance(outputs, list | tuple) else [outputs]
-    roots = [node_of(t) for t in given if isinstance(t, Tensor)]
-    behind = {node.node_ptr() for node in nodes(roots)}
-    results = {id(t): t for t in requested if node_of(t).node_ptr() in behind}
+    tensors = outputs if isinstance(outputs, list | tuple) else [outputs]
+    roots = [node_of(t) for t in tensors if isinstance(t, Tensor)]
+    ancestors = {node.node_ptr() for node in nodes(roots)}
+    results = {id(t): t for t in requested if node_of(t).node_ptr() in ancestors}
     return [*results.values()]
 
 
 @cache
 def guard() -> None:
     """Have ``paddle.grad`` look at the graph first, from now on."""
-    native = by_itself(paddle.grad)
+    native = without_listener(paddle.grad)
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if listener() is None:
@@ -151,29 +153,29 @@ def guard() -> None:
         check(outputs)
         if recordings():  # which rules take over where Paddle has no kernel
             with kernels_named():
-                return checked(outputs, inputs, *args, **kwargs)
-        return checked(outputs, inputs, *args, **kwargs)
+                return differentiate(outputs, inputs, *args, **kwargs)
+        return differentiate(outputs, inputs, *args, **kwargs)
 
-    def checked(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        given = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
-        needed = _needed_with(outputs)
-        if not needed and not any(map(_one_of_several, given)):
+    def differentiate(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        inputs_list = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
+        needed = _requested_by_recordings(outputs)
+        if not needed and not any(map(_shared_node_hook, inputs_list)):
             return native(outputs, inputs, *args, **kwargs)
         call = _signature.bind(outputs, inputs, *args, **kwargs)
         if call.arguments.get("retain_graph") is None:
             call.arguments["retain_graph"] = True  # for what nobody has asked for yet
-        result = [None] * len(given)
-        for part in _passes(given):
+        result = [None] * len(inputs_list)
+        for batch in _separate_passes(inputs_list):
             # Paddle fails at a node of several results if nothing behind it is asked.
-            requested = {id(x) for x in part.values()}
-            behind = *map(_behind, part.values()), *needed
-            more = {id(t): t for t in behind if id(t) not in requested}
-            call.arguments["inputs"] = [*part.values(), *more.values()]
-            for i, g in zip(part, native(*call.args, **call.kwargs), strict=False):
+            requested = {id(x) for x in batch.values()}
+            sources = *map(_program_input, batch.values()), *needed
+            extra = {id(t): t for t in sources if id(t) not in requested}
+            call.arguments["inputs"] = [*batch.values(), *extra.values()]
+            for i, g in zip(batch, native(*call.args, **call.kwargs), strict=False):
                 result[i] = g
         return result
 
-    PatchSet({"grad": (paddle.grad, grad)}).put(1)
+    PatchSet({"grad": (paddle.grad, grad)}).switch(1)
 
 
 _signature = inspect.signature(paddle.grad)

@@ -18,7 +18,7 @@ from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from ..listener import listener
-from .places import lock, stand, standing
+from .patch_sites import current_value, install_value, lock
 
 MAX_WRITES = 65_536
 """Most places that keep the number of their last write; the oldest goes first."""
@@ -28,12 +28,12 @@ class _ThreadCounts(threading.local):
     on = False
 
 
-_here = _ThreadCounts()
+_thread = _ThreadCounts()
 
-_total = [0]
+_write_count = [0]
 """Number of writes so far."""
 
-_last: dict[Any, tuple[int, Sequence[Any]]] = {}
+_last_writes: dict[Any, tuple[int, Sequence[Any]]] = {}
 """The number of the last write, and references to the parameters that it moved.
 
 A key is an address, or tells of an optimizer. The latest write comes last.
@@ -43,32 +43,32 @@ A key is an address, or tells of an optimizer. The latest write comes last.
 @contextmanager
 def writes_counted() -> Iterator[None]:
     """Have every write of this thread move the version of its tensor."""
-    _install()
-    before = _here.on
+    _install_counting()
+    before = _thread.on
     try:
-        _here.on = True
+        _thread.on = True
         yield
     finally:  # without a call, at which an interrupt could come
-        _here.on = before
+        _thread.on = before
 
 
 @cache
-def _install() -> None:
+def _install_counting() -> None:
     with lock:
         for name in ("set_value", "copy_", "exponential_"):
-            stand(Tensor, name, _counted(standing(Tensor, name)))
-        steps = standing(Optimizer, "_apply_optimize")
-        stand(Optimizer, "_apply_optimize", _counted_steps(steps))
+            install_value(Tensor, name, _counted(current_value(Tensor, name)))
+        steps = current_value(Optimizer, "_apply_optimize")
+        install_value(Optimizer, "_apply_optimize", _counted_steps(steps))
 
 
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        if _here.on:
+        if _thread.on:
             self._bump_inplace_version()
         if listener() is None and self._is_initialized():
-            _note(self.data_ptr())
+            _note_write(self.data_ptr())
         return result
 
     return write
@@ -80,25 +80,25 @@ def _counted_steps(method: Callable[..., Any]) -> Callable[..., Any]:
         result = method(self, *args, **kwargs)
         pairs = kwargs["params_grads"] if "params_grads" in kwargs else args[2]
         pairs = pairs["params"] if isinstance(pairs, dict) else pairs
-        moved = [weakref.ref(p) for p, grad in pairs if grad is not None]
-        _note(("steps", id(self)), moved)
+        moved_params = [weakref.ref(p) for p, grad in pairs if grad is not None]
+        _note_write(("steps", id(self)), moved_params)
         return result
 
     return step
 
 
-def _note(key: Any, moved: Sequence[Any] = ()) -> None:
+def _note_write(key: Any, moved: Sequence[Any] = ()) -> None:
     with lock:
-        _total[0] += 1
-        _last.pop(key, None)
-        _last[key] = _total[0], moved
-        if len(_last) > MAX_WRITES:
-            del _last[next(iter(_last))]
+        _write_count[0] += 1
+        _last_writes.pop(key, None)
+        _last_writes[key] = _write_count[0], moved
+        if len(_last_writes) > MAX_WRITES:
+            del _last_writes[next(iter(_last_writes))]
 
 
 def writes_so_far() -> int:
     """Return how many writes there were."""
-    return _total[0]
+    return _write_count[0]
 
 
 def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
@@ -106,24 +106,24 @@ def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
 
     A write is seen if the first byte that it writes belongs to one of the tensors.
     """
-    if _total[0] == count:
+    if _write_count[0] == count:
         return False
     with lock:
-        places = sorted(_write_addresses(count))
-    for x in tensors if places else ():
+        addresses = sorted(_write_addresses(count))
+    for x in tensors if addresses else ():
         if not x._is_initialized():
             continue
         start = x.data_ptr()
-        first = bisect_left(places, start)
+        first = bisect_left(addresses, start)
         stop = start + int(x.size) * int(x.element_size())
-        if first < len(places) and places[first] < stop:
+        if first < len(addresses) and addresses[first] < stop:
             return True
     return False
 
 
 def _write_addresses(count: int) -> Iterator[int]:
     """Yield the first addresses of all writes after the first ``count``."""
-    for key, (number, moved) in reversed(_last.items()):
+    for key, (number, moved) in reversed(_last_writes.items()):
         if number <= count:
             return
         if isinstance(key, int):

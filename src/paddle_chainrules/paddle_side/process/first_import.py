@@ -20,12 +20,12 @@ def paddle_import() -> Iterator[None]:
     if "paddle" in sys.modules:
         yield
         return
-    before = [*warnings.filters]
+    earlier_filters = [*warnings.filters]
     warnings.filterwarnings("ignore", "No ccache found", UserWarning)
-    ours = warnings.filters[0]
+    own_filter = warnings.filters[0]
     try:
         with julia_handlers_kept():
             yield
     finally:  # filters that Paddle has added stay
-        if ours not in before:
-            warnings.filters.remove(ours)  # type: ignore[attr-defined]
+        if own_filter not in earlier_filters:
+            warnings.filters.remove(own_filter)  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from functools import cache
 
 import paddle
 
-ERROR = 2
+ERROR_SEVERITY = 2
 """The least severity that is written in the meantime, as glog counts them."""
 
 
@@ -22,8 +22,8 @@ def silence() -> int:
     """Have warnings left out, on all threads; the level before."""
     level = _level()
     before = level[0]
-    if before < ERROR:
-        level[0] = ERROR
+    if before < ERROR_SEVERITY:
+        level[0] = ERROR_SEVERITY
     return before
 
 
@@ -48,7 +48,7 @@ def _level() -> memoryview[int]:
 
     It is also the unread one if the environment asks for more than warnings.
     """
-    result = ctypes.c_int(ERROR)
+    result = ctypes.c_int(ERROR_SEVERITY)
     if os.environ.get("GLOG_v", "0") == "0":  # noqa: SIM112  # as glog has it
         with suppress(OSError, ValueError, AttributeError):
             library = ctypes.CDLL(paddle.base.libpaddle.__file__)

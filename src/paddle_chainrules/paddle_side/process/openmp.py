@@ -52,6 +52,6 @@ def one_thread() -> Iterator[None]:
 
 
 @in_child_of_fork
-def _leave_one() -> None:
+def _reset_to_one_thread() -> None:
     if threads() > 1:
         openmp().omp_set_num_threads(1)

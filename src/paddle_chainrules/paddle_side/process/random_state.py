@@ -16,7 +16,7 @@ from paddle import Tensor
 from ..dtypes import tensor_kind
 from ..listener import listener
 from ..locks import in_child_of_fork, new_lock
-from ..patching.places import PatchSet, by_itself, standing
+from ..patching.patch_sites import PatchSet, current_value, without_listener
 from ..traced_numbers import TracedNumber
 
 DRAWING = (
@@ -31,15 +31,15 @@ DRAWING = (
 )
 """Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
 
-_turn = new_lock(awaited=True)
-"""The turn to draw. The generators are the whole process's, and so is Paddle's engine
+_generator_lock = new_lock(awaited=True)
+"""Held while drawing. The generators are the whole process's, and so is Paddle's engine
 of gradients. A fork amid it would leave the child with half a graph."""
 
 
-def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+def _locked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _turn:
+        with _generator_lock:
             result = function(*args, **kwargs)
         return result
 
@@ -47,33 +47,33 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def _turns() -> PatchSet:
+def _locked_operators() -> PatchSet:
     ops = vars(paddle._C_ops)
     functions = {
         name: function
         for name in DRAWING
-        if (function := standing(ops, name)) is not None
+        if (function := current_value(ops, name)) is not None
     }
     functions |= {
         name: getattr(paddle, name)
         for name in ("seed", "get_rng_state", "set_rng_state")
     }
     return PatchSet(
-        {n: (call, _in_turn(by_itself(call))) for n, call in functions.items()}
+        {n: (call, _locked(without_listener(call))) for n, call in functions.items()}
     )
 
 
 @functools.cache
-def take_turns() -> None:
-    """Have all threads take turns in drawing, from now on."""
-    _turns().put(1)
+def serialize_drawing() -> None:
+    """Have all threads hold the lock while they draw, from now on."""
+    _locked_operators().switch(1)
     if threading.active_count() > 1:
         time.sleep(1e-3)  # for those that are in one
 
 
-def in_turn() -> AbstractContextManager[Any]:
-    """Hold the turn to draw, or to do what one thread at a time may do in Paddle."""
-    return _turn
+def generator_lock() -> AbstractContextManager[Any]:
+    """Return the lock to hold while drawing, or where Paddle takes one thread."""
+    return _generator_lock
 
 
 def random_state() -> Any:
@@ -81,14 +81,14 @@ def random_state() -> Any:
     devices = ["cpu"]
     if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
-    with _turn:
+    with _generator_lock:
         results = [(device, paddle.get_rng_state(device)) for device in devices]
     return results
 
 
 def restore_random_state(state: Any) -> None:
     """Have the generators at a :func:`random_state` again."""
-    with _turn:
+    with _generator_lock:
         for device, generators in state:
             paddle.set_rng_state(generators, device)
 
@@ -128,9 +128,9 @@ class random_state_restored_on_error:
 
     def __enter__(self) -> random_state_restored_on_error:
         try:
-            self._marks: list[random_state_restored_on_error] = _here.marks
+            self._marks: list[random_state_restored_on_error] = _thread.marks
         except AttributeError:
-            self._marks = _here.marks = []
+            self._marks = _thread.marks = []
         self._marks.append(self)
         return self
 
@@ -142,19 +142,19 @@ class random_state_restored_on_error:
             restore_random_state(self.state)
 
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def note_drawing() -> None:
     """Note that an operator is about to draw; each that draws calls this first."""
     state = None
-    for mark in reversed(getattr(_here, "marks", ())):
+    for mark in reversed(getattr(_thread, "marks", ())):
         if mark.state is not None:
             break
         state = mark.state = state or random_state()
 
 
-def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+def noting_drawing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that draws, with :func:`note_drawing` before it."""
 
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
@@ -165,7 +165,7 @@ def noting(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_AS_IT_IS = nullcontext()
+_UNCHANGED_STATE = nullcontext()
 
 
 def drawing_from(source: Any) -> AbstractContextManager[None]:
@@ -174,31 +174,31 @@ def drawing_from(source: Any) -> AbstractContextManager[None]:
     Other threads that draw in the meantime wait. None draws from the program's own
     numbers.
     """
-    return _AS_IT_IS if source is None else _drawing_from(source)
+    return _UNCHANGED_STATE if source is None else _drawing_from(source)
 
 
 @contextmanager
 def _drawing_from(source: Any) -> Iterator[None]:
-    take_turns()
+    serialize_drawing()
     note_drawing()
-    with _turn:
-        before, count = random_state(), len(_seeds())
-        _set_aside.append((threading.get_ident(), before))
+    with _generator_lock:
+        outer_state, seed_count = random_state(), len(_outer_seed_states())
+        _outer_states.append((threading.get_ident(), outer_state))
         try:
             if isinstance(source, int | Tensor):
-                _handed_over("begin_seed", begin_seed, source)
+                _run_or_record("begin_seed", begin_seed, source)
                 yield
-                _handed_over("end_seed", end_seed)
+                _run_or_record("end_seed", end_seed)
             else:
                 restore_random_state(source)
                 yield
         finally:
-            del _seeds()[count:]
+            del _outer_seed_states()[seed_count:]
             try:
-                restore_random_state(before)
+                restore_random_state(outer_state)
             finally:  # an interrupt in the one leaves the other
-                restore_random_state(before)
-                _set_aside.pop()
+                restore_random_state(outer_state)
+                _outer_states.pop()
 
 
 def begin_seed(seed: int | Tensor) -> None:
@@ -207,26 +207,26 @@ def begin_seed(seed: int | Tensor) -> None:
     Raises:
         ValueError: the seed is negative, or too large.
     """
-    value = _in_range(_as_int(seed))
-    _seeds().append(random_state())
+    value = _checked_seed_range(_as_int(seed))
+    _outer_seed_states().append(random_state())
     paddle.seed(value)
 
 
 def end_seed() -> None:
     """Draw as before :func:`begin_seed`; a step of a program."""
-    restore_random_state(_seeds().pop())
+    restore_random_state(_outer_seed_states().pop())
 
 
-def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
-    """Take a step, or hand it to the recorder of this thread."""
-    who = listener()
-    if who is None:
+def _run_or_record(name: str, step: Callable[..., None], *args: Any) -> None:
+    """Run a step, or hand it to this thread's listener."""
+    receiver = listener()
+    if receiver is None:
         step(*args)
     else:
-        who.operator(name, step, args, {})
+        receiver.operator(name, step, args, {})
 
 
-def _seeds() -> list[Any]:
+def _outer_seed_states() -> list[Any]:
     """Return the states before the seeds that this thread draws from."""
     results: list[Any] = _local.__dict__.setdefault("seeds", [])
     return results
@@ -235,26 +235,26 @@ def _seeds() -> list[Any]:
 @contextmanager
 def running_seeds() -> Iterator[None]:
     """Run a program, whose seeds end with it, also where it raises an error."""
-    with _turn:
-        count = len(_seeds())
+    with _generator_lock:
+        outer_count = len(_outer_seed_states())
         try:
             yield
         finally:
-            if len(_seeds()) > count:
-                restore_random_state(_seeds()[count])
-                del _seeds()[count:]
+            if len(_outer_seed_states()) > outer_count:
+                restore_random_state(_outer_seed_states()[outer_count])
+                del _outer_seed_states()[outer_count:]
 
 
-_set_aside: list[tuple[int, Any]] = []
+_outer_states: list[tuple[int, Any]] = []
 """The thread that draws from a seed, and the states that it will restore."""
 
 
 @in_child_of_fork
-def _leave_seeds_of_others() -> None:
+def _restore_after_fork() -> None:
     """Restore the program's random state, which another thread had replaced."""
-    if _set_aside and _set_aside[0][0] != threading.get_ident():
-        restore_random_state(_set_aside[0][1])
-        _set_aside.clear()
+    if _outer_states and _outer_states[0][0] != threading.get_ident():
+        restore_random_state(_outer_states[0][1])
+        _outer_states.clear()
 
 
 def checked_seed(seed: Any) -> int | Tensor | None:
@@ -268,14 +268,14 @@ def checked_seed(seed: Any) -> int | Tensor | None:
         return None
     if type(seed) is TracedNumber:
         return seed.seed()
-    if isinstance(seed, Tensor) and seed.size == 1 and seed.dtype in _WHOLE:
-        return _in_range(_as_int(seed)) if listener() is None else seed
+    if isinstance(seed, Tensor) and seed.size == 1 and seed.dtype in _INTEGER_DTYPES:
+        return _checked_seed_range(_as_int(seed)) if listener() is None else seed
     if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(
             "seed must be an int, an integer tensor of one number, or None for the "
             f"program's random numbers, got {_generator_kind(seed)}; give int(seed)"
         )
-    return _in_range(int(seed))
+    return _checked_seed_range(int(seed))
 
 
 def _generator_kind(seed: Any) -> str:
@@ -284,7 +284,7 @@ def _generator_kind(seed: Any) -> str:
     return type(seed).__name__
 
 
-_WHOLE = (paddle.int32, paddle.int64)
+_INTEGER_DTYPES = (paddle.int32, paddle.int64)
 
 
 def _as_int(seed: Any) -> int:
@@ -292,7 +292,7 @@ def _as_int(seed: Any) -> int:
     return int(value)
 
 
-def _in_range(value: int) -> int:
+def _checked_seed_range(value: int) -> int:
     if not 0 <= value < 2**64:
         raise ValueError(
             f"seed must be at least 0 and below 2**64, got {value}; take it modulo "

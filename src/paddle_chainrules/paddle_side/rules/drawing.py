@@ -20,9 +20,9 @@ class _Scaled(HookedLayer):
 
     @staticmethod
     def forward(
-        ctx: Any, drawn: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor
+        ctx: Any, draw: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor
     ) -> Tensor:
-        value, ctx.slopes = drawn(x)
+        value, ctx.slopes = draw(x)
         return value
 
     @staticmethod
@@ -42,18 +42,18 @@ class _Softmax(HookedLayer):
         x: Tensor,
     ) -> Tensor:
         result = value(x)
-        ctx.known = result.detach()
-        ctx.how = temperature, axis
+        ctx.output = result.detach()
+        ctx.temperature_and_axis = temperature, axis
         ctx.save_for_backward(x)
         return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        (x,), known = ctx.saved_tensor(), ctx.known
-        temperature, axis = ctx.how
-        y = known
+        (x,), output = ctx.saved_tensor(), ctx.output
+        temperature, axis = ctx.temperature_and_axis
+        y = output
         if paddle.is_grad_enabled():
-            y = _Softmax.apply(lambda _: known.clone(), *ctx.how, x)
+            y = _Softmax.apply(lambda _: output.clone(), *ctx.temperature_and_axis, x)
         inner = (cotangent * y).sum(axis, keepdim=True)
         grad: Tensor = y * (cotangent - inner) * (1 / temperature)
         return grad
@@ -71,28 +71,34 @@ def dropout(
     fixed: bool,
 ) -> Any:
     """Run dropout; in evaluation it is the identity, or a multiple of it."""
-    if seed_tensor is not None or not _may_nest(context, x):
+    if seed_tensor is not None or not _is_differentiated_again(context, x):
         return operator(x, seed_tensor, p, is_test, mode, seed, fixed)
     if is_test and mode == "upscale_in_train":
         return paddle.assign(x)
     attrs = float(p), is_test, mode
 
-    def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(x: Tensor) -> tuple[Tensor, Tensor]:
         ones = paddle.ones_like(x)
         if is_test:
-            row = None, *attrs, seed, fixed
-            return operator(x, *row), operator(ones, *row)
-        attributes = zip(_NAMES, (*attrs, seed, fixed), strict=True)
-        value, mask = _SHOWN.dropout(x, *chain.from_iterable(attributes))
+            rest = None, *attrs, seed, fixed
+            return operator(x, *rest), operator(ones, *rest)
+        attributes = zip(_DROPOUT_ATTRIBUTES, (*attrs, seed, fixed), strict=True)
+        value, mask = _LEGACY_OPS.dropout(x, *chain.from_iterable(attributes))
         return value, paddle._C_ops.dropout_grad(mask, ones, *attrs)
 
-    return _Scaled.apply(drawn, x)
+    return _Scaled.apply(draw, x)
 
 
-_SHOWN: Any = paddle._legacy_C_ops
+_LEGACY_OPS: Any = paddle._legacy_C_ops
 """Operators with what they have drawn, which Paddle shows in its older calls alone."""
 
-_NAMES = "dropout_prob", "is_test", "dropout_implementation", "seed", "fix_seed"
+_DROPOUT_ATTRIBUTES = (
+    "dropout_prob",
+    "is_test",
+    "dropout_implementation",
+    "seed",
+    "fix_seed",
+)
 
 
 def rrelu(
@@ -104,15 +110,15 @@ def rrelu(
     is_test: bool,
 ) -> Any:
     """Run rrelu; the slopes follow the values' signs, and are drawn below zero."""
-    if not _may_nest(context, x):
+    if not _is_differentiated_again(context, x):
         return operator(x, lower, upper, is_test)
     attrs = "lower", lower, "upper", upper, "is_test", is_test
 
-    def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
-        value, slopes = _SHOWN.rrelu(x, *attrs)
+    def draw(x: Tensor) -> tuple[Tensor, Tensor]:
+        value, slopes = _LEGACY_OPS.rrelu(x, *attrs)
         return value, slopes
 
-    return _Scaled.apply(drawn, x)
+    return _Scaled.apply(draw, x)
 
 
 def gumbel_softmax(
@@ -132,19 +138,19 @@ def gumbel_softmax(
         return result
 
     def value(x: Tensor) -> Tensor:
-        drawn: Tensor = operator(x, temperature, False, axis)
-        return drawn
+        sample: Tensor = operator(x, temperature, False, axis)
+        return sample
 
     soft: Tensor = _Softmax.apply(value, single(temperature), axis, x)
     if not hard:
         return soft
-    first = soft.detach().argmax(axis)
-    chosen = F.one_hot(first, soft.shape[axis]).astype(soft.dtype)
+    winner = soft.detach().argmax(axis)
+    chosen = F.one_hot(winner, soft.shape[axis]).astype(soft.dtype)
     choice: Tensor = chosen.moveaxis(-1, axis) + (soft - soft.detach())
     return choice
 
 
-def _may_nest(context: RuleContext, x: Tensor) -> bool:
+def _is_differentiated_again(context: RuleContext, x: Tensor) -> bool:
     """Tell whether its derivative may be differentiated once more."""
     return is_traced(x) and context.create_graph([x])
 

@@ -29,7 +29,7 @@ BREAKS = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
 _NUMBERS = frozenset(name.strip("_") for name in _CONVERSIONS)
 
 
-def taking_out(
+def warn_of_constants(
     operator: Any, context: RuleContext, tensor: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Warn where the caller's own code does it; refuse where a function of Paddle's.
@@ -54,11 +54,11 @@ def taken_out(attribute: str, frame: Any) -> str:
     if not _is_ours(frame):
         _warn(name, frame)
     elif name in _NUMBERS:
-        return _lost(_name_of_function(frame))
+        return _lost_gradient_message(_name_of_function(frame))
     return ""
 
 
-def _lost(name: str) -> str:
+def _lost_gradient_message(name: str) -> str:
     return (
         f"{name} of Paddle's takes a number where it was given a tensor that is "
         "differentiated, and would lose its gradient. Write the function in tensor "
@@ -66,14 +66,14 @@ def _lost(name: str) -> str:
     )
 
 
-def a_number(function: Any, parameter: str) -> Any:
+def refuse_traced_number(function: Any, parameter: str) -> Any:
     """Return the rule of a function that ignores such a number if it is 0."""
-    place = list(inspect.signature(function).parameters).index(parameter)
+    position = list(inspect.signature(function).parameters).index(parameter)
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        result = args[place] if len(args) > place else kwargs.get(parameter)
-        if is_traced(result) and not context.by_caller:
-            context.refuse(_lost(operator.__name__))
+        value = args[position] if len(args) > position else kwargs.get(parameter)
+        if is_traced(value) and not context.by_caller:
+            context.refuse(_lost_gradient_message(operator.__name__))
         return operator(*args, **kwargs)
 
     return rule
@@ -89,7 +89,7 @@ def to_tensor(
     if context.by_caller or not any(map(is_traced, _leaves(data))):
         return operator(data, *args, **kwargs)
     frame: Any = sys._getframe(2)
-    while _is_ours(frame) and _is_between(frame):
+    while _is_ours(frame) and _is_pass_through(frame):
         frame = frame.f_back
     if not _is_ours(frame):
         _warn("to_tensor", frame)
@@ -103,12 +103,12 @@ def to_tensor(
 def _leaves(data: Any) -> list[Any]:
     if not isinstance(data, list | tuple):
         return [data]
-    return [leaf for part in data for leaf in _leaves(part)]
+    return [leaf for item in data for leaf in _leaves(item)]
 
 
 def _detached(data: Any) -> Any:
     if isinstance(data, list | tuple):
-        return [_detached(part) for part in data]
+        return [_detached(item) for item in data]
     return data.detach() if isinstance(data, Tensor) else data
 
 
@@ -135,16 +135,20 @@ def _is_ours(frame: Any) -> bool:
     return _module(frame).partition(".")[0] in ("paddle", "paddle_chainrules")
 
 
-_BETWEEN = ("paddle_chainrules.", "paddle.tensor.creation", "paddle.utils.decorator")
+_PASS_THROUGH_MODULES = (
+    "paddle_chainrules.",
+    "paddle.tensor.creation",
+    "paddle.utils.decorator",
+)
 
 
-def _is_between(frame: Any) -> bool:
+def _is_pass_through(frame: Any) -> bool:
     """Tell whether a frame only passes on the result of another function of Paddle."""
-    return _module(frame).startswith((*_BETWEEN, "paddle.base.wrapped"))
+    return _module(frame).startswith((*_PASS_THROUGH_MODULES, "paddle.base.wrapped"))
 
 
 def _name_of_function(frame: Any) -> str:
     """Return the name of Paddle's function that runs in a frame, or above it."""
-    while _is_between(frame) and _is_ours(frame.f_back):
+    while _is_pass_through(frame) and _is_ours(frame.f_back):
         frame = frame.f_back
     return str(frame.f_code.co_name).strip("_")

@@ -16,18 +16,18 @@ import paddle
 from paddle import Tensor
 
 from ..autograd.partial_gradients import node_of
-from ..dtypes import is_whole
+from ..dtypes import is_integral
 from ..index_lists import (
-    item_of,
-    put_item,
-    slices_apart,
+    read_item,
+    split_strided_slices,
+    squeeze_leading_ones,
     without_new_axes,
-    without_ones,
+    write_item,
 )
 from ..shared_memory import share_memory
 from ..watch import RuleContext, has_view, is_traced, tensors_in_arguments
 from .derivatives import every_order as closed
-from .derivatives.formulas import spread_to
+from .derivatives.formulas import broadcast_to
 
 ops: Any = paddle._C_ops
 
@@ -39,13 +39,13 @@ def _nodes(*names: str) -> frozenset[str]:
     return frozenset(f"{name}GradNode" for name in names)
 
 
-_PARTS = _nodes(
+_PARTIAL_VIEWS = _nodes(
     *("Slice", "StridedSlice", "AsStrided", "TensorUnfold", "Diagonal", "Unbind"),
     *("ViewSlice", "Real", "Imag"),
 ) | {"GradNodePyLayer__Indexed"}
 """Views of a part of a tensor."""
 
-_WHOLES = _nodes(
+_FULL_VIEWS = _nodes(
     *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "ViewShape"),
     *("ViewDtype", "AsComplex", "AsReal"),
 )
@@ -72,8 +72,8 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
     where cotangents are infinite or NaN, and it can be differentiated any number of
     times.
     """
-    none = paddle.zeros(x.shape, "bool")
-    ops.where_(none, x, spread_to(x.shape, value))
+    nowhere = paddle.zeros(x.shape, "bool")
+    ops.where_(nowhere, x, broadcast_to(x.shape, value))
     return x
 
 
@@ -81,31 +81,31 @@ def view(operator: Any, context: RuleContext, x: Any, *args: Any, **kwargs: Any)
     """Run an operator whose results are views of its argument, and note these."""
     result = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
-        for part in result if isinstance(result, list | tuple) else (result,):
-            context.note_view(x, part)
+        for output in result if isinstance(result, list | tuple) else (result,):
+            context.note_view(x, output)
     return result
 
 
-_SHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
+_RESHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
 """Operators that write no element."""
 
 _SUMS = ("add_", "subtract_", "increment_")
 """Operators that keep nothing, and can be differentiated any number of times."""
 
-_ALONE = (
+_WITHOUT_TWIN = (
     *("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inplace_"),
     "where_",
 )
 """Operators without a twin to use: it draws other numbers, has other results, or is not
 needed, as a choice can be differentiated any number of times."""
 
-_MISSING = (
+_WRONG_BY_VALUES = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
     *("scale_", "scatter_"),
 )
 """Operators whose gradients by further arguments Paddle has wrong, or not at all."""
 
-_WRONG = ("gammaincc_",)
+_WRONG_BY_TARGET = ("gammaincc_",)
 """Operators for which Paddle's gradient by the written tensor is none."""
 
 
@@ -120,54 +120,58 @@ def rule_of(name: str) -> Callable[..., Any]:
     Where its own gradient is wrong, or is to be differentiated, what the operator out
     of place gives is written, which has rules of its own.
     """
-    at = 1 if name == "where_" else 0
-    alone = (*_SUMS, *_SHAPES, *_ALONE)
+    written_position = 1 if name == "where_" else 0
+    alone = (*_SUMS, *_RESHAPES, *_WITHOUT_TWIN)
     has_twin = hasattr(paddle._C_ops, name[:-1]) and name not in alone
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        x = args[at]
+        x = args[written_position]
         if name in _FILLS and is_traced(x):
             if not x.is_leaf:
-                refuse_write(x, [], context.same)
+                refuse_write(x, [], context.neutral_writes)
                 constant = paddle.empty_like(x)
                 operator(constant, *args[1:], **kwargs)
                 return overwrite(x, constant)
-            if not context.is_given(x):  # a parameter that is being made
+            if not context.is_any_leaf(x):  # a parameter that is being made
                 return operator(*args, **kwargs)
-        values = tensors_in_arguments([*args[:at], *args[at + 1 :], *kwargs.values()])
-        views = refuse_write(x, values, context.same)
+        values = tensors_in_arguments(
+            [*args[:written_position], *args[written_position + 1 :], *kwargs.values()]
+        )
+        views = refuse_write(x, values, context.neutral_writes)
         by_values = any(map(is_traced, values))
         if not (by_values or is_traced(x)):
             return operator(*args, **kwargs)
         if has_twin and (
-            name in _WRONG
-            or (by_values and name in _MISSING)
+            name in _WRONG_BY_TARGET
+            or (by_values and name in _WRONG_BY_VALUES)
             or context.create_graph([x, *values])
         ):
             if name == "fill_":
                 return overwrite(x, paddle.full_like(x, *args[1:], **kwargs))
             copy = paddle.assign(x)  # what it keeps is not to be overwritten
-            given = [*args[:at], copy, *args[at + 1 :]]
-            result = getattr(paddle._C_ops, name[:-1])(*given, **kwargs)
-            same = isinstance(result, Tensor) and result.shape == x.shape
-            if same and result.dtype == x.dtype:
+            twin_args = [*args[:written_position], copy, *args[written_position + 1 :]]
+            result = getattr(paddle._C_ops, name[:-1])(*twin_args, **kwargs)
+            is_same_shape = isinstance(result, Tensor) and result.shape == x.shape
+            if is_same_shape and result.dtype == x.dtype:
                 return overwrite(x, result)
-        if name in _SHAPES or (name in _SUMS and not by_values):
-            return _unchanged(context, x, partial(operator, *args, **kwargs))
-        return _written(context, x, views, values, partial(operator, *args, **kwargs))
+        if name in _RESHAPES or (name in _SUMS and not by_values):
+            return _write_neutrally(context, x, partial(operator, *args, **kwargs))
+        return _write_and_note(
+            context, x, views, values, partial(operator, *args, **kwargs)
+        )
 
-    return renewing(rule, at)
+    return refreshing_views(rule, written_position)
 
 
-def _unchanged(context: RuleContext, x: Tensor, write: Callable[[], Any]) -> Any:
+def _write_neutrally(context: RuleContext, x: Tensor, write: Callable[[], Any]) -> Any:
     """Make a write that changes no derivative, and note that."""
     before = node_of(x)
     result = write()
-    context.note_same(node_of(x), before)
+    context.note_neutral_write(node_of(x), before)
     return result
 
 
-def _written(
+def _write_and_note(
     context: RuleContext,
     x: Tensor,
     views: Sequence[Any],
@@ -176,14 +180,16 @@ def _written(
 ) -> Any:
     """Make a write, and note what must not be used otherwise."""
     if views:
-        context.note_writes(_writes(views, context.same))
+        context.note_writes(_list_writes(views, context.neutral_writes))
         return write()
     result = write()
     if is_traced(x):
         # Paddle makes a leaf of what was a constant.
-        given = {node_of(value).node_ptr() for value in values if is_traced(value)}
+        value_nodes = {
+            node_of(value).node_ptr() for value in values if is_traced(value)
+        }
         for node in node_of(x).next_functions:
-            if node is not None and node.node_ptr() not in given:
+            if node is not None and node.node_ptr() not in value_nodes:
                 context.note_constant(node)
     return result
 
@@ -191,7 +197,7 @@ def _written(
 def assign_out(
     operator: Any, context: RuleContext, value: Tensor, output: Tensor
 ) -> Any:
-    refuse_write(output, [value], context.same)
+    refuse_write(output, [value], context.neutral_writes)
     return (
         overwrite(output, value * 1) if is_traced(output) else operator(value, output)
     )
@@ -199,16 +205,18 @@ def assign_out(
 
 def get_item(operator: Any, context: RuleContext, x: Tensor, item: Any) -> Any:
     """Return ``x[item]``, which may be a view of part of x."""
-    result = item_of(operator, x, item)
+    result = read_item(operator, x, item)
     if context.records and result is not x and share_memory(result, x):
         if is_traced(result):
-            context.note_part(x, result, item)
+            context.note_indexed_view(x, result, item)
         elif x.stop_gradient:
             context.note_view(x, result)
     return result
 
 
-def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+def refreshing_views(
+    rule: Callable[..., Any], written_position: int = 0
+) -> Callable[..., Any]:
     """Return the rule of a write, after which views of parts hold what was written."""
 
     def call(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
@@ -216,18 +224,18 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
         if not context.records:
             return result
         context.note_overwritten()  # also of a constant that a gradient needs
-        if is_traced(args[at]):
-            _renew(context, args[at])
+        if is_traced(args[written_position]):
+            _refresh_views(context, args[written_position])
         return result
 
     return call
 
 
-def _renew(context: RuleContext, x: Tensor) -> None:
-    for view, index in context.parts_of(x):
+def _refresh_views(context: RuleContext, x: Tensor) -> None:
+    for view, index in context.indexed_views_of(x):
         if view is not x and share_memory(view, x):
             view.reconstruct_from_(x[index])
-            _renew(context, view)
+            _refresh_views(context, view)
 
 
 def set_item(
@@ -235,9 +243,9 @@ def set_item(
 ) -> Any:
     """Run ``x[item] = value`` for indices of tensors, lists, masks or new axes."""
     if not context.records:
-        return put_item(operator, x, item, value, has_gaps=True)
+        return write_item(operator, x, item, value, has_gaps=True)
     item, value = without_new_axes(x, item, value)
-    if slices_apart(item if isinstance(item, tuple) else (item,)) is not None:
+    if split_strided_slices(item if isinstance(item, tuple) else (item,)) is not None:
         raise NotImplementedError(
             "x[::2, index] = y, a tensor as an index beside a slice with a step, ends "
             "Paddle's process; write y into a copy of x[::2], and that into x"
@@ -248,14 +256,14 @@ def set_item(
 def _set_item(
     operator: Any, context: RuleContext, x: Tensor, item: Any, value: Any
 ) -> Any:
-    value = without_ones(x, item, value)
-    if is_whole(x) and isinstance(value, Tensor):
+    value = squeeze_leading_ones(x, item, value)
+    if is_integral(x) and isinstance(value, Tensor):
         value = value.detach()
-    parts = item if isinstance(item, tuple) else (item,)
-    views = refuse_write(x, [value], context.same)
-    plain = int | slice | type(Ellipsis)
-    if any(part is None for part in parts) and any(
-        isinstance(part, Tensor) for part in parts
+    entries = item if isinstance(item, tuple) else (item,)
+    views = refuse_write(x, [value], context.neutral_writes)
+    basic = int | slice | type(Ellipsis)
+    if any(entry is None for entry in entries) and any(
+        isinstance(entry, Tensor) for entry in entries
     ):
         raise NotImplementedError(
             "x[None, index] = y with a tensor as an index ends Paddle's process; "
@@ -264,24 +272,24 @@ def _set_item(
     write = partial(operator, x, item, value)
     if not (is_traced(x) or is_traced(value)):
         return write()
-    is_plain = all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
-    again = context.create_graph([x, value])
-    if any(isinstance(part, Tensor) and not part.size for part in parts) or not (
-        again or (is_traced(value) and not is_plain)
+    is_plain = all(isinstance(p, basic) and not isinstance(p, bool) for p in entries)
+    differentiated_again = context.create_graph([x, value])
+    if any(isinstance(entry, Tensor) and not entry.size for entry in entries) or not (
+        differentiated_again or (is_traced(value) and not is_plain)
     ):
-        return _written(context, x, views, [value], write)
+        return _write_and_note(context, x, views, [value], write)
     if not isinstance(value, Tensor):
         value = paddle.to_tensor(value, x.dtype, x.place)
     with paddle.no_grad():
-        places = paddle.arange(x.size).reshape(x.shape)[item]
-        if not places.size:
+        written = paddle.arange(x.size).reshape(x.shape)[item]
+        if not written.size:
             return write()
         # As Paddle writes: whose value it is at each place, and where there is none.
         owner = paddle.full(x.shape, -1, "int64")
-        owner[item] = paddle.arange(places.size).reshape(places.shape)
+        owner[item] = paddle.arange(written.size).reshape(written.shape)
     index = paddle.maximum(owner, paddle.zeros_like(owner)).reshape([-1])
-    values = spread_to(places.shape, value.astype(x.dtype)).reshape([1, -1])
-    result = closed.gathered(values, index).reshape(x.shape)
+    values = broadcast_to(written.shape, value.astype(x.dtype)).reshape([1, -1])
+    result = closed.gather_columns(values, index).reshape(x.shape)
     return overwrite(x, paddle.where(owner >= 0, result, x))
 
 
@@ -305,7 +313,9 @@ def set_value(operator: Any, context: RuleContext, x: Tensor, value: Any) -> Any
     return operator(x, value)
 
 
-def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list[Any]:
+def refuse_write(
+    x: Any, values: Sequence[Any], neutral: Mapping[int, Any]
+) -> list[Any]:
     """Refuse to write into a leaf or a view of a part, before anything is written.
 
     Returns:
@@ -320,15 +330,23 @@ def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list
             f"the leaf {x.name} requires a gradient, so that nothing can be written "
             f"into it in place; write into a copy, x = x.clone() ({REFUSED_WRITE})"
         )
-    adds = any(map(is_traced, values))
-    views = _views_of(x, same) if is_traced(x) else []
-    if views[-1].name() in _PARTS if views else adds and _is_part(x):
+    has_traced_values = any(map(is_traced, values))
+    views = _views_of(x, neutral) if is_traced(x) else []
+    if (
+        views[-1].name() in _PARTIAL_VIEWS
+        if views
+        else has_traced_values and _is_partial_view(x)
+    ):
         raise NotImplementedError(
             "an operation in place on a view of a part of a tensor, such as "
             "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
             "the whole instead: x[1:] = x[1:] + y, and x[0, 1] = y for x[0][1] = y"
         )
-    if adds and not is_traced(x) and (not x.is_contiguous() or has_view(x)):
+    if (
+        has_traced_values
+        and not is_traced(x)
+        and (not x.is_contiguous() or has_view(x))
+    ):
         raise NotImplementedError(
             "an operation in place on a constant that shares memory with a view of it, "
             "such as x.T.add_(y): one of both would go on being a constant. Write it "
@@ -337,31 +355,31 @@ def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list
     return views
 
 
-def _is_part(x: Tensor) -> bool:
+def _is_partial_view(x: Tensor) -> bool:
     """Tell whether a constant has more memory than an allocator gives for its size."""
-    step = 1 if x.place.is_cpu_place() else 512
-    needed = -(-x.size * x.element_size() // step) * step
+    granularity = 1 if x.place.is_cpu_place() else 512
+    needed = -(-x.size * x.element_size() // granularity) * granularity
     return bool(x._holder_size() > needed)
 
 
-def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
+def _views_of(x: Tensor, neutral: Mapping[int, Any]) -> list[Any]:
     """Return the nodes of a traced tensor and of those that it is a view of."""
     results = [node_of(x)]
     while True:
         node = results[-1]
-        if (pair := same.get(node.node_ptr())) is not None:
+        if (pair := neutral.get(node.node_ptr())) is not None:
             results.append(pair[1])
-        elif node.name() in _WHOLES:
+        elif node.name() in _FULL_VIEWS:
             results.append(node.next_functions[0])
         else:
             return results
 
 
-def _writes(views: Sequence[Any], same: Mapping[int, Any]) -> list[Write]:
+def _list_writes(views: Sequence[Any], neutral: Mapping[int, Any]) -> list[Write]:
     """List what must not be used otherwise after a write into a traced tensor."""
     results = [Write(views[0], None)]
     for by, node in pairwise(views):
-        results.append(Write(node, None if by.node_ptr() in same else by))
+        results.append(Write(node, None if by.node_ptr() in neutral else by))
     return results
 
 
@@ -389,7 +407,7 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
                 continue
             target = edge.node_ptr()
             for by in allowed.get(target, ()):
-                wrong |= node.name() in _WHOLES if by is None else by != address
+                wrong |= node.name() in _FULL_VIEWS if by is None else by != address
             if target not in seen:
                 stack.append(edge)
     if wrong:

@@ -14,16 +14,16 @@ import paddle
 
 from ..autograd import py_layer_calls, served_once
 from ..listener import is_plain, listener
-from ..patching.places import (
+from ..patching.patch_sites import (
     Pair,
     PatchSet,
     ScannedModules,
-    by_itself,
+    current_value,
+    install_value,
     lock,
-    stand,
-    standing,
+    without_listener,
 )
-from ..process.random_state import DRAWING, noting
+from ..process.random_state import DRAWING, noting_drawing
 from ..watch import (
     RuleContext,
     TapeContext,
@@ -58,7 +58,7 @@ def _is_on_graph(stack: list[TapeContext], name: str, args: Sequence[Any]) -> bo
     return listener() is None and any(map(is_traced, tensors_in_arguments(args)))
 
 
-def _through(
+def _by_rule_when_recording(
     name: str, rule: Rule, operator: Any, always: bool = False, writes: bool = False
 ) -> Callable[..., Any]:
     """Return the operator as it is called while a recording is under way somewhere.
@@ -109,64 +109,78 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
     return rule(operator, RuleContext(stack), *args)
 
 
-def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
+def _rule_pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
     return {
         name: (
             operator,
-            _through(name, rule, operator, name in ALWAYS, name in WRITING),
+            _by_rule_when_recording(
+                name, rule, operator, name in ALWAYS, name in WRITING
+            ),
         )
         for name, rule in rules.items()
-        if (operator := standing(owner, name)) is not None
+        if (operator := current_value(owner, name)) is not None
     }
 
 
 @cache
-def _places() -> PatchSet:
-    names = {f"{each.__module__}.{each.__name__}": each for each in FUNCTIONS}
-    functions = {
-        name: (each, _through(name, FUNCTIONS[each], by_itself(each), True))
-        for name, each in names.items()
+def _replacements() -> PatchSet:
+    names = {
+        f"{function.__module__}.{function.__name__}": function for function in FUNCTIONS
     }
-    operators = _pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
-    return PatchSet(operators | _drawing(operators) | functions)
+    functions = {
+        name: (
+            function,
+            _by_rule_when_recording(
+                name, FUNCTIONS[function], without_listener(function), True
+            ),
+        )
+        for name, function in names.items()
+    }
+    operators = _rule_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
+    return PatchSet(operators | _drawing_pairs(operators) | functions)
 
 
-def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+def _drawing_pairs(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     """Return operators that draw, each with a note before its rule or itself."""
     ops = vars(paddle._C_ops)
-    results = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
-    results["seed"] = (seed := standing(vars(paddle), "seed")), by_itself(seed)
-    return {name: (pair[0], noting(pair[1])) for name, pair in results.items()}
+    results = {
+        n: pairs.get(n) or (op, op) for n in DRAWING if (op := current_value(ops, n))
+    }
+    results["seed"] = (
+        (seed := current_value(vars(paddle), "seed")),
+        without_listener(seed),
+    )
+    return {name: (pair[0], noting_drawing(pair[1])) for name, pair in results.items()}
 
 
 @cache
-def _methods() -> dict[str, Pair]:
-    return _pairs(METHODS, paddle.Tensor)
+def _method_pairs() -> dict[str, Pair]:
+    return _rule_pairs(METHODS, paddle.Tensor)
 
 
-_placed = [False]
-"""True if the rules are in their places."""
+_installed = [False]
+"""True if the rules are installed."""
 
 
-def place(looked: ScannedModules | None = None) -> None:
-    """Put the rules in the operators' places, for good.
+def install_rules(scanned: ScannedModules | None = None) -> None:
+    """Replace the operators by their rules, for good.
 
-    To place them costs more than they do: outside of recordings they ask whether there
-    is one, and pass on.
+    Installing them costs more than they do: outside of recordings they ask whether
+    there is one, and pass on.
 
     Args:
-        looked: where operators stand, if that is known.
+        scanned: where operators are bound, if that is known.
     """
-    if _placed[0]:
+    if _installed[0]:
         return
     with lock:
-        if not _placed[0]:
-            _places().put(1, looked)
-            for name, pair in _methods().items():
-                stand(paddle.Tensor, name, pair[1])
+        if not _installed[0]:
+            _replacements().switch(1, scanned)
+            for name, pair in _method_pairs().items():
+                install_value(paddle.Tensor, name, pair[1])
             py_layer_calls.install()
             served_once.guard()
-            _placed[0] = True
+            _installed[0] = True
 
 
-TapeContext.on_begin = staticmethod(place)
+TapeContext.on_begin = staticmethod(install_rules)

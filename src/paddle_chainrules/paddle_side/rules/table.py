@@ -18,16 +18,15 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
-from ..process.random_state import in_turn, note_drawing
+from ..process.random_state import generator_lock, note_drawing
 from ..watch import RuleContext, as_leaf, is_traced, tensors_in_arguments
-from . import at_numbers, in_place
-from . import given_numbers as for_numbers
-from . import whole_numbers as whole
+from . import in_place, integer_results, wrong_at_values
+from . import tensors_as_numbers as tensor_numbers
 from .derivatives import every_order as closed
-from .derivatives import formulas, linear_algebra, losses, norms, pieces
-from .derivatives.formulas import by_rules, refused, where_traced
+from .derivatives import formulas, linear_algebra, losses, norms, piecewise
+from .derivatives.formulas import by_rules, refuse_derivative, where_traced
 from .drawing import DRAWN
-from .graph_breaks import BREAKS, a_number, taking_out, to_tensor
+from .graph_breaks import BREAKS, refuse_traced_number, to_tensor, warn_of_constants
 
 Rule = Callable[..., Any]
 
@@ -35,11 +34,11 @@ _REAL = frozenset((paddle.float32, paddle.float64, paddle.float16, paddle.bfloat
 _COMPLEX = frozenset((paddle.complex64, paddle.complex128))
 
 
-def _is_number(value: Any) -> bool:
+def _is_inexact(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in _REAL | _COMPLEX
 
 
-def _whole(name: str, always: bool = True) -> Rule:
+def _differentiate_all(name: str, always: bool = True) -> Rule:
     """Return a rule that differentiates all inputs, constants too.
 
     If that is not always needed, it is needed where second derivatives may come.
@@ -54,10 +53,10 @@ def _whole(name: str, always: bool = True) -> Rule:
         ):
             return operator(*args, **kwargs)
 
-        def given(value: Any) -> Any:
+        def as_leaves(value: Any) -> Any:
             if isinstance(value, list | tuple):
-                return [given(part) for part in value]
-            if not _is_number(value):
+                return [as_leaves(item) for item in value]
+            if not _is_inexact(value):
                 return value
             if value.stop_gradient:
                 if always and context.by_caller:
@@ -68,10 +67,12 @@ def _whole(name: str, always: bool = True) -> Rule:
                         "net.pullback, vjp or value_and_grad, which can do it"
                     )
                 value = as_leaf(value)
-            context.ask([value])
+            context.request([value])
             return value
 
-        return operator(*map(given, args), **{n: given(v) for n, v in kwargs.items()})
+        return operator(
+            *map(as_leaves, args), **{n: as_leaves(v) for n, v in kwargs.items()}
+        )
 
     return rule
 
@@ -92,14 +93,14 @@ def _embedding(
         return operator(x, weight, padding_idx, False)
     context.note_sparse()
     rows = operator(x, weight, padding_idx, True)  # whose gradient knows no padding
-    return closed.without_padding(rows, x, padding_idx)
+    return closed.mask_padding(rows, x, padding_idx)
 
 
 def _triangular_solve(operator: Any, context: RuleContext, *args: Any) -> Any:
-    *given, unit = args
-    if unit and any(map(is_traced, given)):
-        return linear_algebra.unit_triangular_solve(*given)
-    return _whole_triangular_solve(operator, context, *args)
+    *operands, unit_diagonal = args
+    if unit_diagonal and any(map(is_traced, operands)):
+        return linear_algebra.unit_triangular_solve(*operands)
+    return _triangular_solve_of_all(operator, context, *args)
 
 
 def _cholesky_solve(
@@ -107,7 +108,7 @@ def _cholesky_solve(
 ) -> Any:
     if is_traced(y):  # of which the gradient takes both triangles
         y = paddle.triu(y) if upper else paddle.tril(y)
-    return _whole("cholesky_solve")(operator, context, x, y, upper)
+    return _differentiate_all("cholesky_solve")(operator, context, x, y, upper)
 
 
 def _rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
@@ -117,16 +118,19 @@ def _rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
         args = *args[:5], 0.0, *args[6:-1], False
     note_drawing()  # where it has dropout
     if traced and not args[0].size:
-        return formulas.recurrent_of_nothing(operator, traced, *args, **kwargs)
-    with in_turn():
-        return _whole_rnn(operator, context, *args, **kwargs)
+        return formulas.rnn_without_samples(operator, traced, *args, **kwargs)
+    with generator_lock():
+        return _rnn_of_all(operator, context, *args, **kwargs)
 
 
-def _is_number_alone(x: Tensor, *_: Any, **__: Any) -> bool:
+def _is_scalar(x: Tensor, *_: Any, **__: Any) -> bool:
     return x.ndim == 0
 
 
-_whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
+_triangular_solve_of_all, _rnn_of_all = (
+    _differentiate_all("triangular_solve"),
+    _differentiate_all("rnn"),
+)
 
 _BY_RULES: dict[str, tuple[int, ...]] = {
     # Paddle's are wrong, or fail.
@@ -158,13 +162,13 @@ _BY_RULES: dict[str, tuple[int, ...]] = {
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
     # Paddle passes gradients on through integers.
-    **dict.fromkeys(("cast", "sum"), whole.cut),
-    "cast_": whole.cast_in_place,
-    "view_dtype": whole.view_of_bits,
-    **dict.fromkeys(whole.WITH_PLACES, whole.cut_places),
+    **dict.fromkeys(("cast", "sum"), integer_results.detach_integers),
+    "cast_": integer_results.cast_in_place,
+    "view_dtype": integer_results.view_of_bits,
+    **dict.fromkeys(integer_results.GIVING_INDICES, integer_results.detach_indices),
     # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
     "layer_norm": norms.layer_norm,
-    "group_norm": at_numbers.refused_where(
+    "group_norm": wrong_at_values.refuse_where(
         *("group_norm", "where a scale is small beside the shift, or zero"),
         norms.is_group_norm_wrong,
         otherwise=norms.group_norm,
@@ -172,15 +176,15 @@ RULES: dict[str, Rule] = {
     "instance_norm": norms.instance_norm,
     "batch_norm": norms.batch_norm,
     **{
-        name: _whole(name)
+        name: _differentiate_all(name)
         for name in (
             *("solve", "cross", "grid_sample", "prelu"),
             *("deformable_conv", "multi_dot", "send_uv", "hsigmoid_loss"),
         )
     },
-    "send_ue_recv": at_numbers.refused_where(
-        *("send_ue_recv", at_numbers.TIES, at_numbers.are_edges_tied),
-        otherwise=_whole("send_ue_recv"),
+    "send_ue_recv": wrong_at_values.refuse_where(
+        *("send_ue_recv", wrong_at_values.TIES, wrong_at_values.are_edges_tied),
+        otherwise=_differentiate_all("send_ue_recv"),
     ),
     "triangular_solve": _triangular_solve,
     "cholesky_solve": _cholesky_solve,
@@ -195,7 +199,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("addmm", "baddbmm"), where_traced(linear_algebra.addmm)),
     # They are wrong, or fail, whatever is asked for.
     "matmul": where_traced(linear_algebra.matmul),
-    "prod": where_traced(formulas.product_by_pairs, 0, checked=True),
+    "prod": where_traced(formulas.pairwise_product, 0, checked=True),
     **{
         name: by_rules(name, of_complex=True)
         for name in (
@@ -204,11 +208,11 @@ RULES: dict[str, Rule] = {
         )
     },
     **{name: by_rules(name, *places) for name, places in _BY_RULES.items()},
-    "kthvalue": by_rules("kthvalue", 0, where=_is_number_alone),
+    "kthvalue": by_rules("kthvalue", 0, where=_is_scalar),
     **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
-    "assign_out_": in_place.renewing(in_place.assign_out, 1),
+    "assign_out_": in_place.refreshing_views(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
-    **at_numbers.RULES,
+    **wrong_at_values.RULES,
     # There is none of some argument.
     "p_norm": norms.p_norm,
     "sigmoid_cross_entropy_with_logits": where_traced(
@@ -216,13 +220,16 @@ RULES: dict[str, Rule] = {
     ),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
     **DRAWN,
-    "gammaincc": refused("gammaincc", 0),
-    "histogram": refused("histogram", 1),
-    "dropout": refused("dropout", 2, DRAWN["dropout"]),
-    "full": refused("full", 1),
-    "full_like": refused("full_like", 1),
-    "roi_align": refused("roi_align", 1),
-    **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
+    "gammaincc": refuse_derivative("gammaincc", 0),
+    "histogram": refuse_derivative("histogram", 1),
+    "dropout": refuse_derivative("dropout", 2, DRAWN["dropout"]),
+    "full": refuse_derivative("full", 1),
+    "full_like": refuse_derivative("full_like", 1),
+    "roi_align": refuse_derivative("roi_align", 1),
+    **{
+        name: refuse_derivative(name)
+        for name in ("lstsq", "eigvals", "nextafter", "unique")
+    },
 }
 """Rules by the names of ``paddle._C_ops``."""
 
@@ -234,21 +241,21 @@ IN_PLACE = {
 """The operators that write into their first argument."""
 
 FUNCTIONS: dict[Any, Rule] = {
-    F.pad: for_numbers.padded,
-    F.layer_norm: norms.layer_norm_of_one,
+    F.pad: tensor_numbers.pad_with_tensor,
+    F.layer_norm: norms.layer_norm_of_one_sample,
     paddle.tensor.creation._to_tensor_non_static: to_tensor,
-    paddle.arange: for_numbers.arange,
-    paddle.full: for_numbers.filled,
-    paddle.full_like: for_numbers.filled,
+    paddle.arange: tensor_numbers.arange,
+    paddle.full: tensor_numbers.full_of_tensor,
+    paddle.full_like: tensor_numbers.full_of_tensor,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.softmax_with_cross_entropy: losses.softmax_with_cross_entropy,
     paddle.linalg.householder_product: linear_algebra.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
-    paddle.sinc: pieces.smooth(pieces.sinc),
-    paddle.logaddexp: pieces.smooth(pieces.logaddexp),
+    paddle.sinc: piecewise.smooth(piecewise.sinc),
+    paddle.logaddexp: piecewise.smooth(piecewise.logaddexp),
     **{
-        function: a_number(function, parameter)
+        function: refuse_traced_number(function, parameter)
         for function, parameter in (
             (F.margin_ranking_loss, "margin"),
             (F.cross_entropy, "label_smoothing"),
@@ -262,13 +269,13 @@ FUNCTIONS: dict[Any, Rule] = {
 
 METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
-    "__setitem__": in_place.renewing(in_place.set_item),
+    "__setitem__": in_place.refreshing_views(in_place.set_item),
     "__matmul__": where_traced(linear_algebra.matmul),
     "__pow__": by_rules("__pow__", of_complex=True),
     "__rpow__": by_rules("__rpow__", of_complex=True),
-    "copy_": in_place.renewing(in_place.copy),
+    "copy_": in_place.refreshing_views(in_place.copy),
     "set_value": in_place.set_value,
-    **dict.fromkeys(BREAKS, taking_out),
+    **dict.fromkeys(BREAKS, warn_of_constants),
 }
 """Rules by the names of ``paddle.Tensor``, whose operators do not go through the
 others."""

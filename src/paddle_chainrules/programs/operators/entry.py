@@ -11,8 +11,8 @@ import paddle
 
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
-from ...paddle_side.rules.given_numbers import places
 from ...paddle_side.rules.operators import by_rule
+from ...paddle_side.rules.tensors_as_numbers import number_positions
 from .axes import UNKNOWN, Axes
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
@@ -111,7 +111,9 @@ class Operator:
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.structure = frozenset(structure)
-        numbers = {INFO[name][i] for i in places(name)} if name in INFO else set()
+        numbers = (
+            {INFO[name][i] for i in number_positions(name)} if name in INFO else set()
+        )
         self.numbers = frozenset(
             i for i, argument in enumerate(self.arguments) if argument in numbers
         )

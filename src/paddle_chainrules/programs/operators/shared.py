@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import is_complex
-from ...paddle_side.rules.derivatives.pieces import is_zero as is_zero
+from ...paddle_side.rules.derivatives.piecewise import is_zero as is_zero
 from .calls import Call
 
 ops: Any = paddle._C_ops

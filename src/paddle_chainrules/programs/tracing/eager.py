@@ -15,7 +15,7 @@ from ...paddle_side.interception import listening
 from ...paddle_side.listener import local, not_listening
 from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
 from ...paddle_side.rules.in_place import REFUSED_WRITE
-from ...paddle_side.watch import is_traced, set_aside
+from ...paddle_side.watch import is_traced, tapes_suspended
 from ..capture_error import CaptureError
 from ..operators.entry import Operator
 from .existing import single_use_captures
@@ -152,7 +152,7 @@ class EagerTracer(Tracer):
         for tracer in tracers:
             tracer.failure = None
         try:
-            with set_aside(), single_use_captures(), listening(self):
+            with tapes_suspended(), single_use_captures(), listening(self):
                 yield
         except Exception as error:  # of which Paddle may have made another
             for tracer in tracers:
@@ -197,7 +197,7 @@ class EagerTracer(Tracer):
         """
         outer_listener = getattr(local, "listener", None)
         try:
-            with set_aside():
+            with tapes_suspended():
                 local.listener = self
                 yield
         except CaptureError as failure:

@@ -18,7 +18,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.py_layer_calls import native_apply
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import local, not_listening
-from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
+from ...paddle_side.process.random_state import DRAWING, generator_lock, note_drawing
 from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall
 from ..operators.random import SEEDS
@@ -276,7 +276,7 @@ class Tracer(ValueTable):
             note_drawing()
             if self._enclosing_layer is not None:
                 self._enclosing_layer.check(entry.name, ())
-            with in_turn():
+            with generator_lock():
                 return self._run_kernel(entry, args)
         return self._run_kernel(entry, args)
 

@@ -17,7 +17,7 @@ from ...paddle_side.traced_numbers import (
     NumberUses,
     TracedNumber,
     ValueNeeded,
-    as_input,
+    number_to_tensor,
 )
 
 NUMBERS = frozenset({int, float, np.float64, np.int64})
@@ -33,7 +33,9 @@ class NumberInputs(NamedTuple):
 
     def in_tensors(self, leaves: list[Any]) -> list[Any]:
         """Return the leaves with tensors for these."""
-        return [as_input(x) if i in self.places else x for i, x in enumerate(leaves)]
+        return [
+            number_to_tensor(x) if i in self.places else x for i, x in enumerate(leaves)
+        ]
 
     def in_numbers(self, leaves: list[Any], noted: NumberUses) -> list[Any]:
         """Return the leaves with what the function is given.

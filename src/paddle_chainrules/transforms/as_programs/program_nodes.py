@@ -11,10 +11,10 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...paddle_side.autograd.running import asked_behind, is_running
+from ...paddle_side.autograd.running import is_running, requested_tensor_test
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
-from ...paddle_side.watch import ask_for
+from ...paddle_side.watch import request_gradients
 from ...programs.capture import OpenTrace, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import CapturedFunction
@@ -219,7 +219,7 @@ def node_of(
         free = begun[0].tensors_from_outside(free)
 
     def asking(leaves: list[Any]) -> Sequence[Any]:
-        ask_for(free)
+        request_gradients(free)
         return programs.plain(leaves)
 
     def both(every: list[Any], create_graph: bool) -> tuple[list[Any], list[Any]]:
@@ -374,7 +374,7 @@ class _ProgramCall:
         self, known: KnownGradients, given: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]] | None:
         """Return known gradients of leaves, if none of other tensors are asked for."""
-        node, is_asked = self._node, asked_behind()
+        node, is_asked = self._node, requested_tensor_test()
         requested = [is_asked(x) for x in self.inputs]
         if any(requested[len(node.wanted) :]):
             return None

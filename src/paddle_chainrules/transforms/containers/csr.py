@@ -12,8 +12,12 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name, same_dtype
-from ...paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
-from ...paddle_side.sparse_products import row_of_each
+from ...paddle_side.patching.argument_kinds import (
+    handles_kind,
+    install_kinds,
+    refused_elsewhere,
+)
+from ...paddle_side.sparse_products import row_indices
 from ...programs.operators.linear_algebra.sparse import csr as product_of
 from .tree import register
 
@@ -80,7 +84,7 @@ class CSR:
         sizes = tuple(checked_integer("each size of shape", n) for n in shape)
         _check_indices(self, sizes)
         self.features = sizes[1]
-        place()
+        install_kinds()
 
     @classmethod
     def of(cls, matrix: Any) -> CSR:
@@ -174,7 +178,7 @@ class CSR:
 
     def to_dense(self, dtype: Any = None) -> Tensor:
         """Return the matrix as a tensor of shape [n, d]."""
-        rows = row_of_each(self.crows, self.cols)
+        rows = row_indices(self.crows, self.cols)
         values = self.values
         if values is None:
             values = paddle.ones([self.nnz], dtype or "float32")
@@ -302,7 +306,7 @@ def _parts(x: CSR) -> tuple[Any, Any, Any]:
 
 def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
     """Make one of any parts, unchecked."""
-    place()
+    install_kinds()
     return _of_parts(features, (crows, cols, values))
 
 
@@ -321,7 +325,7 @@ register(CSR, _parts, _of_parts, _without_indices)
 refused_elsewhere(CSR, _REMEDY)
 
 
-@taken_by(CSR, paddle.matmul, paddle.mm)
+@handles_kind(CSR, paddle.matmul, paddle.mm)
 def _matmul(*args: Any, **kwargs: Any) -> Tensor:
     named = {"input": "x", "other": "y", "mat2": "y"}
     given = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
@@ -335,14 +339,14 @@ def _matmul(*args: Any, **kwargs: Any) -> Tensor:
     return x @ (y.T if given.get("transpose_y") else y)
 
 
-@taken_by(CSR, F.linear)
+@handles_kind(CSR, F.linear)
 def linear(x: CSR, weight: Tensor, bias: Any = None, name: Any = None) -> Tensor:
     """Compute ``x @ weight + bias``."""
     result = x @ weight
     return result if bias is None else result + bias
 
 
-@taken_by(CSR, F.embedding)
+@handles_kind(CSR, F.embedding)
 def _embedding(
     x: CSR,
     weight: Tensor,

@@ -13,7 +13,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_integer, checked_number
 from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.listener import listener
-from ...paddle_side.patching.argument_kinds import place, refused_elsewhere
+from ...paddle_side.patching.argument_kinds import install_kinds, refused_elsewhere
 from .tree import register
 
 
@@ -60,7 +60,7 @@ class Packed:
     ) -> None:
         self.values, self.offsets = values, offsets
         self.max_length = _check_offsets(values, offsets, max_length)
-        place()
+        install_kinds()
 
     @classmethod
     def of(cls, sequences: Sequence[Any]) -> Packed:
@@ -302,7 +302,7 @@ def _parts(x: Packed) -> tuple[Any, Any, Any]:
 
 def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
     """Make one of any parts, unchecked."""
-    place()
+    install_kinds()
     return _of_parts(max_length, (values, offsets))
 
 

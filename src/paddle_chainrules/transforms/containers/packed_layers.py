@@ -8,7 +8,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from ...paddle_side.patching.argument_kinds import taken_by
+from ...paddle_side.patching.argument_kinds import handles_kind
 from .packed import Packed, repacked, same_offsets
 
 __all__ = ["Packed"]
@@ -27,7 +27,7 @@ def _of_each(*functions: Any) -> None:
         return on_values
 
     for function in functions:
-        taken_by(Packed, function)(of(function))
+        handles_kind(Packed, function)(of(function))
 
 
 _of_each(
@@ -40,12 +40,12 @@ _of_each(
 )
 
 
-@taken_by(Packed, F.layer_norm)
+@handles_kind(Packed, F.layer_norm)
 def _layer_norm(x: Packed, normalized_shape: Any, *args: Any, **kwargs: Any) -> Packed:
     return x.like(F.layer_norm(x.values, normalized_shape, *args, **kwargs))
 
 
-@taken_by(Packed, F.softmax, F.log_softmax)
+@handles_kind(Packed, F.softmax, F.log_softmax)
 def _softmax(x: Packed, axis: int = -1, *args: Any, **kwargs: Any) -> Any:
     raise TypeError(
         f"softmax of a Packed along axis {axis}: of each element or along its sequence;"
@@ -53,7 +53,7 @@ def _softmax(x: Packed, axis: int = -1, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@taken_by(Packed, nn.layer.rnn.RNNBase, nn.RNN, nn.BiRNN)
+@handles_kind(Packed, nn.layer.rnn.RNNBase, nn.RNN, nn.BiRNN)
 def _recurrent(
     forward: Any,
     layer: Any,
@@ -85,7 +85,7 @@ def _recurrent(
     return repacked(outputs, inputs), states
 
 
-@taken_by(Packed, nn.MultiHeadAttention)
+@handles_kind(Packed, nn.MultiHeadAttention)
 def _attention(
     forward: Any,
     layer: Any,
@@ -133,12 +133,12 @@ def _refuse_empty(x: Packed) -> None:
         )
 
 
-@taken_by(Packed, F.embedding)
+@handles_kind(Packed, F.embedding)
 def _embedding(x: Packed, weight: Any, *args: Any, **kwargs: Any) -> Packed:
     return x.like(F.embedding(x.values, weight, *args, **kwargs))
 
 
-@taken_by(Packed, F.linear)
+@handles_kind(Packed, F.linear)
 def _linear(x: Packed, weight: Any, bias: Any = None, name: Any = None) -> Packed:
     if x.values.ndim < 2:
         raise ValueError(

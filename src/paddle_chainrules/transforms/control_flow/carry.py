@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
-from ...paddle_side.rules.operators import place
+from ...paddle_side.rules.operators import install_rules
 from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
@@ -50,7 +50,7 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     Raises:
         NotImplementedError: it writes.
     """
-    place()
+    install_rules()
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
     given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.hooked_layers import HookedLayer
-from ...paddle_side.autograd.running import asked_for
+from ...paddle_side.autograd.running import requested_leaf_test
 from ...paddle_side.autograd.served_once import SingleUseHook, watch
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings
@@ -85,7 +85,7 @@ class _Node(HookedLayer):
         note_reached(inputs, there)
         if not ctx.several:
             return _packed([*map(or_zeros, grads, inputs)])
-        is_asked = asked_for()
+        is_asked = requested_leaf_test()
         return tuple(
             or_zeros(grad, x) if flag and is_asked(x) else None
             for x, grad, flag in zip(inputs, grads, there, strict=True)

@@ -22,7 +22,7 @@ from ...paddle_side.autograd.partial_gradients import (
     survey,
 )
 from ...paddle_side.autograd.row_sparse import RowSparse, dense
-from ...paddle_side.dtypes import is_differentiable, is_whole
+from ...paddle_side.dtypes import is_differentiable, is_integral
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_counted, writes_so_far
 from ...paddle_side.process.random_state import (
@@ -79,7 +79,7 @@ def _called(
     """Make one call for :func:`recorded`; None if it writes into what it is given."""
     enabled, who = paddle.is_grad_enabled(), listener()
     if connected := records_graph(leaves):
-        leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
+        leaves = [leaf.detach() if is_integral(leaf) else leaf for leaf in leaves]
         connected = records_graph(leaves)
     copies, guard = effects.copies, None
     if effects.writes is None and isinstance(who, EagerTracer):
@@ -184,8 +184,8 @@ class Recording(KeptGraph):
         self.connected = connected
         self._targets = targets
         self._outputs = outputs
-        self._asked = [*watch.asked.values()]
-        self._made = watch.made
+        self._asked = [*watch.requested_tensors.values()]
+        self._made = watch.created_leaves
         self._constants = watch.constants
         self._sparse = watch.sparse
         self.overwrites = watch.overwrites

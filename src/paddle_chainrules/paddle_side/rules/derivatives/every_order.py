@@ -55,34 +55,34 @@ class _GatheredColumns(HookedLayer):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        return scattered(cotangent, ctx.index, ctx.count)
+        return scatter_columns(cotangent, ctx.index, ctx.count)
 
 
 class _ScatteredColumns(HookedLayer):
-    """The transpose: columns added up at places among others, which are zero."""
+    """The transpose: columns added up at indices among others, which are zero."""
 
     @staticmethod
     def forward(ctx: Any, index: Callable[[], Tensor], count: int, x: Tensor) -> Tensor:
         ctx.index = index()
         zeros = paddle.zeros([x.shape[0], count], x.dtype)
         if x.is_complex():  # Paddle adds real numbers alone
-            parts = paddle.as_real(zeros), ctx.index, 1, paddle.as_real(x)
-            return paddle.as_complex(paddle.index_add(*parts))
+            args = paddle.as_real(zeros), ctx.index, 1, paddle.as_real(x)
+            return paddle.as_complex(paddle.index_add(*args))
         result: Tensor = paddle.index_add(zeros, ctx.index, 1, x)
         return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        return gathered(cotangent, ctx.index)
+        return gather_columns(cotangent, ctx.index)
 
 
-def gathered(x: Tensor, index: Tensor) -> Tensor:
+def gather_columns(x: Tensor, index: Tensor) -> Tensor:
     """Return ``x[:, index]`` of a matrix."""
     result: Tensor = _GatheredColumns.apply(lambda: index, x)
     return result
 
 
-def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
+def scatter_columns(x: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a matrix of so many columns to which ``x`` is added at ``[:, index]``."""
     result: Tensor = _ScatteredColumns.apply(lambda: index, count, x)
     return result
@@ -90,17 +90,17 @@ def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
 
 def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
     """Return rows of a table; those of the padding are zero and have no gradient."""
-    result = gathered(weight.T, index.reshape([-1])).T
+    result = gather_columns(weight.T, index.reshape([-1])).T
     rows = result.reshape([*index.shape, weight.shape[1]])
-    return without_padding(rows, index, padding)
+    return mask_padding(rows, index, padding)
 
 
-def without_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
+def mask_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
     """Return rows of a table, those of the padding zero and without a gradient."""
     if padding == -1:
         return rows
-    there = index.unsqueeze(-1) != padding
-    result: Tensor = paddle.where(there, rows, paddle.zeros_like(rows))
+    is_unpadded = index.unsqueeze(-1) != padding
+    result: Tensor = paddle.where(is_unpadded, rows, paddle.zeros_like(rows))
     return result
 
 
@@ -110,14 +110,14 @@ def sigmoid(x: Tensor) -> Tensor:
         y = sigmoid(x)
         return y * (1 - y if x.is_complex() else sigmoid(-x))
 
-    return _applied(F.sigmoid, slope, x)
+    return _apply_smooth(F.sigmoid, slope, x)
 
 
 def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
 
-def _applied(
+def _apply_smooth(
     value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], x: Tensor
 ) -> Tensor:
     result: Tensor = _SmoothFunction.apply(value, slope, x)

@@ -21,14 +21,14 @@ from . import every_order as closed
 ops: Any = paddle._C_ops
 
 
-def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
+def broadcast_to(shape: Sequence[int], x: Tensor) -> Tensor:
     """Repeat a tensor, which may have more axes, of one element each."""
-    if (more := x.ndim - len(shape)) > 0:
-        x = x.reshape(x.shape[more:])
+    if (extra_axes := x.ndim - len(shape)) > 0:
+        x = x.reshape(x.shape[extra_axes:])
     return x if x.shape == list(shape) else x.expand(shape)
 
 
-def refused(
+def refuse_derivative(
     name: str,
     argument: int | str | None = None,
     otherwise: Callable[..., Any] | None = None,
@@ -39,9 +39,11 @@ def refused(
     """
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        given = dict(enumerate(args)) | kwargs
-        part = given.values() if argument is None else [given.get(argument)]
-        if any(map(is_traced, part)):
+        arguments = dict(enumerate(args)) | kwargs
+        differentiated = (
+            arguments.values() if argument is None else [arguments.get(argument)]
+        )
+        if any(map(is_traced, differentiated)):
             where = "" if argument is None else f" by its argument {argument}"
             raise NotImplementedError(
                 f"Paddle has no right derivative of {name}{where}, nor has this "
@@ -70,8 +72,8 @@ def by_rules(
     """
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        given = [args[i] for i in positions if i < len(args)] if positions else args
-        if not any(map(is_traced, tensors_in_arguments(given))) or (
+        arguments = [args[i] for i in positions if i < len(args)] if positions else args
+        if not any(map(is_traced, tensors_in_arguments(arguments))) or (
             of_complex
             and not any(map(_is_complex, [*args, *tensors_in_arguments(args)]))
         ):
@@ -86,9 +88,9 @@ def by_rules(
     return rule
 
 
-def _is_complex(given: Any) -> bool:
-    is_tensor = isinstance(given, Tensor)
-    return is_complex(given) if is_tensor else isinstance(given, complex)
+def _is_complex(value: Any) -> bool:
+    is_tensor = isinstance(value, Tensor)
+    return is_complex(value) if is_tensor else isinstance(value, complex)
 
 
 def where_traced(
@@ -100,8 +102,8 @@ def where_traced(
     """
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        places = positions or range(len(args))
-        if any(is_traced(args[i]) for i in places if i < len(args)):
+        checked_positions = positions or range(len(args))
+        if any(is_traced(args[i]) for i in checked_positions if i < len(args)):
             return by_formula(formula, operator, args, kwargs, checked)
         return operator(*args, **kwargs)
 
@@ -129,7 +131,7 @@ def by_formula(
 # Arithmetic.
 
 
-def product_by_pairs(
+def pairwise_product(
     x: Tensor,
     axis: Any = None,
     keepdim: bool = False,
@@ -150,15 +152,15 @@ def product_by_pairs(
         row = paddle.concat([pairs, row[..., 2 * half :]], -1) if n % 2 else pairs
     if not row.shape[-1]:
         return None
-    kept = row.reshape(shape)
-    return kept if keepdim else kept.squeeze(axes)
+    product = row.reshape(shape)
+    return product if keepdim else product.squeeze(axes)
 
 
 # Shapes.
 
 
 def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
-    return [paddle.assign(part) for part in paddle.unbind(x, axis)]
+    return [paddle.assign(slice_) for slice_ in paddle.unbind(x, axis)]
 
 
 def gather(x: Tensor, index: Tensor, axis: Any = 0) -> Tensor | None:
@@ -168,18 +170,20 @@ def gather(x: Tensor, index: Tensor, axis: Any = 0) -> Tensor | None:
     return paddle.gather(x, index.reshape([1]), axis).squeeze(axis)
 
 
-def broadcast_tensors(operator: Any, context: RuleContext, parts: Any) -> list[Tensor]:
-    shape = reduce(paddle.broadcast_shape, [list(part.shape) for part in parts])
-    return [part.expand(shape) for part in parts]
+def broadcast_tensors(
+    operator: Any, context: RuleContext, tensors: Any
+) -> list[Tensor]:
+    shape = reduce(paddle.broadcast_shape, [list(x.shape) for x in tensors])
+    return [x.expand(shape) for x in tensors]
 
 
-def meshgrid(operator: Any, context: RuleContext, parts: Any) -> Any:
-    if len({part.dtype for part in parts}) > 1:
-        return operator(parts)
-    shape = [part.size for part in parts]
+def meshgrid(operator: Any, context: RuleContext, tensors: Any) -> Any:
+    if len({x.dtype for x in tensors}) > 1:
+        return operator(tensors)
+    shape = [x.size for x in tensors]
     return [
-        part.reshape([-1 if i == j else 1 for j in range(len(parts))]).expand(shape)
-        for i, part in enumerate(parts)
+        x.reshape([-1 if i == j else 1 for j in range(len(tensors))]).expand(shape)
+        for i, x in enumerate(tensors)
     ]
 
 
@@ -211,11 +215,11 @@ def silu(x: Tensor) -> Tensor | None:
     return None if x.is_complex() else closed.silu(x)
 
 
-def recurrent_of_nothing(
+def rnn_without_samples(
     operator: Any, traced: list[Tensor], *args: Any, **kwargs: Any
 ) -> Any:
     """Run on no samples, for which Paddle's gradients are uninitialized memory."""
     with paddle.no_grad():
-        out, state, after = operator(*args, **kwargs)
+        out, state, reserves = operator(*args, **kwargs)
     zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])
-    return out + zero, state, [part + zero for part in after]
+    return out + zero, state, [tensor + zero for tensor in reserves]

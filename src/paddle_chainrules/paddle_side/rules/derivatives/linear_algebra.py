@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...dtypes import single
 from ...listener import is_plain
 from ...watch import RuleContext, is_traced
-from .formulas import refused
+from .formulas import refuse_derivative
 
 ops: Any = paddle._C_ops
 
@@ -38,10 +38,10 @@ def matmul(
 
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
     """Return ``beta c + alpha x y``, of factors that are numbers or tensors."""
-    return _times_number(ops.matmul(x, y, False, False), alpha) + _times_number(c, beta)
+    return _scaled(ops.matmul(x, y, False, False), alpha) + _scaled(c, beta)
 
 
-def _times_number(x: Tensor, factor: Any) -> Tensor:
+def _scaled(x: Tensor, factor: Any) -> Tensor:
     """Multiply by a number, which Paddle's kernel rounds to float32, or a tensor."""
     if isinstance(factor, Tensor):
         return x * factor
@@ -70,20 +70,28 @@ def svd(
     if not (x.is_complex() and is_traced(x)):
         return operator(x, full_matrices, **rest)
     if full_matrices and x.shape[-2] > x.shape[-1]:
-        return refused("svd of complex numbers in full")(operator, context, x, True)
+        return refuse_derivative("svd of complex numbers in full")(
+            operator, context, x, True
+        )
     u, s, vh = operator(x, full_matrices, **rest)
-    left, right = u.detach(), vh.detach()[..., : s.shape[-1], :]
-    middle = (left.conj() * paddle.matmul(x, right.mT.conj())).sum(-2)
-    own = (left.conj() * u).sum(-2)
-    turn = paddle.imag(middle) / s.detach() - paddle.imag(own)
-    return u * paddle.complex(paddle.ones_like(turn), turn).unsqueeze(-2), s, vh
+    u_constant, vh_constant = u.detach(), vh.detach()[..., : s.shape[-1], :]
+    partner_overlap = (u_constant.conj() * paddle.matmul(x, vh_constant.mT.conj())).sum(
+        -2
+    )
+    overlap = (u_constant.conj() * u).sum(-2)
+    phase_slope = paddle.imag(partner_overlap) / s.detach() - paddle.imag(overlap)
+    return (
+        u * paddle.complex(paddle.ones_like(phase_slope), phase_slope).unsqueeze(-2),
+        s,
+        vh,
+    )
 
 
 def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
     """Solve with a matrix whose diagonal is taken to be ones."""
-    part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
-    whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
-    return paddle.linalg.triangular_solve(whole, y, upper, transpose)
+    strict = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
+    matrix = strict + paddle.eye(x.shape[-1], dtype=x.dtype)
+    return paddle.linalg.triangular_solve(matrix, y, upper, transpose)
 
 
 def householder_product(
@@ -99,12 +107,12 @@ def householder_product(
     m, n = x.shape[-2:]
     k = tau.shape[-1]
     vectors = paddle.tril(x[..., :k], -1) + paddle.eye(m, k, dtype=x.dtype)
-    back = paddle.conj(vectors.mT) if x.is_complex() else vectors.mT
+    adjoint = paddle.conj(vectors.mT) if x.is_complex() else vectors.mT
     scales = tau.unsqueeze(-1)
-    overlaps = paddle.triu(paddle.matmul(back, vectors), 1)
-    one = paddle.eye(k, dtype=x.dtype)
+    overlaps = paddle.triu(paddle.matmul(adjoint, vectors), 1)
+    identity = paddle.eye(k, dtype=x.dtype)
     inner = paddle.linalg.triangular_solve(
-        scales * overlaps + one, scales * one, upper=True, unitriangular=True
+        scales * overlaps + identity, scales * identity, upper=True, unitriangular=True
     )
-    changes = paddle.matmul(paddle.matmul(vectors, inner), back[..., :n])
-    return paddle.eye(m, n, dtype=x.dtype) - changes
+    update = paddle.matmul(paddle.matmul(vectors, inner), adjoint[..., :n])
+    return paddle.eye(m, n, dtype=x.dtype) - update

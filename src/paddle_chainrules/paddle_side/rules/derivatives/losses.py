@@ -17,11 +17,11 @@ from ...watch import RuleContext, is_traced
 ops: Any = paddle._C_ops
 
 
-def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
-    """Return logarithms of values greater than ``above``, and ``least`` elsewhere."""
-    inside = x > above
+def bounded_log(x: Tensor, threshold: float, floor: float) -> Tensor:
+    """Return logarithms of values above ``threshold``, and ``floor`` elsewhere."""
+    inside = x > threshold
     logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
-    result: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
+    result: Tensor = ops.where(inside, logs, paddle.full_like(x, floor))
     return result
 
 
@@ -29,10 +29,10 @@ def cross_entropy_with_logits(
     x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignored: int
 ) -> Tensor:
     # Paddle ignores labels by their integer parts, and counts them by themselves.
-    there = ops.cast(ops.cast(label, paddle.int32) != ignored, x.dtype)
+    kept_labels = ops.cast(ops.cast(label, paddle.int32) != ignored, x.dtype)
     tail = ops.softplus(-x, 1.0, 80.0)
     weighted = tail if pos_weight is None else pos_weight * tail
-    loss = ((1.0 - label) * x + weighted) * there
+    loss = ((1.0 - label) * x + weighted) * kept_labels
     if not normalize:
         return loss
     counted = ops.abs(label - float(ignored)) >= 1e-6
@@ -81,26 +81,26 @@ def nll_loss(
     classes = x.shape[1]
     if weight is None:
         weight = paddle.ones([classes], x.dtype)
-    there = label != ignored
-    index = paddle.where(there, label, paddle.zeros_like(label))
+    is_counted = label != ignored
+    index = paddle.where(is_counted, label, paddle.zeros_like(label))
     chosen = F.one_hot(index, classes).astype(x.dtype)
     if x.ndim > 2:
         chosen = chosen.moveaxis(-1, 1)
     shape = [1, classes, *[1] * (x.ndim - 2)]
-    weights = (chosen * weight.reshape(shape)).sum(1) * there.astype(x.dtype)
+    weights = (chosen * weight.reshape(shape)).sum(1) * is_counted.astype(x.dtype)
     loss, total = -(chosen * x).sum(1) * weights, weights.sum()
     if reduction == "mean":  # where nothing has a weight, Paddle gives 0
-        some = paddle.where(total.abs() > 0, total, paddle.ones_like(total))
-        return loss.sum() / some, total
+        divisor = paddle.where(total.abs() > 0, total, paddle.ones_like(total))
+        return loss.sum() / divisor, total
     return (loss.sum() if reduction == "sum" else loss), total
 
 
 def gaussian_nll_loss(
     operator: Any, context: RuleContext, *args: Any, **kwargs: Any
 ) -> Any:
-    given = inspect.signature(operator).bind(*args, **kwargs)
-    given.apply_defaults()
-    x, label, variance, full, epsilon, reduction, *_ = given.arguments.values()
+    bound = inspect.signature(operator).bind(*args, **kwargs)
+    bound.apply_defaults()
+    x, label, variance, full, epsilon, reduction, *_ = bound.arguments.values()
     if not is_traced(variance) and listener() is None:
         return operator(*args, **kwargs)
     with paddle.no_grad(), not_listening():

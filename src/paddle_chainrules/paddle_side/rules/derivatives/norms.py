@@ -90,15 +90,15 @@ def _norm(
     if context.create_graph(inputs):
         return primitives()
     if False not in traced:
-        context.ask([t for t in (scale, bias) if t is not None])
+        context.request([t for t in (scale, bias) if t is not None])
         return fused(x, scale, bias)
     if scale is None:
         scale = paddle.ones(size, x.dtype)
     if bias is None:
         bias = paddle.zeros(size, x.dtype)
-    given = [as_leaf(t) if t.stop_gradient else t for t in (x, scale, bias)]
-    context.ask([t for t in given if t is not x])
-    return fused(*given)
+    leaves = [as_leaf(t) if t.stop_gradient else t for t in (x, scale, bias)]
+    context.request([t for t in leaves if t is not x])
+    return fused(*leaves)
 
 
 def layer_norm(
@@ -123,7 +123,7 @@ def layer_norm(
     )
 
 
-def layer_norm_of_one(
+def layer_norm_of_one_sample(
     operator: Any,
     context: RuleContext,
     x: Any,
@@ -170,8 +170,8 @@ def has_small_scale(scale: Tensor, bias: Tensor | None) -> bool:
     It takes what was normalized from the result, as ``(y - bias) / scale``.
     """
     with paddle.no_grad():
-        least = paddle.zeros_like(scale) if bias is None else bias.abs() / 64
-        return bool((scale.abs() <= least).any())
+        threshold = paddle.zeros_like(scale) if bias is None else bias.abs() / 64
+        return bool((scale.abs() <= threshold).any())
 
 
 def is_group_norm_wrong(
@@ -218,16 +218,16 @@ def batch_norm(
 ) -> Any:
     layout = Layout(x, data_format)
     rest = is_test, momentum, epsilon, data_format, use_global_stats
-    stored = use_global_stats or (is_test and not trainable_statistics)
+    uses_stored = use_global_stats or (is_test and not trainable_statistics)
 
     def primitives() -> Any:
         stored_mean, stored_variance = mean.clone(), variance.clone()
         with paddle.no_grad():  # the statistics move on as they do
-            parts = [None if t is None else t.detach() for t in (x, scale, bias)]
+            detached = [None if t is None else t.detach() for t in (x, scale, bias)]
             result = operator(
-                parts[0], mean, variance, *parts[1:], *rest, trainable_statistics
+                detached[0], mean, variance, *detached[1:], *rest, trainable_statistics
             )
-        if stored:
+        if uses_stored:
             centred = x - stored_mean.reshape(layout.shape)
             spread = stored_variance.reshape(layout.shape) + single(epsilon)
             y = centred * paddle.pow(spread, -0.5)

@@ -11,7 +11,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.dtypes import same_parts
+from ....paddle_side.dtypes import same_real_dtype
 from ..axes import ELEMENTS
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
@@ -83,6 +83,6 @@ def _angle_reverse(call: Call) -> list[Any]:
 @reverse_of("view_dtype")
 def _view_dtype_reverse(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
-    if not same_parts(x.dtype, call.out.dtype):
+    if not same_real_dtype(x.dtype, call.out.dtype):
         raise NoRule("the bits of numbers as other numbers; use cast")
     return [ops.view_dtype(call.cotangent, x.dtype), None]

@@ -39,7 +39,7 @@ def _reverse_rule(name: str) -> Any:
         first, second, *pattern = call.args
         operands = first, second, call.cotangent
         grads: list[Any] = [None] * 5
-        for k, (kernel, (i, j)) in enumerate(PRODUCTS[name].back):
+        for k, (kernel, (i, j)) in enumerate(PRODUCTS[name].gradients_by):
             if k in call.wanted:
                 grads[k] = TABLE[kernel].bind([operands[i], operands[j], *pattern])[0]
         return grads

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.index_lists import item_of
+from ....paddle_side.index_lists import read_item
 from ..axes import (
     AxesArgument,
     ShapePolymorphic,
@@ -173,7 +173,7 @@ _raw_getitem: Any = vars(paddle.Tensor)["_getitem_dygraph"]
 
 
 def _getitem(x: Tensor, index: Any) -> Any:
-    return item_of(_raw_getitem, x, index)
+    return read_item(_raw_getitem, x, index)
 
 
 define(

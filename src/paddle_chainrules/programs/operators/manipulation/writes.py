@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.index_lists import without_ones
+from ....paddle_side.index_lists import squeeze_leading_ones
 from ....paddle_side.interception import RAW
 from ..calls import Call, NoRule
 from ..entry import (
@@ -36,7 +36,7 @@ def _set_item_in_place(x: Tensor, index: Any, value: Any) -> Tensor:
             "x[None, index] = y with a tensor as an index ends Paddle's process; "
             "assign without the new axis"
         )
-    _raw_setitem(x, index, without_ones(x, index, value))
+    _raw_setitem(x, index, squeeze_leading_ones(x, index, value))
     return x
 
 

@@ -15,7 +15,7 @@ from paddle import Tensor
 from ..watch import RuleContext, is_traced, tensors_in_arguments
 
 
-def refused_where(
+def refuse_where(
     name: str,
     reason: str,
     is_wrong: Callable[..., bool],
@@ -49,32 +49,38 @@ def refused_where(
     return rule
 
 
-def _is_small(result: Tensor, x: Tensor) -> bool:
+def _is_nearly_singular(result: Tensor, x: Tensor) -> bool:
     """Tell where Paddle gives zeros: below some 1e-14, in float32 some 1e-6."""
-    least = 1e-4 if x.dtype in (paddle.float32, paddle.complex64) else 1e-10
-    return bool((result.abs() <= least).any())
+    threshold = 1e-4 if x.dtype in (paddle.float32, paddle.complex64) else 1e-10
+    return bool((result.abs() <= threshold).any())
 
 
-def _has_equal(result: Any, x: Tensor, *_: Any) -> bool:
+def _has_equal_eigenvalues(result: Any, x: Tensor, *_: Any) -> bool:
     """Tell whether two eigenvalues are equal, or several matrices are given."""
     if x.ndim > 2:
         return True
     values = result[0] if isinstance(result, list | tuple) else result
-    apart = values.unsqueeze(-1) - values.unsqueeze(-2)
-    return int((apart.abs() <= 0).sum()) > values.size
+    gaps = values.unsqueeze(-1) - values.unsqueeze(-2)
+    return int((gaps.abs() <= 0).sum()) > values.size
 
 
-def _has_zeros(
-    result: Tensor, x: Tensor, index: Tensor, value: Any, axis: int, how: str, *_: Any
+def _is_put_along_axis_wrong(
+    result: Tensor,
+    x: Tensor,
+    index: Tensor,
+    value: Any,
+    axis: int,
+    reduction: str,
+    *_: Any,
 ) -> bool:
     if isinstance(value, Tensor) and value.shape != index.shape:
         return True
-    return how in ("mul", "multiply") and not bool((x.abs() > 0).all())
+    return reduction in ("mul", "multiply") and not bool((x.abs() > 0).all())
 
 
-def _names_twice(places: Tensor) -> bool:
-    different: Any = paddle.unique(places)
-    return bool(different.size < places.size)
+def _has_duplicates(positions: Tensor) -> bool:
+    distinct: Any = paddle.unique(positions)
+    return bool(distinct.size < positions.size)
 
 
 def _is_put_twice(
@@ -85,68 +91,74 @@ def _is_put_twice(
         return False
     sizes = x.shape[: len(indices)]
     numbers = paddle.arange(math.prod(sizes)).reshape(sizes)
-    return _names_twice(numbers[tuple(indices)])
+    return _has_duplicates(numbers[tuple(indices)])
 
 
 def _is_scattered_twice(
     result: Tensor, x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True
 ) -> bool:
-    return overwrite and is_traced(updates) and _names_twice(index % x.shape[0])
+    return overwrite and is_traced(updates) and _has_duplicates(index % x.shape[0])
 
 
 def _is_unpooled_twice(result: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
-    each = paddle.sort(indices.flatten(2), -1)
-    return bool((each[..., 1:] == each[..., :-1]).any())
+    ordered = paddle.sort(indices.flatten(2), -1)
+    return bool((ordered[..., 1:] == ordered[..., :-1]).any())
 
 
-def _is_tied(result: Any, message: Tensor, to: Tensor, how: str) -> bool:
+def _is_tied(result: Any, message: Tensor, target: Tensor, reduction: str) -> bool:
     """Tell whether several messages are the largest, or smallest, of a row."""
-    if how not in ("MIN", "MAX"):
+    if reduction not in ("MIN", "MAX"):
         return False
     out = result[0] if isinstance(result, list | tuple) else result
-    chosen = (message == out[to]).astype("int64")
-    count = paddle.index_add(paddle.zeros(out.shape, "int64"), to, 0, chosen)
+    is_extremum = (message == out[target]).astype("int64")
+    count = paddle.index_add(paddle.zeros(out.shape, "int64"), target, 0, is_extremum)
     return bool((count > 1).any())
 
 
-def _is_pool_tied(result: Any, x: Tensor, to: Tensor, how: str, *_: Any) -> bool:
-    return _is_tied(result, x, to, how)
+def _is_pool_tied(
+    result: Any, x: Tensor, target: Tensor, reduction: str, *_: Any
+) -> bool:
+    return _is_tied(result, x, target, reduction)
 
 
 def _are_sent_tied(
-    result: Any, x: Tensor, source: Tensor, to: Tensor, how: str, *_: Any
+    result: Any, x: Tensor, source: Tensor, target: Tensor, reduction: str, *_: Any
 ) -> bool:
-    return _is_tied(result, x[source], to, how)
+    return _is_tied(result, x[source], target, reduction)
 
 
-def are_edges_tied(*given: Any) -> bool:
+def are_edges_tied(*args: Any) -> bool:
     """Tell that of ``send_ue_recv``."""
-    result, x, y, source, to, op, attrs, *_ = given
-    mine = x[source]
-    return _is_tied(result, mine + y if op == "ADD" else mine * y, to, attrs)
+    result, x, y, source, target, op, reduction, *_ = args
+    gathered = x[source]
+    return _is_tied(
+        result, gathered + y if op == "ADD" else gathered * y, target, reduction
+    )
 
 
 TIES = "where several entries are the largest, or smallest: it counts each as a whole"
-_TWICE = "where one place is written twice: what is overwritten has some too"
+_DUPLICATES = "where one place is written twice: what is overwritten has some too"
 
 RULES = {
-    "det": refused_where("det", "where it is nearly zero", _is_small),
+    "det": refuse_where("det", "where it is nearly zero", _is_nearly_singular),
     **{
-        name: refused_where(name, "of a batch, or of equal values", _has_equal)
+        name: refuse_where(
+            name, "of a batch, or of equal values", _has_equal_eigenvalues
+        )
         for name in ("eigh", "eigvalsh", "eig")
     },
-    "put_along_axis": refused_where(
+    "put_along_axis": refuse_where(
         "put_along_axis",
         "of products where there are zeros, and of other values than indices",
-        _has_zeros,
+        _is_put_along_axis_wrong,
     ),
-    "index_put": refused_where("index_put", _TWICE, _is_put_twice),
-    "scatter": refused_where("scatter", _TWICE, _is_scattered_twice),
+    "index_put": refuse_where("index_put", _DUPLICATES, _is_put_twice),
+    "scatter": refuse_where("scatter", _DUPLICATES, _is_scattered_twice),
     **{
-        name: refused_where(name, _TWICE, _is_unpooled_twice)
+        name: refuse_where(name, _DUPLICATES, _is_unpooled_twice)
         for name in ("unpool", "unpool3d")
     },
-    "segment_pool": refused_where("segment_pool", TIES, _is_pool_tied),
-    "send_u_recv": refused_where("send_u_recv", TIES, _are_sent_tied),
+    "segment_pool": refuse_where("segment_pool", TIES, _is_pool_tied),
+    "send_u_recv": refuse_where("send_u_recv", TIES, _are_sent_tied),
 }
 """Rules by the names of ``paddle._C_ops``."""

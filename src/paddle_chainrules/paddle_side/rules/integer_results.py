@@ -10,32 +10,36 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..dtypes import is_whole, same_parts
+from ..dtypes import is_integral, same_real_dtype
 from ..watch import RuleContext, is_traced
 from . import in_place
 
 
-def cut(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+def detach_integers(
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
+) -> Any:
     """Run an operator; take its result off the graph if dtypes have no derivative."""
     result = operator(*args, **kwargs)
-    if is_traced(result) and (is_whole(result) or any(map(is_whole, args[:1]))):
+    if is_traced(result) and (is_integral(result) or any(map(is_integral, args[:1]))):
         return result.detach()
     return result
 
 
-WITH_PLACES = (
+GIVING_INDICES = (
     *("argsort", "topk", "kthvalue", "mode", "cummax", "cummin"),
     *("max_pool2d_with_index", "max_pool3d_with_index"),
 )
-"""Operators that give the places of elements, beside their values or alone."""
+"""Operators that give indices of elements, beside their values or alone."""
 
 
-def cut_places(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-    """Run an operator that gives places, and take these off the graph."""
+def detach_indices(
+    operator: Any, context: RuleContext, *args: Any, **kwargs: Any
+) -> Any:
+    """Run an operator that gives indices, and take these off the graph."""
     results = operator(*args, **kwargs)
-    for part in results:
-        if is_traced(part) and is_whole(part):
-            part.stop_gradient = True
+    for output in results:
+        if is_traced(output) and is_integral(output):
+            output.stop_gradient = True
     return results
 
 
@@ -44,9 +48,9 @@ def view_of_bits(operator: Any, context: RuleContext, x: Tensor, dtype: Any) -> 
     result: Tensor = in_place.view(operator, context, x, dtype)
     if not is_traced(result):
         return result
-    if is_whole(x) or is_whole(result):
+    if is_integral(x) or is_integral(result):
         return result.detach()
-    if not same_parts(x.dtype, result.dtype):
+    if not same_real_dtype(x.dtype, result.dtype):
         raise NotImplementedError(
             f"the bits of {x.dtype} taken for {result.dtype} have no derivative; use "
             "x.astype(dtype) for the same numbers, or x.detach().view(dtype)"
@@ -55,9 +59,9 @@ def view_of_bits(operator: Any, context: RuleContext, x: Tensor, dtype: Any) -> 
 
 
 def cast_in_place(operator: Any, context: RuleContext, x: Tensor, *args: Any) -> Any:
-    was_whole = is_whole(x)
+    was_whole = is_integral(x)
     result = _cast_in_place(operator, context, x, *args)
-    if is_traced(x) and (was_whole or is_whole(x)):
+    if is_traced(x) and (was_whole or is_integral(x)):
         x.stop_gradient = True
     return result
 

@@ -16,19 +16,19 @@ from paddle import Tensor
 
 from ...listener import listener
 from ...watch import RuleContext, is_traced, tensors_in_arguments
-from .formulas import by_formula, spread_to
+from .formulas import broadcast_to, by_formula
 
 
 def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rule for a function that is no operator: also while one listens."""
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
-        given = tensors_in_arguments([*args, *kwargs.values()])
-        floating = all(x.is_floating_point() for x in given)
-        kinds = {x.dtype for x in given}
+        tensors = tensors_in_arguments([*args, *kwargs.values()])
+        floating = all(x.is_floating_point() for x in tensors)
+        kinds = {x.dtype for x in tensors}
         if not floating or len(kinds) != 1:
             return operator(*args, **kwargs)
-        if listener() is None and not any(map(is_traced, given)):
+        if listener() is None and not any(map(is_traced, tensors)):
             return operator(*args, **kwargs)
         options = {k: v for k, v in kwargs.items() if k != "name"}
         return by_formula(formula, operator, args, options, False)
@@ -43,34 +43,34 @@ def is_zero(x: Tensor) -> Tensor:
 
 def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:
     """Return the same analytic function from either side of a tie."""
-    x, y = _alike(x, y)
-    above = x > y
-    most = paddle.where(above, x, y)
-    below = paddle.where(above, y - x, x - y)
-    return most + paddle.log1p(paddle.exp(below))
+    x, y = _broadcast_pair(x, y)
+    is_first_larger = x > y
+    largest = paddle.where(is_first_larger, x, y)
+    negative_gap = paddle.where(is_first_larger, y - x, x - y)
+    return largest + paddle.log1p(paddle.exp(negative_gap))
 
 
-_NEAR, _TERMS = 0.5, 11
+_SERIES_RADIUS, _SERIES_TERMS = 0.5, 11
 """Distance from zero within which the series counts, and its number of terms; its error
 is 1e-16 up to the fourth order."""
 
 
 def sinc(x: Tensor, name: Any = None) -> Tensor:
     """Return ``sin(pi x) / (pi x)``, near zero by its series."""
-    near = paddle.abs(x.detach()) < _NEAR
+    near = paddle.abs(x.detach()) < _SERIES_RADIUS
     far = paddle.where(near, paddle.ones_like(x), x) * math.pi
     small = paddle.where(near, x, paddle.zeros_like(x)) * math.pi
     square = small * small
     # 1 - s / 2 / 3 (1 - s / 4 / 5 (...))
     series = reduce(
         lambda rest, k: 1.0 - square * rest * (1 / (2 * k * (2 * k + 1))),
-        range(_TERMS, 0, -1),
+        range(_SERIES_TERMS, 0, -1),
         paddle.ones_like(x),
     )
     result: Tensor = paddle.where(near, series, paddle.sin(far) / far)
     return result
 
 
-def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _broadcast_pair(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     shape = paddle.broadcast_shape(x.shape, y.shape)
-    return spread_to(shape, x), spread_to(shape, y)
+    return broadcast_to(shape, x), broadcast_to(shape, y)
