@@ -248,6 +248,20 @@ def _lines(rng, names, tensors, new):
         index = _index(rng, shape, whole)
         line = rng.choice(WRITES).format(v=new, b=b, n=n, i=index, s=f"{b}.sum()")
         return [f"{new} = {a}{rng.choice(('.clone()', ' * 1.0', ' + 0.0'))}", line]
+    if kind == "view" and math.prod(shape) and shape and rng.random() < 0.3:
+        # The whole is written, and views of views of it hold what was written.
+        views = "{x}.reshape([-1])", "{x}.T", "{x}.unbind(0)[-1]", "{x}[-1:]", "{x}[0]"
+        views += "paddle.slice({x}, [0], [0], [1])", "{x}.unsqueeze(0)", "{x}.flatten()"
+        first, second = (rng.choice(views) for _ in range(2))
+        index = _index(rng, shape, False)
+        writes = "{v}.multiply_({v})", "{v}.scale_(0.5)", "{v}.sin_()", "{v}[{i}] = 0.3"
+        return [
+            f"{new} = {a} * 1.0",
+            f"{new}w = {first.format(x=new)}",
+            f"{new}w = {second.format(x=f'{new}w')} if {new}w.shape else {new}w",
+            rng.choice(writes).format(v=new, i=index),
+            f"{new} = {new} * 0.7 + {new}w.sum()",
+        ]
     if kind == "view":
         view = f"{new}w"
         index = _index(rng, shape, False)

@@ -278,6 +278,76 @@ REFUSED = [
 ]
 
 
+TAKEN = {
+    "a slice of a slice": lambda b: b[:, 1:][:, :2],
+    "a slice reshaped": lambda b: b[1:].reshape([-1]),
+    "a slice transposed": lambda b: b[1:].T,
+    "a row with an axis more": lambda b: b[0].unsqueeze(0),
+    "all of it, flat": lambda b: b[...].flatten(),
+    "one of unbind": lambda b: b.unbind(0)[1],
+    "one of unbind of unbind": lambda b: b.unbind(0)[0].unbind(0)[2],
+    "the diagonal": lambda b: paddle.diagonal(b),
+    "the diagonal of a slice": lambda b: paddle.diagonal(b[:, 1:]),
+    "paddle.slice": lambda b: paddle.slice(b, [1], [1], [3]),
+    "paddle.strided_slice": lambda b: paddle.strided_slice(b, [1], [0], [5], [2]),
+    "a piece of chunk": lambda b: paddle.chunk(b, 3, axis=0)[1].squeeze(0),
+    "a slice of the transposed": lambda b: b.T[1:3],
+}
+"""Views of a tensor of shape [3, 5], whose parts are written by way of the whole."""
+
+
+def _assign_a_row(b):
+    b[1] = b[0] * 5.0
+
+
+def _assign_by_a_mask(b):
+    b[paddle.to_tensor([True, False, True])] = b[1] * b[1]
+
+
+def _assign_all(b):
+    b[:] = b * b
+
+
+WHOLES = {
+    "multiply_": lambda b: b.multiply_(b),
+    "exp_": lambda b: b.exp_(),
+    "scale_": lambda b: b.scale_(3.0),
+    "add_": lambda b: b.add_(b * b),
+    "clip_": lambda b: b.clip_(-0.5, 0.5),
+    "a row": _assign_a_row,
+    "a mask": _assign_by_a_mask,
+    "all": _assign_all,
+    "reshaped on the way": lambda b: (b.unsqueeze_(0), b.multiply_(b), b.squeeze_(0)),
+}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("write", WHOLES)
+@pytest.mark.parametrize("take", TAKEN)
+def test_views_of_views_hold_what_is_written_into_the_whole(take, write, depth):
+    x, v = randn([3, 5], "float64", seed=3), randn([3, 5], "float64", seed=4)
+
+    def value(x):
+        b = x * v
+        y = TAKEN[take](b)
+        before = (y * 0.5).sum()
+        WHOLES[write](b)
+        return (y * y * y).sum() + before * b.sum()
+
+    fn = value if depth == 1 else lambda x: (grad(value)(x) * v).sum()
+    (expected,) = slopes_of(value if depth == 1 else by_differences(value, v), x)
+    close = {"rtol": 1e-4, "atol": (1e-5 if depth == 1 else 1e-3)}
+    compiled = grad(fn)
+    for _ in range(5):
+        assert_same(compiled(x), expected, **close)
+    assert_same(jit(grad(fn))(x), expected, **close)
+
+
+def by_differences(fn, v, step=1e-4):
+    """The slope of a function along ``v``, to be differentiated once more."""
+    return lambda x: (fn(x + step * v) - fn(x - step * v)) / (2 * step)
+
+
 def once(fn):
     return lambda x, v: (fn(x, v) ** 2).sum()
 

@@ -18,12 +18,12 @@ written_outside = [0]
 """Number of operations in place outside of recordings."""
 
 
-class IndexedView(NamedTuple):
-    """A view of part of a tensor, and its index; holds neither tensor alive."""
+class PartView(NamedTuple):
+    """A view of part of a tensor, and how to take it anew; holds neither alive."""
 
     base: ref[Tensor]
     view: ref[Tensor]
-    index: Any
+    take: Callable[[Tensor], Tensor]
 
 
 class TapeContext:
@@ -57,8 +57,10 @@ class TapeContext:
         """Leaves by address that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
         """By a constant's identity, all tensors that share its memory by views."""
-        self.indexed_views: dict[int, list[IndexedView]] = {}
-        """By a traced tensor's identity, its views by an index."""
+        self.part_views: dict[int, list[PartView]] = {}
+        """By a traced tensor's identity, the views of parts of it, and their views."""
+        self.part_view_bases: dict[int, list[PartView]] = {}
+        """The same by the view's identity."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -246,19 +248,49 @@ class RuleContext:
         sharing.append(ref(view))
         views[id(view)] = sharing
 
-    def note_indexed_view(self, base: Tensor, view: Tensor, index: Any) -> None:
-        """Have the innermost recording know of a view of part of a traced tensor."""
-        indexed_views = self._stack[-1].indexed_views.setdefault(id(base), [])
-        indexed_views.append(IndexedView(ref(base), ref(view), index))
+    def note_part_view(
+        self, base: Tensor, view: Tensor, take: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Have the innermost recording know of a view of part of a traced tensor.
 
-    def indexed_views_of(self, base: Tensor) -> list[tuple[Tensor, Any]]:
-        """Return living views by an index, each with its index."""
+        It is a view of all tensors that the base is a view of, also after the base is
+        gone.
+
+        Args:
+            take: gives such a view of a tensor like the base.
+        """
+        tape = self._stack[-1]
+        bases = [(part.base, _composed(take, part.take)) for part in self._bases(base)]
+        for each, take_of_each in [*bases, (ref(base), take)]:
+            part = PartView(each, ref(view), take_of_each)
+            tape.part_views.setdefault(id(each()), []).append(part)
+            tape.part_view_bases.setdefault(id(view), []).append(part)
+
+    def is_part_view(self, tensor: Tensor) -> bool:
+        """Tell whether it is known as a view of part of a traced tensor."""
+        return any(id(tensor) in tape.part_view_bases for tape in self._stack) and bool(
+            self._bases(tensor)
+        )
+
+    def _bases(self, view: Tensor) -> list[PartView]:
+        """Return it as a view of each living tensor of which it is one."""
+        return [
+            part
+            for tape in self._stack
+            for part in tape.part_view_bases.get(id(view), ())
+            if part.view() is view and part.base() is not None
+        ]
+
+    def part_views_of(
+        self, base: Tensor
+    ) -> list[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+        """Return living views of parts of a tensor, each with how to take it anew."""
         results = []
         for tape in self._stack:
-            for indexed in tape.indexed_views.get(id(base), ()):
-                view = indexed.view()
-                if view is not None and indexed.base() is base:
-                    results.append((view, indexed.index))
+            for part in tape.part_views.get(id(base), ()):
+                view = part.view()
+                if view is not None and part.base() is base:
+                    results.append((view, part.take))
         return results
 
     def note_sparse(self) -> None:
@@ -272,6 +304,12 @@ class RuleContext:
     def is_any_leaf(self, tensor: Tensor) -> bool:
         """Tell whether any recording has just this tensor as a leaf."""
         return any(tape.has_leaf(tensor) for tape in self._stack)
+
+
+def _composed(
+    take: Callable[[Tensor], Tensor], before: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    return lambda base: take(before(base))
 
 
 def is_traced(value: Any) -> bool:

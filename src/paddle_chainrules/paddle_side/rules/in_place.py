@@ -52,9 +52,11 @@ _FULL_VIEWS = _nodes(
 """Views of all of it."""
 
 VIEWS = (
-    *("reshape", "flatten", "squeeze", "unsqueeze", "transpose", "unbind"),
-    *("view_shape", "view_dtype", "diagonal"),
+    *("reshape", "flatten", "squeeze", "unsqueeze", "transpose"),
+    *("view_shape", "view_dtype"),
 )
+PART_VIEWS = "unbind", "diagonal", "slice", "strided_slice"
+"""Operators whose results are views of their first argument, or of parts of it."""
 
 
 class Write(NamedTuple):
@@ -78,11 +80,38 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
 
 
 def view(operator: Any, context: RuleContext, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run an operator whose results are views of its argument, and note these."""
+    """Run an operator whose results are views of its argument, and note these.
+
+    Those of a traced tensor are noted where it is a view of a part.
+    """
+    if is_traced(x) and context.is_part_view(x):
+        return part_view(operator, context, x, *args, **kwargs)
     result = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
         for output in result if isinstance(result, list | tuple) else (result,):
             context.note_view(x, output)
+    return result
+
+
+def part_view(
+    operator: Any, context: RuleContext, x: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Run an operator whose results are views of parts of x, and note these."""
+    if not is_traced(x) or not context.records:
+        return view(operator, context, x, *args, **kwargs)
+
+    def take(number: int) -> Callable[[Tensor], Tensor]:
+        def of_base(base: Tensor) -> Tensor:
+            result = operator(base, *args, **kwargs)
+            taken: Tensor = result[number] if is_many else result
+            return taken
+
+        return of_base
+
+    result = operator(x, *args, **kwargs)
+    is_many = isinstance(result, list | tuple)
+    for number, output in enumerate(result if is_many else (result,)):
+        context.note_part_view(x, output, take(number))
     return result
 
 
@@ -160,7 +189,7 @@ def rule_of(name: str) -> Callable[..., Any]:
             context, x, views, values, partial(operator, *args, **kwargs)
         )
 
-    return refreshing_views(rule, written_position)
+    return refreshing_views(rule, written_position, reshapes=name in _RESHAPES)
 
 
 def _write_neutrally(context: RuleContext, x: Tensor, write: Callable[[], Any]) -> Any:
@@ -208,34 +237,44 @@ def get_item(operator: Any, context: RuleContext, x: Tensor, item: Any) -> Any:
     result = read_item(operator, x, item)
     if context.records and result is not x and share_memory(result, x):
         if is_traced(result):
-            context.note_indexed_view(x, result, item)
+            context.note_part_view(x, result, lambda x: read_item(operator, x, item))
         elif x.stop_gradient:
             context.note_view(x, result)
     return result
 
 
 def refreshing_views(
-    rule: Callable[..., Any], written_position: int = 0
+    rule: Callable[..., Any], written_position: int = 0, reshapes: bool = False
 ) -> Callable[..., Any]:
-    """Return the rule of a write, after which views of parts hold what was written."""
+    """Return the rule of a write, after which views of parts hold what was written.
+
+    Args:
+        reshapes: whether it writes another shape, which views of parts are not of.
+    """
 
     def call(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
+        x = args[written_position]
+        if reshapes and context.records and is_traced(x) and context.part_views_of(x):
+            raise NotImplementedError(
+                "an operation in place that reshapes a tensor, such as "
+                "y.unsqueeze_(0), after a view of a part of it, such as y[1:], was "
+                "taken: reshape it out of place, y = y.unsqueeze(0)"
+            )
         result = rule(operator, context, *args, **kwargs)
         if not context.records:
             return result
         context.note_overwritten()  # also of a constant that a gradient needs
-        if is_traced(args[written_position]):
-            _refresh_views(context, args[written_position])
+        if is_traced(x):
+            _refresh_views(context, x)
         return result
 
     return call
 
 
 def _refresh_views(context: RuleContext, x: Tensor) -> None:
-    for view, index in context.indexed_views_of(x):
+    for view, take in context.part_views_of(x):
         if view is not x and share_memory(view, x):
-            view.reconstruct_from_(x[index])
-            _refresh_views(context, view)
+            view.reconstruct_from_(take(x))
 
 
 def set_item(

@@ -161,6 +161,7 @@ _BY_RULES: dict[str, tuple[int, ...]] = {
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
+    **dict.fromkeys(in_place.PART_VIEWS, in_place.part_view),
     # Paddle passes gradients on through integers.
     **dict.fromkeys(("cast", "sum"), integer_results.detach_integers),
     "cast_": integer_results.cast_in_place,
