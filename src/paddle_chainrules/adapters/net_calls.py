@@ -543,7 +543,7 @@ class _CallSignature:
     def _derivatives_by_gradients(
         self, inputs: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
-        """Do the work of :meth:`_values_and_derivatives`, one gradient after another."""
+        """Do as :meth:`_values_and_derivatives`, one gradient after another."""
         outputs = flatten_tree(self._run(inputs))[0]
         results, left = [*outputs], self._left_tensors()
         for entry in entries:

@@ -320,7 +320,7 @@ def _property_stand_in(owner: Any, name: str) -> StandIn:
         if receiver is None:
             call(tensor, value)
         else:
-            receiver.leaves(label, call, (tensor, value), {})
+            receiver.escape(label, call, (tensor, value), {})
 
     return StandIn(owner, name, property(read, write), passing)
 
@@ -346,7 +346,7 @@ def _stand_ins() -> dict[str, StandIn]:
         for name in ops
         if callable(ops[name]) and not name.startswith("__")
     }
-    for names, handler in ((METHODS, "operator"), (EXITS, "leaves")):
+    for names, handler in ((METHODS, "operator"), (EXITS, "escape")):
         for name in names:
             if hasattr(tensor, name):
                 results[f"Tensor.{name}"] = _stand_in(tensor, name, handler)

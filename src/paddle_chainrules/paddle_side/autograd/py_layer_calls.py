@@ -36,7 +36,7 @@ def _report_missed_call(context: Any, *_: Any) -> None:
     """Tell the listener of a call that it was not handed."""
     receiver: Any = listener()
     if receiver is not None:
-        receiver.missed(context._forward_cls)
+        receiver.missed_layer(context._forward_cls)
 
 
 @cache

@@ -73,7 +73,7 @@ class SingleUseHook(ref[Any]):
 _nodes: NodeMap[SingleUseHook] = NodeMap()
 
 
-def watch(outputs: Sequence[Tensor], once: SingleUseHook) -> None:
+def guard_single_use(outputs: Sequence[Tensor], once: SingleUseHook) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
     patch_grad()
     once.several = len(outputs) > 1

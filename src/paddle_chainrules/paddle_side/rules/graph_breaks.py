@@ -38,13 +38,13 @@ def warn_of_constants(
     Paddle's C++ that asks, so that it comes when the function has been recorded.
     """
     if is_traced(tensor) and not context.by_caller:
-        refusal = taken_out(operator.__name__, sys._getframe(2))
+        refusal = constant_refusal(operator.__name__, sys._getframe(2))
         if refusal:
             context.refuse(refusal)
     return operator(tensor, *args, **kwargs)
 
 
-def taken_out(attribute: str, frame: Any) -> str:
+def constant_refusal(attribute: str, frame: Any) -> str:
     """Warn of numbers that code takes by an attribute of a tensor with gradients.
 
     Returns:

@@ -133,7 +133,7 @@ class Tracer(Values):
             for t in tensors
         )
 
-    def leaves(
+    def escape(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         with not_listening():
@@ -168,7 +168,7 @@ class Tracer(Values):
                         results[i] = self.every(TABLE["Tensor.detach"], [results[i]])
             return result.result(results)
 
-    def missed(self, layer: Any) -> None:
+    def missed_layer(self, layer: Any) -> None:
         """Handle a context made by a stored ``apply``.
 
         We learn of such a call only when it makes a context. Paddle asks for the
