@@ -17,16 +17,17 @@ REMEDIES = (
 """What comes before a remedy, or is one."""
 
 BY_OTHERS = {
-    "self._refusal": "what leave_out_changed says of a method",
-    "setting": "why an optimizer has none that programs take",
-    "done.stderr.strip()": "environment.jl says what is missing",
+    "self._refusal": "what leave_out_changed says of a method, or why a context does "
+    "not serve a call, as found before",
+    "formula": "why an optimizer has none that programs take",
+    "completed.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
     "result.reason": "what a layer refuses, as nets/layers/refusals.py says it",
     "failure.reason": "of a record: what was said where it failed",
     "ctx.why": "as refused where the operator was called",
     "why": "likewise",
+    "reason": "likewise",
     "self.refusal": "likewise, where it was met",
-    "self._why": "why a context does not serve a call, as found before",
     "self.why": "why a net's calls run without programs, as found before",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",
@@ -64,7 +65,10 @@ def test_messages(path):
     for line, call in raised(path):
         where = f"{path.name}:{line}"
         assert call.args, where
-        if ast.unparse(call.func) in ("UnknownArgument", "_unlike"):  # told elsewhere
+        if ast.unparse(call.func) in (
+            "UnknownArgument",
+            "_mismatch_error",
+        ):  # told elsewhere
             continue
         message = text(call.args[-1])
         if message is None or message.strip("{}") == "":

@@ -60,7 +60,7 @@ def save(path: PathLike, tree: Any) -> None:
         >>> run["step"], type(run["state"]).__name__
         (7, 'Adam')
     """
-    write_tree(_checked(path), tree)
+    write_tree(_checked_path(path), tree)
 
 
 def load(path: PathLike, like: Any = None) -> Any:
@@ -77,7 +77,7 @@ def load(path: PathLike, like: Any = None) -> Any:
         ValueError: it is none that ``save`` wrote, has changed since, holds something
             else than ``like``, or named tuples of others without ``like``.
     """
-    result = unpack(*read_tree(_checked(path)))
+    result = unpack(*read_tree(_checked_path(path)))
     return (
         _check_known_classes(result, "tree")
         if like is None
@@ -85,7 +85,7 @@ def load(path: PathLike, like: Any = None) -> Any:
     )
 
 
-def _checked(path: PathLike) -> Path:
+def _checked_path(path: PathLike) -> Path:
     result = Path(path)
     if result.suffix != ".safetensors":
         raise ValueError(
@@ -185,7 +185,7 @@ def write_tree(path: Path, state: Any) -> None:
     with replacing(path) as new_file:
         tensor_files.write(new_file, tensors, {STATE: tree})
         with tensor_files.opened(new_file) as file:
-            _tree_of(tensor_files.read_header(file))
+            _parse_tree(tensor_files.read_header(file))
 
 
 STATE = "state"
@@ -246,7 +246,7 @@ def read_tree(path: Path) -> tuple[Any, dict[str, Tensor]]:
     try:
         with tensor_files.opened(path) as file:
             header = tensor_files.read_header(file)
-            tree = _tree_of(header)
+            tree = _parse_tree(header)
             return tree, tensor_files.read(file, header)
     except ValueError as error:
         raise ValueError(
@@ -256,7 +256,7 @@ def read_tree(path: Path) -> tuple[Any, dict[str, Tensor]]:
         ) from error
 
 
-def _tree_of(header: tensor_files.Header) -> Any:
+def _parse_tree(header: tensor_files.Header) -> Any:
     """Parse the packed tree, and check that it uses each tensor exactly once.
 
     Raises:

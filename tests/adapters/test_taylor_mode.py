@@ -102,9 +102,9 @@ def assert_same(asking, mode, x, **kwargs):
     asking.mode = mode
     found = asking.gradients(x, **kwargs)
     asking.mode = None
-    mode._off = True  # as another script's
+    mode._is_off = True  # as another script's
     expected = asking.gradients(x, **kwargs)
-    mode._off = False
+    mode._is_off = False
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape
         assert float((a - b).abs().max()) <= 1e-12 * (1 + float(b.abs().max()))

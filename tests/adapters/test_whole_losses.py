@@ -617,8 +617,8 @@ def test_a_model_compiled_anew_leaves_nothing_behind():
         for _ in range(3):
             made.compile("adam", lr=1e-2, verbose=0)
             made.train(iterations=6, display_every=100, verbose=0)
-        assert len(mode.losses._kinds) == 1
+        assert len(mode.losses._signatures) == 1
         made.compile("adam", lr=1e-2, loss="MAE", verbose=0)
         made.train(iterations=6, display_every=100, verbose=0)
-        assert len(mode.losses._kinds) == 1
+        assert len(mode.losses._signatures) == 1
     assert mode.losses.programs == 18 - LEARNING + 6 - LEARNING

@@ -105,7 +105,7 @@ class NetCalls:
         self._layer, self._native = layer, native
         self._ignored = {(id(vars(layer)), name) for name in ignored}
         self._hook_outputs = HookOutputs()
-        self._kinds: dict[Any, _CallSignature] = {}
+        self._signatures: dict[Any, _CallSignature] = {}
         self._state: ObjectState | None = None
         self._native_reasons: dict[
             Any, NativeReason
@@ -126,12 +126,12 @@ class NetCalls:
         It asks little, since such calls are to cost no more than they do natively.
         """
         return (
-            self._native_reasons.get(self._shapes(args))
+            self._native_reasons.get(self._shape_key(args))
             if self._native_reasons
             else None
         )
 
-    def _shapes(self, args: tuple[Any, ...]) -> Any:
+    def _shape_key(self, args: tuple[Any, ...]) -> Any:
         results = [self._layer.training]
         _add_shapes(results, args)
         return tuple(results)
@@ -140,17 +140,17 @@ class NetCalls:
         """Return the output of the call, which a program computes if there is one."""
         result = self._run_call(args)
         if result.why:
-            self._native_reasons[self._shapes(args)] = NativeReason.REFUSED
+            self._native_reasons[self._shape_key(args)] = NativeReason.REFUSED
         elif result.native_reason is not None:
-            self._native_reasons[self._shapes(args)] = result.native_reason
+            self._native_reasons[self._shape_key(args)] = result.native_reason
         return result
 
     def note_native_call(self, args: tuple[Any, ...], output: Any) -> NetCall | None:
         """Record a call that ran natively, and have the next one decided anew."""
-        self._native_reasons.pop(self._shapes(args), None)
+        self._native_reasons.pop(self._shape_key(args), None)
         leaves, spec = flatten_tree(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        return self._kind(leaves, spec).record_native(output, tensors).call
+        return self._signature_of(leaves, spec).record_native(output, tensors).call
 
     def _run_call(self, args: tuple[Any, ...]) -> CallResult:
         if self._refusal:
@@ -160,10 +160,10 @@ class NetCalls:
         if len({id(t) for t in tensors}) != len(tensors) or not tensors:
             return self._run_natively(args, "no tensor, or one given twice")
         try:
-            kind = self._kind(leaves, spec)
+            kind = self._signature_of(leaves, spec)
             gains_nothing = kind.gains_nothing()
             if not (gains_nothing or kind.why or self._is_same()):
-                kind = self._kind(leaves, spec)
+                kind = self._signature_of(leaves, spec)
         except TypeError as error:
             return self._run_natively(args, f"an argument has no hash ({error})")
         if gains_nothing:
@@ -195,7 +195,7 @@ class NetCalls:
         """
         leaves, spec = flatten_tree(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        return self._kind(leaves, spec).run_traced(tensors)
+        return self._signature_of(leaves, spec).run_traced(tensors)
 
     def _is_same(self) -> bool:
         """Tell whether the net is unchanged; if not, forget its programs."""
@@ -203,7 +203,7 @@ class NetCalls:
             return True
         self._note_change(self._state)
         self._state = None
-        self._kinds.clear()
+        self._signatures.clear()
         self._native_reasons.clear()
         self._read_layer()
         return False
@@ -219,7 +219,7 @@ class NetCalls:
     def _run_natively(self, args: tuple[Any, ...], reason: str) -> CallResult:
         return CallResult(self._native(self._layer, *args), None, False, reason)
 
-    def _kind(self, leaves: list[Any], spec: Any) -> _CallSignature:
+    def _signature_of(self, leaves: list[Any], spec: Any) -> _CallSignature:
         layer = self._layer
         argument_key = tuple(
             (tuple(leaf.shape), leaf.dtype, leaf.stop_gradient)
@@ -230,7 +230,7 @@ class NetCalls:
         modes = tuple([sublayer.training for sublayer in self._sublayers])
         frozen = tuple([p.stop_gradient for p in self.params])
         key = spec, argument_key, modes, frozen
-        result = self._kinds.get(key)
+        result = self._signatures.get(key)
         if result is None:
             constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -241,9 +241,9 @@ class NetCalls:
                     filled[i] = tensor
                 return self._native(layer, *spec.unflatten(filled))
 
-            result = self._kinds[key] = _CallSignature(run, self._hook_outputs)
-            while len(self._kinds) > MAX_KINDS_OF_CALLS:
-                self._kinds.pop(next(iter(self._kinds)))
+            result = self._signatures[key] = _CallSignature(run, self._hook_outputs)
+            while len(self._signatures) > MAX_KINDS_OF_CALLS:
+                self._signatures.pop(next(iter(self._signatures)))
         return result
 
     def _run_noting_output(self, args: tuple[Any, ...]) -> Any:
@@ -341,7 +341,9 @@ class _CallSignature:
             self.why = "it gives an argument as it is"
         left, self._left = flatten_tree(self._hook_outputs.values())
         self._learnt_count = len(self._hook_outputs)
-        self._sources = [_source(y, outputs, tensors, k) for k, y in enumerate(left)]
+        self._sources = [
+            _tensor_source(y, outputs, tensors, k) for k, y in enumerate(left)
+        ]
 
     def record_native(self, output: Any, tensors: list[Tensor]) -> CallResult:
         """Run a call natively."""
@@ -389,7 +391,9 @@ class _CallSignature:
         requested = self._predict_request()
         if requested not in self._programs:
             return None
-        values_and_derivatives = self._partials(tensors, sorted(requested))
+        values_and_derivatives = self._values_and_derivatives(
+            tensors, sorted(requested)
+        )
         values, results = (
             values_and_derivatives[: self._count],
             values_and_derivatives[self._count :],
@@ -449,7 +453,9 @@ class _CallSignature:
                 "what is asked for changes all the time; ask for it all at once"
             )
         entries = sorted(requested)
-        program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
+        program = ProgramCache(
+            lambda tensors: (self._values_and_derivatives(tensors, entries), None)
+        )
         open_traces: list[OpenTrace] = []
         with self._hook_outputs.replaced_by_nan() as marks:
             compiled, _ = seen_value(program, tensors, None, open_traces)
@@ -466,11 +472,11 @@ class _CallSignature:
                 )
             result, _ = call(program, tensors, None, begun=open_traces)
         with self._hook_outputs.preserved():
-            self._compare(tensors, result, entries)
+            self._check_against_gradients(tensors, result, entries)
         self._programs[requested] = program
         return program
 
-    def _partials(
+    def _values_and_derivatives(
         self, tensors: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
         """Return values of all outputs, then derivatives, then what the call leaves."""
@@ -501,7 +507,7 @@ class _CallSignature:
         """Return the tensors that the last call has left in attributes."""
         return flatten_tree(self._hook_outputs.values())[0]
 
-    def _compare(
+    def _check_against_gradients(
         self, tensors: list[Tensor], results: Sequence[Tensor], entries: Sequence[Entry]
     ) -> None:
         """See that gradients of the net itself are the same.
@@ -513,10 +519,12 @@ class _CallSignature:
         for x, value in zip(copies, tensors, strict=True):
             x.stop_gradient = value.stop_gradient
         try:
-            expected = self._by_gradients(copies, entries)
+            expected = self._derivatives_by_gradients(copies, entries)
         except FAULTS:  # of which Paddle has none: by the rules of operators
             by_rules = capture(
-                lambda copies: self._by_gradients(copies, entries), copies, check=False
+                lambda copies: self._derivatives_by_gradients(copies, entries),
+                copies,
+                check=False,
             )
             expected = by_rules.program(*copies)
         with paddle.no_grad():
@@ -532,10 +540,10 @@ class _CallSignature:
                         "or float32 be too coarse for it: use float64"
                     )
 
-    def _by_gradients(
+    def _derivatives_by_gradients(
         self, inputs: list[Tensor], entries: Sequence[Entry]
     ) -> list[Tensor]:
-        """Do the work of :meth:`_partials`, one gradient after another."""
+        """Do as :meth:`_values_and_derivatives`, one gradient after another."""
         outputs = flatten_tree(self._run(inputs))[0]
         results, left = [*outputs], self._left_tensors()
         for entry in entries:
@@ -549,7 +557,7 @@ class _CallSignature:
         return [*results, *left]
 
 
-def _source(
+def _tensor_source(
     y: Tensor, outputs: Sequence[Tensor], tensors: Sequence[Tensor], k: int
 ) -> tuple[str, int]:
     """Return where a tensor that a call leaves comes from, and its place there."""

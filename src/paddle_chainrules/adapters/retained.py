@@ -55,14 +55,14 @@ class Retained:
                 self._tell(RETAINS)
             if not self._has_programs():
                 return native(tensors, *args, **kwargs)
-            self._check(tensor_list, retains)
-            with self._as_native():
+            self._check_graph(tensor_list, retains)
+            with self._grads_as_native():
                 return native(tensors, *args, **kwargs)
 
         return backward
 
     @contextmanager
-    def _as_native(self) -> Iterator[None]:
+    def _grads_as_native(self) -> Iterator[None]:
         """Leave ``.grad`` as native Paddle would if a program gives zeros."""
         without_grad = [p for p in self._params() if p.grad is None]
         if not without_grad:
@@ -75,7 +75,7 @@ class Retained:
             if is_unused and parameter.grad is not None and not parameter.grad.any():
                 parameter.clear_gradient(False)
 
-    def _check(self, tensors: Iterable[Tensor], retains: bool) -> None:
+    def _check_graph(self, tensors: Iterable[Tensor], retains: bool) -> None:
         """Refuse what would crash, now or at the next call.
 
         Raises:

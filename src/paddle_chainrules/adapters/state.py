@@ -101,7 +101,7 @@ class ObjectState:
             (id(vars(sublayer)), "training") for sublayer in sublayers
         }
         try:
-            self._hold(root)
+            self._note_contents(root)
             for sublayer in sublayers:
                 self._read_class(type(sublayer))
             self._trainers += arguments
@@ -155,7 +155,7 @@ class ObjectState:
         ):  # what an object of somebody's raises where it was read before
             return False
 
-    def _hold(self, root: Any) -> None:
+    def _note_contents(self, root: Any) -> None:
         """Note all that an object holds."""
         self._note_attributes(root)
         for _, container, key, value in walk(root, ""):
@@ -165,7 +165,7 @@ class ObjectState:
                 self._note_functions_and_class(value)
                 continue
             self._note_size(container)
-            self._note(container, key, value)
+            self._note_value(container, key, value)
 
     def _note_attributes(self, owner: Any) -> None:
         """Note how many attributes an object has, since it may have none yet."""
@@ -182,8 +182,8 @@ class ObjectState:
                 for name in sorted(self._names & vars(owner).keys()):
                     if (id(owner), name) not in read:
                         read.add((id(owner), name))
-                        self._note(vars(owner), name, vars(owner)[name])
-                        self._hold(vars(owner)[name])
+                        self._note_value(vars(owner), name, vars(owner)[name])
+                        self._note_contents(vars(owner)[name])
 
     def _store(self, holder: Any, key: Any, value: Any) -> None:
         if _changes_with_use(value):
@@ -204,7 +204,7 @@ class ObjectState:
             self._containers.append(container)
             self._sizes.append(len(container))
 
-    def _note(self, container: Any, key: Any, value: Any) -> None:
+    def _note_value(self, container: Any, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and _is_too_large(value):
             raise ValueError(
                 f"it reads an array of {value.nbytes:,} bytes, which takes long to "
@@ -238,7 +238,7 @@ class ObjectState:
         has_content = isinstance(owner, (np.ndarray, *CONTAINERS))
         if has_content and id(owner) not in self._seen:
             self._seen.add(id(owner))
-            self._hold([owner])
+            self._note_contents([owner])
 
     def _read_class(self, kind: type) -> None:
         """Read its methods, and what is the same for all of its instances."""
@@ -251,9 +251,9 @@ class ObjectState:
             for name, value in [*vars(owner).items()]:
                 if isinstance(value, (*VALUES, *CONTAINERS)):
                     if not name.startswith("__"):
-                        self._note(vars(owner), name, value)
+                        self._note_value(vars(owner), name, value)
                         if isinstance(value, CONTAINERS):
-                            self._hold(value)
+                            self._note_contents(value)
                 elif (functions := [*_functions_in(value)]) or _changes_with_use(value):
                     self._store(vars(owner), name, value)
                     self._functions += functions
@@ -267,7 +267,7 @@ class ObjectState:
         self._functions_read.append(function)
         self._codes.append(CODE(function))
         if id(function) not in self._held:
-            self._hold(function)
+            self._note_contents(function)
         if is_standard(namespace.get("__name__", "")):
             return
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
@@ -280,7 +280,11 @@ class ObjectState:
                 if not isinstance(value, types.ModuleType):
                     self._read_global(namespace, name)
             self._names.update(code.co_names)
-            pending = [*global_values.values(), *cells, *_imported(code, namespace)]
+            pending = [
+                *global_values.values(),
+                *cells,
+                *_imported_modules(code, namespace),
+            ]
             while pending:
                 value = pending.pop()
                 if not isinstance(value, types.ModuleType) or id(value) in modules:
@@ -295,15 +299,15 @@ class ObjectState:
     def _read_global(self, namespace: dict[str, Any], name: str) -> None:
         value = namespace[name]
         if isinstance(value, VALUES):
-            self._note(namespace, name, value)
+            self._note_value(namespace, name, value)
         elif _is_a_trainer(value):
             self._store(namespace, name, value)
             self._trainers.append(value)
             self._note_functions_and_class(value)
         elif id(value) not in self._seen and _is_mutable_object(value):
             self._seen.add(id(value))
-            self._note(namespace, name, value)
-            self._hold(value)
+            self._note_value(namespace, name, value)
+            self._note_contents(value)
         else:
             self._store(namespace, name, value)
             if isinstance(value, types.FunctionType):
@@ -314,7 +318,7 @@ class ObjectState:
                 self._functions += _functions_in(value)
 
 
-def _imported(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[Any]:
+def _imported_modules(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[Any]:
     """Yield modules that a function may import itself."""
     package = namespace.get("__package__") or ""
     for name in code.co_names:

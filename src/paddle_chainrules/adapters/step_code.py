@@ -117,7 +117,7 @@ def _compile_step(
     def load(type: str, address: str) -> ElementValue:
         return ElementValue(text.emit(f"load {type}, ptr {address}"), type, text)
 
-    def at(type: str, row: str, address: object) -> str:
+    def block_entry(type: str, row: str, address: object) -> str:
         index = text.emit(f"add i64 {row}, {address}")
         pointer = f"getelementptr inbounds i64, ptr %block, i64 {index}"
         return load(type, text.emit(pointer)).name
@@ -135,11 +135,13 @@ def _compile_step(
     unrolled_lanes = 2 * full_lanes(BYTES[dtype])
     with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as param_index:
         row = text.emit(f"mul i64 {param_index}, {3 + moments + powers}")
-        size = at("i64", row, first)
-        pointers = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
+        size = block_entry("i64", row, first)
+        pointers = [
+            block_entry("ptr", row, first + 2 + i) for i in range(1 + moments + powers)
+        ]
         tensors, scalars = pointers[: 1 + moments], pointers[1 + moments :]
-        grad = at("ptr", param_index, grads)
-        uses_last = ElementValue(at("i64", row, first + 1), "i64", text)
+        grad = block_entry("ptr", param_index, grads)
+        uses_last = ElementValue(block_entry("i64", row, first + 1), "i64", text)
         old_scalars = [load(kind, address) for address in scalars]
         factors, settings = all_numbers[:powers], all_numbers[powers:]
         if decays:

@@ -94,9 +94,11 @@ class TaylorMode:
         self._is_busy = self._is_off = self._by_library = False
         self._thread = threading.get_ident()
         self._is_tracing = False
-        self.steps = OptimizerSteps(self._is_here, self._tell)
+        self.steps = OptimizerSteps(self._is_enabled, self._warn_once)
         self.losses = (
-            WholeLosses(_Tracing(self), self._serves, self._tell) if jit else None
+            WholeLosses(_Tracing(self), self._is_active, self._warn_once)
+            if jit
+            else None
         )
         self._retained = Retained(
             self._turn_off, self._params, lambda: self.programs > 0
@@ -180,22 +182,22 @@ class TaylorMode:
                     self._unnoted.append((native_reason, net, args, output))
                 return output
             if self._is_tracing and net is not None and not self._is_busy:
-                return self._traced(net, native, layer, args)
-            if not is_included(layer) or not self._serves():
+                return self._run_traced_call(net, native, layer, args)
+            if not is_included(layer) or not self._is_active():
                 return native(layer, *args)
             return self._run_call(layer, native, args)
 
         self.replace(kind, "__call__", call)
 
-    def _serves(self) -> bool:
+    def _is_active(self) -> bool:
         return (
-            self._is_here()
+            self._is_enabled()
             and not self._is_busy
             and paddle.is_grad_enabled()
             and not casts_automatically()
         )
 
-    def _is_here(self) -> bool:
+    def _is_enabled(self) -> bool:
         return not (
             self._is_off
             or threading.get_ident() != self._thread
@@ -207,10 +209,12 @@ class TaylorMode:
         net = self._nets.get(id(layer))
         if net is None:
             net = self._nets[id(layer)] = NetCalls(layer, native, self._ignored)
-        with self._at_work():
+        with self._suspended():
             result = net.run(args)
         if result.why:
-            self._tell(f"calls of {type(layer).__name__} run natively: {result.why}")
+            self._warn_once(
+                f"calls of {type(layer).__name__} run natively: {result.why}"
+            )
         if result.call is not None:
             self._origins.add_outputs(result.call)
         self.programs += result.by_program
@@ -218,11 +222,11 @@ class TaylorMode:
         self.natively += not (result.by_program or result.is_alone)
         return result.output
 
-    def _traced(
+    def _run_traced_call(
         self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
     ) -> Any:
         """Run a call while a loss is compiled."""
-        with self._at_work():
+        with self._suspended():
             result = net.run_traced(args)
             if result is None:
                 return native(layer, *args)
@@ -262,7 +266,7 @@ class TaylorMode:
                 args[2] if len(args) > 2 else kwargs.get("create_graph", False)
             )
             at_work = _thread_mode.is_at_work
-            if not create_graph or at_work or not self._is_here():
+            if not create_graph or at_work or not self._is_enabled():
                 return native(outputs, inputs, *args, **kwargs)
             self._note_calls(NativeReason.ALONE)
             if all(map(_is_decided, self._origins.calls())):
@@ -364,7 +368,7 @@ class TaylorMode:
         for net in self._nets.values():
             yield from net.params
 
-    def _tell(self, reason: str) -> None:
+    def _warn_once(self, reason: str) -> None:
         """Warn once."""
         if reason not in self.reasons:
             self.reasons.append(reason)
@@ -372,7 +376,7 @@ class TaylorMode:
 
     def _turn_off(self, reason: str) -> None:
         self._is_off = True
-        self._tell(f"Taylor mode of {self._library} is off: {reason}")
+        self._warn_once(f"Taylor mode of {self._library} is off: {reason}")
 
     def clear(self) -> None:
         """Forget the tensors, as the library does."""
@@ -450,10 +454,10 @@ class TaylorMode:
         return results
 
     def _run_natively(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
-        with self._at_work():  # a derivative may ask for others on its way
+        with self._suspended():  # a derivative may ask for others on its way
             return natively()
 
-    def _at_work(self) -> _Suspended:
+    def _suspended(self) -> _Suspended:
         return _Suspended(self)
 
     def _request_of(
@@ -464,7 +468,7 @@ class TaylorMode:
         if origin is None:
             is_quiet = self.reasons or self._is_tracing
             if not is_quiet and not self._is_of_a_call(y):
-                self._tell(UNSEEN)
+                self._warn_once(UNSEEN)
             return None
         call, entries = origin.call, origin.entries
         input_index = call.input_index(x)

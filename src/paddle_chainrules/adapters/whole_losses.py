@@ -88,7 +88,7 @@ class WholeLosses:
     ) -> None:
         self.programs = 0
         self._tracing, self._serves, self._tell = tracing, serves, tell
-        self._kinds: dict[Any, _LossSignature] = {}
+        self._signatures: dict[Any, _LossSignature] = {}
         self._refused: set[Loss] = set()
 
     def is_refused(self, loss: Loss) -> bool:
@@ -105,48 +105,48 @@ class WholeLosses:
         """
         if not (self._serves() and programs_are_on()):
             return natively()
-        kind = self._kind(loss, args)
+        kind = self._signature_of(loss, args)
         kind.calls += 1
         if kind.why or kind.calls <= LEARNING:
             return natively()
         if kind.state is None or not kind.state.is_same():
             return self._compile_and_compare(kind, args, natively)
         try:
-            result = self._by_program(kind, args)
+            result = self._run_compiled(kind, args)
         except FAULTS as error:
-            self._refuse(kind, error)
+            self._note_refusal(kind, error)
             return natively()
         self.programs += 1
         return result
 
     def clear(self) -> None:
         """Forget all functions."""
-        self._kinds.clear()
+        self._signatures.clear()
         self._refused.clear()
 
     def forget(self, loss: Loss) -> None:
         """Forget one function."""
         self._refused.discard(loss)
-        for key in [key for key, kind in self._kinds.items() if kind.loss is loss]:
-            del self._kinds[key]
+        for key in [key for key, kind in self._signatures.items() if kind.loss is loss]:
+            del self._signatures[key]
 
-    def _kind(self, loss: Loss, args: Sequence[Any]) -> _LossSignature:
+    def _signature_of(self, loss: Loss, args: Sequence[Any]) -> _LossSignature:
         leaves, spec = flatten_tree(tuple(args))
         key = loss, spec, kinds_of_leaves(leaves)
-        result = self._kinds.get(key)
+        result = self._signatures.get(key)
         if result is None:
-            result = self._kinds[key] = _LossSignature(loss)
-            while len(self._kinds) > MAX_KINDS:
-                self._kinds.pop(next(iter(self._kinds)))
+            result = self._signatures[key] = _LossSignature(loss)
+            while len(self._signatures) > MAX_KINDS:
+                self._signatures.pop(next(iter(self._signatures)))
         return result
 
-    def _by_program(self, kind: _LossSignature, args: Sequence[Any]) -> Any:
+    def _run_compiled(self, kind: _LossSignature, args: Sequence[Any]) -> Any:
         with self._tracing:
             return kind.program(*args)
 
-    def _refuse(self, kind: _LossSignature, error: Exception) -> None:
+    def _note_refusal(self, kind: _LossSignature, error: Exception) -> None:
         kind.why = str(error) or type(error).__name__
-        if not any(k.state for k in self._kinds.values() if k.loss is kind.loss):
+        if not any(k.state for k in self._signatures.values() if k.loss is kind.loss):
             self._refused.add(kind.loss)
         self._tell(f"losses run uncompiled: {kind.why}")
 
@@ -161,7 +161,7 @@ class WholeLosses:
         try:
             state = kind.loss.state()
         except FAULTS as error:
-            self._refuse(kind, error)
+            self._note_refusal(kind, error)
             return run()
         generators_before = _generator_states()
         with _grad_inputs_collected() as inputs:
@@ -173,7 +173,7 @@ class WholeLosses:
             if not is_same and kind.tries < MAX_TRIES and not prints:
                 return native_result
             if is_same:
-                kind.renew()
+                kind.recompile()
             if prints:
                 raise NoProgram(
                     f"each call prints or writes to a file, by {prints}; do that in a "
@@ -184,9 +184,9 @@ class WholeLosses:
                     "they draw random numbers by NumPy or Python; draw them in a "
                     "callback"
                 )
-            _check_same(state)
+            _check_unchanged(state)
             try:
-                compiled_result = self._by_program(kind, args)
+                compiled_result = self._run_compiled(kind, args)
             except FAULTS:
                 if kind.loss.simplify():
                     return native_result
@@ -195,11 +195,11 @@ class WholeLosses:
                 raise NoProgram(
                     "they draw random numbers by Paddle; use a net without dropout"
                 )
-            _check_same(state)
+            _check_unchanged(state)
             _compare(_tensors_of_tree(native_result), _tensors_of_tree(compiled_result))
         except FAULTS as error:
             paddle.set_rng_state(states)
-            self._refuse(kind, error)
+            self._note_refusal(kind, error)
             return native_result
         try:
             wanted = kind.loss.params()
@@ -207,9 +207,9 @@ class WholeLosses:
                 _gradients_of_sum(native_result, wanted, inputs),
                 _gradients_of_sum(compiled_result, wanted),
             )
-            result = self._by_program(kind, args)  # whose graph is whole
+            result = self._run_compiled(kind, args)  # whose graph is whole
         except FAULTS as error:
-            self._refuse(kind, error)
+            self._note_refusal(kind, error)
             return run()
         kind.state = state
         self.programs += 1
@@ -234,7 +234,7 @@ class _LossSignature:
         self.state: ObjectState | None = None
         self._count = 0
 
-    def renew(self) -> None:
+    def recompile(self) -> None:
         """Compile for the present values of what the function reads.
 
         Raises:
@@ -266,7 +266,7 @@ def _generator_states() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
-def _check_same(state: ObjectState) -> None:
+def _check_unchanged(state: ObjectState) -> None:
     """See that a call has left alone what it reads.
 
     Raises:

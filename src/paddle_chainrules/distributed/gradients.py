@@ -108,12 +108,14 @@ def value_and_grad(
             yield "weight=a number"
         yield from lines_of(fn)
 
-    def others(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def other_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return select(fn, requested, args, kwargs).others
 
     def shard_weight(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         if weight is None:
-            return 1.0 if reduction == "sum" else samples(others(args, kwargs), CALLER)
+            return (
+                1.0 if reduction == "sum" else samples(other_args(args, kwargs), CALLER)
+            )
         results = weight(*args, **kwargs) if callable(weight) else weight
         return (
             float(results)
@@ -127,7 +129,7 @@ def value_and_grad(
         if micro_batches == 1:
             yield args
             return
-        count = samples(others(args, kwargs), CALLER)
+        count = samples(other_args(args, kwargs), CALLER)
         if count < micro_batches:
             raise ValueError(
                 f"{micro_batches} micro-batches need as many samples, got {count}; ask "
@@ -142,7 +144,7 @@ def value_and_grad(
                 for i, a in enumerate(args)
             )
 
-    def of_shard(
+    def shard_value_and_grads(
         args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, float]:
         results: Any = None
@@ -175,11 +177,11 @@ def value_and_grad(
         grads: Any = None
         batch_weight, failure = 1.0, None
         try:
-            value, grads, batch_weight = of_shard(args, kwargs)
+            value, grads, batch_weight = shard_value_and_grads(args, kwargs)
         except Exception as error:  # the others are told
             failure = error
         value, aux = value if has_aux and failure is None else (value, None)
-        lines = chain(settings(), _arguments(args, kwargs))
+        lines = chain(settings(), _argument_lines(args, kwargs))
         results, mean = reduce_tree(
             CALLER, (value, grads), lines, batch_weight, reduction, failure
         )
@@ -205,6 +207,6 @@ def _weighted_sum(
     return optree.tree_map(add, first, second, none_is_leaf=True)
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
+def _argument_lines(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
     tree = {"arguments": args, "keywords": kwargs}
     return (describe(name, leaf, samples=True) for name, leaf in named_leaves(tree))

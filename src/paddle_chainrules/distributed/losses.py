@@ -115,11 +115,11 @@ def _value_lines(
 
 def _lines_of_value(value: Any, name: str, seen: set[int], depth: int) -> Iterator[str]:
     if type(value) in PLAIN or isinstance(value, np.generic):
-        yield f"{name} = {_shown(value)}"
+        yield f"{name} = {_value_text(value)}"
     elif isinstance(value, (np.ndarray, Tensor)):
         is_plain = isinstance(value, Tensor) or value.dtype.kind in "biufcSU"
         if value.size == 1 and is_plain:
-            yield f"{name} = {_shown(value.item())}"
+            yield f"{name} = {_value_text(value.item())}"
     elif id(value) not in seen:
         seen.add(id(value))
         if isinstance(value, dict):
@@ -130,7 +130,7 @@ def _lines_of_value(value: Any, name: str, seen: set[int], depth: int) -> Iterat
             yield from _function_lines(value, name, seen, depth + 1)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return the value's text, or a digest of a long text."""
     if isinstance(value, (str, bytes)) and len(value) > MAX_LENGTH:
         data = value if isinstance(value, bytes) else value.encode("utf-8", "replace")

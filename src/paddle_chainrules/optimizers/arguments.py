@@ -65,8 +65,8 @@ def _checked_number(function: Any, name: str, value: Any, annotation: str) -> An
     if not any(rule(value) for rule, _ in rules):
         expected = ", or ".join(description for _, description in rules)
         raise TypeError(
-            f"{name} of {function.__name__} must be {expected}, got {_shown(value)}; "
-            "convert it, or leave it out where it has a default"
+            f"{name} of {function.__name__} must be {expected}, got "
+            f"{_value_text(value)}; convert it, or leave it out where it has a default"
         )
     if is_number(value):
         minimum = MINIMUM.get(name, -math.inf)
@@ -83,7 +83,7 @@ def _checked_number(function: Any, name: str, value: Any, annotation: str) -> An
     return value
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:40]!r}"
 
 

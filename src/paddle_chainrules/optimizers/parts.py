@@ -239,16 +239,16 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
         (mean,) = map_leaves(lambda g, t: (t if g is not None else None,), grads, total)
         updates, inner = optimizer.update(mean, state.inner, params)
 
-        def chosen(new: Leaf, old: Leaf) -> tuple[Leaf]:
+        def select(new: Leaf, old: Leaf) -> tuple[Leaf]:
             if new is None or old is None:
                 return (new,)
             return (paddle.where(is_due, new, old),)
 
         zeros = full_like_params(total)
-        (updates,) = map_leaves(chosen, updates, zeros)
-        (inner,) = map_leaves(chosen, inner, state.inner)
-        (total,) = map_leaves(chosen, zeros, total)
-        (count,) = chosen(paddle.zeros_like(count), count)
+        (updates,) = map_leaves(select, updates, zeros)
+        (inner,) = map_leaves(select, inner, state.inner)
+        (total,) = map_leaves(select, zeros, total)
+        (count,) = select(paddle.zeros_like(count), count)
         return updates, Accumulated(count, total, inner)
 
     return with_state(Accumulated, init, update)

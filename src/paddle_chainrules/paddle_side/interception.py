@@ -186,7 +186,9 @@ class _PatchedNamespace:
         self._before: list[Any] = []
         self._restored: dict[str, Any] = {}
         self._current_callable: list[tuple[int, list[Any]]] = []
-        self._get: tuple[int, Callable[[Any], tuple[Any, ...]]] | None = None
+        self._getter_and_count: tuple[int, Callable[[Any], tuple[Any, ...]]] | None = (
+            None
+        )
 
     def add(self, name: str, stand_in: StandIn) -> None:
         owner, call = self._owner, stand_in.call
@@ -221,11 +223,14 @@ class _PatchedNamespace:
     def _getter(self) -> Callable[[Any], tuple[Any, ...]]:
         """Return a function that gets all of these from a dict, three times as fast."""
         names = self._stand_ins
-        if self._get is None or self._get[0] != len(names):
+        if self._getter_and_count is None or self._getter_and_count[0] != len(names):
             get: Any = itemgetter(*names)
             is_single = len(names) == 1
-            self._get = len(names), (lambda d: (get(d),)) if is_single else get
-        return self._get[1]
+            self._getter_and_count = (
+                len(names),
+                (lambda d: (get(d),)) if is_single else get,
+            )
+        return self._getter_and_count[1]
 
     def install(self) -> None:
         self._assign(self._stand_ins)
@@ -315,7 +320,7 @@ def _property_stand_in(owner: Any, name: str) -> StandIn:
         if receiver is None:
             call(tensor, value)
         else:
-            receiver.leaves(label, call, (tensor, value), {})
+            receiver.escape(label, call, (tensor, value), {})
 
     return StandIn(owner, name, property(read, write), passing)
 
@@ -341,7 +346,7 @@ def _stand_ins() -> dict[str, StandIn]:
         for name in ops
         if callable(ops[name]) and not name.startswith("__")
     }
-    for names, handler in ((METHODS, "operator"), (EXITS, "leaves")):
+    for names, handler in ((METHODS, "operator"), (EXITS, "escape")):
         for name in names:
             if hasattr(tensor, name):
                 results[f"Tensor.{name}"] = _stand_in(tensor, name, handler)

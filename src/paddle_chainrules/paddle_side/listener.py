@@ -24,10 +24,10 @@ class Listener(Protocol):
     ) -> Any:
         """Run an operator, or an attribute of tensors that computes."""
 
-    def leaves(
+    def escape(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Run an attribute of tensors by which a value leaves."""
+        """Run an attribute by which a tensor's value escapes to Python."""
 
     def gradients(
         self,
@@ -49,7 +49,7 @@ class Listener(Protocol):
     ) -> Any:
         """Run a call of a ``PyLayer``, of this class."""
 
-    def missed(self, layer: Any) -> None:
+    def missed_layer(self, layer: Any) -> None:
         """Note a call of a ``PyLayer`` that was not handed over, and perhaps raise."""
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -29,7 +29,7 @@ columns."""
 def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
     """Return ``A @ dense``, of shape [n, h]; ``dense`` has shape [d, h]."""
     if _uses_scipy(values):
-        return _tensor(_scipy_matrix(values, crows, cols, d) @ _array(dense))
+        return _as_tensor(_scipy_matrix(values, crows, cols, d) @ _as_array(dense))
     if not len(cols):
         return paddle.zeros([len(crows) - 1, dense.shape[1]], dense.dtype)
     rows = row_indices(crows, cols)
@@ -40,7 +40,7 @@ def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) 
 def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
     """Return ``A.T @ dense``, of shape [d, h]; ``dense`` has shape [n, h]."""
     if _uses_scipy(values):
-        return _tensor(_scipy_matrix(values, crows, cols, d).T @ _array(dense))
+        return _as_tensor(_scipy_matrix(values, crows, cols, d).T @ _as_array(dense))
     if not len(cols):
         return paddle.zeros([d, dense.shape[1]], dense.dtype)
     rows = row_indices(crows, cols)
@@ -92,16 +92,16 @@ def _csr_array() -> Any:
 
 
 def _scipy_matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
-    csr_arrays = _array(values), _array(cols), _array(crows)
+    csr_arrays = _as_array(values), _as_array(cols), _as_array(crows)
     return _csr_array()(csr_arrays, shape=(len(crows) - 1, d), copy=False)
 
 
-def _array(x: Tensor) -> Any:
+def _as_array(x: Tensor) -> Any:
     """Return the same memory as an array, which is only read."""
     return np.from_dlpack(without_gaps(x.detach()))
 
 
-def _tensor(array: Any) -> Tensor:
+def _as_tensor(array: Any) -> Tensor:
     result: Tensor = paddle.from_dlpack(np.ascontiguousarray(array))
     return result
 

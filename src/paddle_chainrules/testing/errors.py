@@ -52,7 +52,7 @@ def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:
         pairs = {
             tensor: pair
             for tensor, value in results.items()
-            if (pair := _pair(tensor, value, expected[tensor])) is not None
+            if (pair := _array_pair(tensor, value, expected[tensor])) is not None
         }
         min_scale = LEAST * max(_largest(reference) for _, reference in pairs.values())
         for tensor, pair in pairs.items():
@@ -108,7 +108,7 @@ def _differences(
         yield Row(*labels, shape, error, None, DIFFERENCES)
 
 
-def _pair(tensor: str, result: Any, expected: Any) -> tuple[Array, Array] | None:
+def _array_pair(tensor: str, result: Any, expected: Any) -> tuple[Array, Array] | None:
     """Return both as arrays, None as zero; nothing if neither is a tensor."""
     if not isinstance(result, Tensor) and not isinstance(expected, Tensor):
         return None

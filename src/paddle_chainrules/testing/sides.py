@@ -72,9 +72,9 @@ class Side:
         self.net, self.params, _ = stateless(self.layer)
         if params is not None:
             self.params = move_to(dict(params), device, dtype)
-            named = dict(self.layer.named_parameters())
+            layer_params = dict(self.layer.named_parameters())
             for name, value in self.params.items():
-                named[name].set_value(value)
+                layer_params[name].set_value(value)
 
     def outputs(self, params: Mapping[str, Tensor], inputs: Tree) -> list[Any]:
         """Return the leaves of the net's results."""
@@ -90,7 +90,7 @@ class Side:
         cotangent = structure.unflatten(self._cast(cotangents))
         wrt = ("params", "args", "kwargs") if self.kwargs else ("params", "args")
         by_name, *by_input = pullback(cotangent, wrt=wrt)
-        return named(leaves, by_name or {}, flatten_tree(by_input)[0])
+        return label_tensors(leaves, by_name or {}, flatten_tree(by_input)[0])
 
     def native_gradients(self, cotangents: Sequence[Any]) -> dict[str, Any]:
         """Return outputs and gradients by the layer itself, and paddle.grad."""
@@ -115,7 +115,7 @@ class Side:
         results = iter(grads)
         by_name = {name: next(results) for name in params}
         by_arg = [next(results) if is_differentiable(leaf) else None for leaf in leaves]
-        return named(outputs, by_name, by_arg)
+        return label_tensors(outputs, by_name, by_arg)
 
     def _cast(self, cotangents: Sequence[Any]) -> list[Any]:
         return [
@@ -158,7 +158,7 @@ def native_gradients(
     return outputs, result[: len(wanted)]
 
 
-def named(
+def label_tensors(
     outputs: Sequence[Any], by_name: Mapping[str, Any], by_arg: Sequence[Any]
 ) -> dict[str, Any]:
     return {

@@ -108,11 +108,11 @@ class DenseInverse:
     def __call__(self, grad: Tensor) -> Tensor:
         if self._last is not None and self._last[0] is grad:
             return self._last[1]
-        result = self._product(grad)
+        result = self._times_inverse(grad)
         self._last = grad, result
         return result
 
-    def _product(self, x: Tensor) -> Tensor:
+    def _times_inverse(self, x: Tensor) -> Tensor:
         if self._matrix is None:
             return x
         result = paddle.mv(self._matrix, x)
@@ -124,7 +124,7 @@ class DenseInverse:
         self, step: Tensor, before: Tensor, after: Tensor, curvature: float
     ) -> None:
         change = after - before
-        inverse_after = self._product(after)
+        inverse_after = self._times_inverse(after)
         inverse_change = inverse_after - self(before)  # H y
         step_dot_change = _dot(step, change)  # s^T y
         change_curvature = _dot(change, inverse_change)  # y^T H y
@@ -151,7 +151,7 @@ class DenseInverse:
             inverse_change * ((phi - 1.0) / (tau * change_curvature)) + step * mixed,
         ]
         self._factor = factor
-        self._add([step / factor, inverse_change / factor], rows)
+        self._append_products([step / factor, inverse_change / factor], rows)
         result = (
             inverse_after / tau
             + step * _dot(rows[0], after)
@@ -159,7 +159,7 @@ class DenseInverse:
         )
         self._last = after, result
 
-    def _add(self, columns: list[Tensor], rows: list[Tensor]) -> None:
+    def _append_products(self, columns: list[Tensor], rows: list[Tensor]) -> None:
         n, dtype = len(rows[0]), rows[0].dtype
         if self._matrix is None:
             self._matrix = paddle.eye(n, dtype=dtype)

@@ -156,7 +156,7 @@ class _MetricSearch:
         nest = self._function.outputs.tree
         return hvp(lambda y: self._loss(nest(y)), outputs, direction)
 
-    def _matrix(self, at: Tensor) -> Any:
+    def _metric_matrix(self, at: Tensor) -> Any:
         outputs = self._function(at)
         jacobian = self._function.jacobian(at)
         if self._model is None:
@@ -193,7 +193,7 @@ class _MetricSearch:
                 reason = f"there were {step_count} steps"
             if not reason:
                 with without_warnings():
-                    matrix = self._matrix(at)
+                    matrix = self._metric_matrix(at)
                 if not np.isfinite(matrix).all():
                     reason = self._not_finite("metric", step_count)
             if reason:

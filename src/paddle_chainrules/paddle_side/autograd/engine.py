@@ -14,7 +14,7 @@ from ..process.random_state import generator_lock
 from .kernel_errors import kernels_named
 from .pylayers import layers_watched
 from .running import INNER, entered_by, refuse_within
-from .served_once import check
+from .served_once import refuse_spent
 
 
 def gradients(
@@ -49,7 +49,7 @@ def _by_engine(
         # Where several gradients meet, Paddle adds them up in the memory of the first,
         # which may be that of a cotangent (docs/paddle-notes.md).
         cotangents = [cotangent.clone() for cotangent in cotangents]
-    check(outputs)
+    refuse_spent(outputs)
     with generator_lock(), kernels_named(), layers_watched(create_graph):
         results: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),

@@ -20,7 +20,7 @@ from ..dtypes import dtype_name
 from ..shared_memory import share_memory
 from .kernel_errors import Overwritten
 
-_guarded: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_guarded_subclasses: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def guarded(layer: Any) -> Any:
@@ -33,9 +33,9 @@ def guarded(layer: Any) -> Any:
     """
     if layer.__module__.partition(".")[0] == "paddle_chainrules":
         return layer
-    result = _guarded.get(layer)
+    result = _guarded_subclasses.get(layer)
     if result is None:
-        result = _guarded[layer] = _subclass_of(layer)
+        result = _guarded_subclasses[layer] = _subclass_of(layer)
     return result
 
 

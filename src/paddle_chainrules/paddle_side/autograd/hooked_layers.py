@@ -18,7 +18,7 @@ from paddle.autograd import PyLayer
 from ..dtypes import dtype_name
 from ..patching.patch_sites import PatchSet, without_listener
 from .by_node import NodeMap
-from .kernel_errors import note, refused_later
+from .kernel_errors import note_error, refused_later
 from .partial_gradients import node_of
 
 Hook = Callable[[Tensor], Tensor | None]
@@ -171,7 +171,7 @@ def _checked_hook_result(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
             f"{dtype_name(dtype)}; return one of the tensor's own shape and dtype"
         )
     if error is not None:
-        note(error)
+        note_error(error)
         raise error
     return grad
 

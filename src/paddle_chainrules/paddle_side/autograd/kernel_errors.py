@@ -101,7 +101,7 @@ INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
 _thread = threading.local()
 
 
-def note(error: BaseException) -> None:
+def note_error(error: BaseException) -> None:
     """Have an error come out of Paddle's engine as it is, which makes text of it."""
     _thread.raised = error
 

@@ -111,7 +111,7 @@ def ends_the_process(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> boo
         return False
     uses: dict[int, list[int]] = {}
     for node in graph_nodes:
-        for edge in _edges(node):
+        for edge in _edge_addresses(node):
             uses.setdefault(edge, []).append(node.node_ptr())
     leading: set[int] = set()
     pending = [node_of(leaf).node_ptr() for leaf in leaves]
@@ -120,10 +120,10 @@ def ends_the_process(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> boo
         if address not in leading:
             leading.add(address)
             pending += uses.get(address, ())
-    return any(not leading.issuperset(_edges(node)) for node in fatal)
+    return any(not leading.issuperset(_edge_addresses(node)) for node in fatal)
 
 
-def _edges(node: Any) -> list[int]:
+def _edge_addresses(node: Any) -> list[int]:
     return [edge.node_ptr() for edge in node.next_functions if edge is not None]
 
 

@@ -32,11 +32,11 @@ class _ApplyReplacement:
         return apply
 
 
-def _init(context: Any, *_: Any) -> None:
+def _report_missed_call(context: Any, *_: Any) -> None:
     """Tell the listener of a call that it was not handed."""
     receiver: Any = listener()
     if receiver is not None:
-        receiver.missed(context._forward_cls)
+        receiver.missed_layer(context._forward_cls)
 
 
 @cache
@@ -50,7 +50,7 @@ def watch_contexts() -> None:
 
     Not for good, since C makes them, where an interrupt becomes another error.
     """
-    PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
+    PyLayerBackward.__init__ = _report_missed_call  # type: ignore[method-assign, assignment]
 
 
 def leave_contexts() -> None:

@@ -21,7 +21,7 @@ from paddle import Tensor
 from paddle.autograd import py_layer
 
 from ..watch import is_traced
-from .kernel_errors import note, refused_later
+from .kernel_errors import note_error, refused_later
 
 _thread = threading.local()
 
@@ -57,8 +57,8 @@ def _install() -> None:
         try:
             results = original(self, *cotangents)
         except BaseException as error:
-            if _is_own(layer.__module__) or _is_own(_raised_in(error)):
-                note(error)
+            if _is_own(layer.__module__) or _is_own(_raising_module(error)):
+                note_error(error)
             raise
         protect = getattr(_thread, "protect", None)
         if results is None or protect is None or _is_own(layer.__module__):
@@ -76,7 +76,7 @@ def _is_own(module: str) -> bool:
     return module.partition(".")[0] == "paddle_chainrules"
 
 
-def _raised_in(error: BaseException) -> str:
+def _raising_module(error: BaseException) -> str:
     """Return the module whose code has raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

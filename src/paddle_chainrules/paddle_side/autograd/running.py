@@ -11,7 +11,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .kernel_errors import note
+from .kernel_errors import note_error
 from .partial_gradients import node_of, nodes
 
 
@@ -38,7 +38,7 @@ def refuse_within() -> None:
             "needs no engine (jit(grad(fn))(x)), or write the backward in tensor "
             "operations"
         )
-        note(error)  # in a hook, too
+        note_error(error)  # in a hook, too
         raise error
 
 

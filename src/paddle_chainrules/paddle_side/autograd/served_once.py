@@ -73,16 +73,16 @@ class SingleUseHook(ref[Any]):
 _nodes: NodeMap[SingleUseHook] = NodeMap()
 
 
-def watch(outputs: Sequence[Tensor], once: SingleUseHook) -> None:
+def guard_single_use(outputs: Sequence[Tensor], once: SingleUseHook) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
-    guard()
+    patch_grad()
     once.several = len(outputs) > 1
     for output in outputs:
         _register(output, once)
     _nodes.add(node_of(outputs[0]), once)
 
 
-def check(outputs: Any) -> None:
+def refuse_spent(outputs: Any) -> None:
     """Refuse a graph that can't be gone through any more.
 
     Raises:
@@ -143,14 +143,14 @@ def _requested_by_recordings(outputs: Any) -> list[Tensor]:
 
 
 @cache
-def guard() -> None:
+def patch_grad() -> None:
     """Have ``paddle.grad`` look at the graph first, from now on."""
     native = without_listener(paddle.grad)
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if listener() is None:
             refuse_within()
-        check(outputs)
+        refuse_spent(outputs)
         if recordings():  # which rules take over where Paddle has no kernel
             with kernels_named():
                 return differentiate(outputs, inputs, *args, **kwargs)

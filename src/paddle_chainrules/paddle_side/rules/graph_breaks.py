@@ -38,21 +38,21 @@ def warn_of_constants(
     Paddle's C++ that asks, so that it comes when the function has been recorded.
     """
     if is_traced(tensor) and not context.by_caller:
-        refusal = taken_out(operator.__name__, sys._getframe(2))
+        refusal = constant_refusal(operator.__name__, sys._getframe(2))
         if refusal:
             context.refuse(refusal)
     return operator(tensor, *args, **kwargs)
 
 
-def taken_out(attribute: str, frame: Any) -> str:
+def constant_refusal(attribute: str, frame: Any) -> str:
     """Warn of numbers that code takes by an attribute of a tensor with gradients.
 
     Returns:
         Why that is refused, where it is a function of Paddle's; empty otherwise.
     """
     name = attribute.strip("_")
-    if not _is_ours(frame):
-        _warn(name, frame)
+    if not _is_internal(frame):
+        _warn_at_line(name, frame)
     elif name in _NUMBERS:
         return _lost_gradient_message(_name_of_function(frame))
     return ""
@@ -89,10 +89,10 @@ def to_tensor(
     if context.by_caller or not any(map(is_traced, _leaves(data))):
         return operator(data, *args, **kwargs)
     frame: Any = sys._getframe(2)
-    while _is_ours(frame) and _is_pass_through(frame):
+    while _is_internal(frame) and _is_pass_through(frame):
         frame = frame.f_back
-    if not _is_ours(frame):
-        _warn("to_tensor", frame)
+    if not _is_internal(frame):
+        _warn_at_line("to_tensor", frame)
         return operator(_detached(data), *args, **kwargs)
     if not isinstance(data, Tensor):
         return operator(data, *args, **kwargs)
@@ -112,7 +112,7 @@ def _detached(data: Any) -> Any:
     return data.detach() if isinstance(data, Tensor) else data
 
 
-def _warn(name: str, frame: Any) -> None:
+def _warn_at_line(name: str, frame: Any) -> None:
     """Warn about the line that runs in a frame."""
     warnings.warn_explicit(
         f"{name}() takes numbers out of what is differentiated, and what is "
@@ -126,13 +126,13 @@ def _warn(name: str, frame: Any) -> None:
     )
 
 
-def _module(frame: Any) -> str:
+def _module_name(frame: Any) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _is_ours(frame: Any) -> bool:
+def _is_internal(frame: Any) -> bool:
     """Tell whether a frame runs code of Paddle or of this package."""
-    return _module(frame).partition(".")[0] in ("paddle", "paddle_chainrules")
+    return _module_name(frame).partition(".")[0] in ("paddle", "paddle_chainrules")
 
 
 _PASS_THROUGH_MODULES = (
@@ -144,11 +144,13 @@ _PASS_THROUGH_MODULES = (
 
 def _is_pass_through(frame: Any) -> bool:
     """Tell whether a frame only passes on the result of another function of Paddle."""
-    return _module(frame).startswith((*_PASS_THROUGH_MODULES, "paddle.base.wrapped"))
+    return _module_name(frame).startswith(
+        (*_PASS_THROUGH_MODULES, "paddle.base.wrapped")
+    )
 
 
 def _name_of_function(frame: Any) -> str:
     """Return the name of Paddle's function that runs in a frame, or above it."""
-    while _is_pass_through(frame) and _is_ours(frame.f_back):
+    while _is_pass_through(frame) and _is_internal(frame.f_back):
         frame = frame.f_back
     return str(frame.f_code.co_name).strip("_")

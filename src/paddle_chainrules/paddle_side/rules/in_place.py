@@ -35,17 +35,17 @@ REFUSED_WRITE = "IsLeafTensor"
 """Words of Paddle's error about a write into a leaf of the graph."""
 
 
-def _nodes(*names: str) -> frozenset[str]:
+def _grad_node_names(*names: str) -> frozenset[str]:
     return frozenset(f"{name}GradNode" for name in names)
 
 
-_PARTIAL_VIEWS = _nodes(
+_PARTIAL_VIEWS = _grad_node_names(
     *("Slice", "StridedSlice", "AsStrided", "TensorUnfold", "Diagonal", "Unbind"),
     *("ViewSlice", "Real", "Imag"),
 ) | {"GradNodePyLayer__Indexed"}
 """Views of a part of a tensor."""
 
-_FULL_VIEWS = _nodes(
+_FULL_VIEWS = _grad_node_names(
     *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "ViewShape"),
     *("ViewDtype", "AsComplex", "AsReal"),
 )

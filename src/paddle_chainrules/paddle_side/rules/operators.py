@@ -179,7 +179,7 @@ def install_rules(scanned: ScannedModules | None = None) -> None:
             for name, pair in _method_pairs().items():
                 install_value(paddle.Tensor, name, pair[1])
             py_layer_calls.install()
-            served_once.guard()
+            served_once.patch_grad()
             _installed[0] = True
 
 

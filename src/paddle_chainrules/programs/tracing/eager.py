@@ -13,7 +13,7 @@ from paddle import Tensor
 
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import local, not_listening
-from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
+from ...paddle_side.rules.graph_breaks import BREAKS, constant_refusal
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, tapes_suspended
 from ..capture_error import CaptureError
@@ -92,7 +92,7 @@ class EagerTracer(Tracer):
                 args = x, _masks_to_indices(item, bool(rest)), *rest
         return super().operator(name, call, args, kwargs)
 
-    def leaves(
+    def escape(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         attribute = name.removeprefix("Tensor.")
@@ -103,9 +103,11 @@ class EagerTracer(Tracer):
                 attribute in _COPYING_ATTRIBUTES and not traced
             )
             if not reads and any(map(self.knows, tensors)):
-                return super().leaves(name, call, args, kwargs)
+                return super().escape(name, call, args, kwargs)
             if traced and attribute in _READING_ATTRIBUTES:
-                self._refusal = taken_out(attribute, sys._getframe(2)) or self._refusal
+                self._refusal = (
+                    constant_refusal(attribute, sys._getframe(2)) or self._refusal
+                )
             return call(*args, **kwargs)
 
     def unknown(

@@ -140,7 +140,7 @@ class Tracer(ValueTable):
             for t in tensors
         )
 
-    def leaves(
+    def escape(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         with not_listening():
@@ -175,7 +175,7 @@ class Tracer(ValueTable):
                         results[i] = self.every(TABLE["Tensor.detach"], [results[i]])
             return layer_call.result(results)
 
-    def missed(self, layer: Any) -> None:
+    def missed_layer(self, layer: Any) -> None:
         """Handle a context made by a stored ``apply``.
 
         We learn of such a call only when it makes a context. Paddle asks for the

@@ -55,7 +55,7 @@ class passive_listening:
             self.check(name, [*args, *kwargs.values()])
             return call(*args, **kwargs)
 
-    leaves = operator
+    escape = operator
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call ``paddle.grad`` as it is."""

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.autograd.running import requested_leaf_test
-from ...paddle_side.autograd.served_once import SingleUseHook, watch
+from ...paddle_side.autograd.served_once import SingleUseHook, guard_single_use
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings
 from ...programs.derivatives.partials import or_zeros
@@ -46,7 +46,7 @@ def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...
     result = _Node.apply((of, results, once), *given)
     result = result if isinstance(result, tuple) else (result,)
     if not recordings():  # it may be on the caller's graph
-        watch(result, once[0])
+        guard_single_use(result, once[0])
     return result
 
 
