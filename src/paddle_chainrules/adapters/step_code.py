@@ -17,7 +17,7 @@ from ..optimizers import formulas
 from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
 from ..programs.codegen.elements.number import ElementValue
-from ..programs.codegen.ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder
+from ..programs.codegen.ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
 from ..programs.codegen.jit_engine import Code, machine_code
 from ..programs.codegen.matrix_products.vectors import VectorType
 from ..programs.codegen.processor import full_lanes
@@ -117,14 +117,14 @@ def _code(
         where = f"getelementptr inbounds i64, ptr %block, i64 {index}"
         return load(type, text.emit(where)).name
 
-    rate = load(kind, text.argument(RATE, "ptr", "rate"))
+    rate = load(kind, text.load_slot(RATE, "ptr", "rate"))
     given = []
     for k in range(numbers):
-        exact = ElementValue(text.argument(FIRST + k, "double", "c"), "double", text)
+        exact = ElementValue(text.load_slot(FIRST + k, "double", "c"), "double", text)
         given.append(exact if kind == "double" else exact.to("fptrunc", kind))
-    grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
+    grads, first = text.load_slot(GRADS, "i64", "grads"), FIRST + numbers
     full = 2 * full_lanes(BYTES[dtype])
-    with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as which:
+    with text.loop(text.load_slot(0, "i64", "count"), metadata=NO_VECTORIZE) as which:
         row = text.emit(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
         results = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
@@ -136,10 +136,10 @@ def _code(
         if decays:
             decay = settings.pop() * own.to("sitofp", kind)
         once = formulas.numbers_of(formula, rate, before, settings)
-        whole = text.whole("0", size, full)
+        whole = text.vector_loop_end("0", size, full)
         for lanes, start, stop in ((full, "0", whole), (0, whole, size)):
             of = VectorType(text, dtype, lanes or 1)
-            with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
+            with text.loop(stop, (), NO_VECTORIZE, start, lanes or 1) as i:
                 inside = f"getelementptr inbounds {kind}, ptr"
                 places = [text.emit(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
                 p, *kept, g = (
@@ -147,10 +147,10 @@ def _code(
                     for place in places
                 )
                 if decays and formula is formulas.adam:  # of AdamW
-                    p = p * (1 - rate * decay).spread(lanes)
+                    p = p * (1 - rate * decay).broadcast(lanes)
                 elif decays:
-                    g = formulas.penalized(decay.spread(lanes), p, g)
-                same = (x.spread(lanes) for x in once)
+                    g = formulas.penalized(decay.broadcast(lanes), p, g)
+                same = (x.broadcast(lanes) for x in once)
                 step, *kept = formula(*same, g, *kept)
                 for place, x in zip(places, (p - step, *kept), strict=False):
                     of.stored(x.name, place)

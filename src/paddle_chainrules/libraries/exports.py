@@ -248,7 +248,7 @@ def captured(name: str, export: Export) -> LibraryFunction:
     taken = {*OF_INTERFACES, name.lower()}
     names = [unique(label, taken) for label in (*labels, *outs)]
     tensors = [
-        TensorParameter(label, value.dtype, tuple(map(sizes.of, value.shape)))
+        TensorParameter(label, value.dtype, tuple(map(sizes.extent, value.shape)))
         for label, value in zip(names, (*made.inputs, *made.outputs), strict=True)
     ]
     count = len(made.inputs)

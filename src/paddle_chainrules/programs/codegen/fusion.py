@@ -67,7 +67,7 @@ class FusionGroup(NamedTuple):
         return loop_shape(self.ops[0])
 
     @property
-    def reduced(self) -> dict[Value, tuple[Operation, Reduction]]:
+    def reductions(self) -> dict[Value, tuple[Operation, Reduction]]:
         """The outputs that are reductions, and how each reduces."""
         pairs = ((op, reduction_of(op)) for op in self.ops)
         return {op.outputs[0]: (op, attrs) for op, attrs in pairs if attrs}

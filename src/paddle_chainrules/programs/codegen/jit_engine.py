@@ -16,7 +16,7 @@ from ...paddle_side.locks import new_lock
 from .elements.scalars import FUNCTIONS
 from .elements.vectorised import definitions
 from .headroom import need_headroom
-from .ir_builder import LEFT_TO_LLVM, METADATA, TYPES
+from .ir_builder import METADATA, TYPES, VECTORIZABLE_LOOP
 from .matrix_products.blas import BlasLibrary, library
 from .matrix_products.gemm import OWN, symbol, tiles_declaration
 from .matrix_products.products import SUFFIX
@@ -215,7 +215,7 @@ def linked(
 
     with _lock:
         need_headroom()
-        if opt > 1 and not LEFT_TO_LLVM.search(text):
+        if opt > 1 and not VECTORIZABLE_LOOP.search(text):
             opt = 1
         machine = target_machine(opt)
         for symbol, address in called.items():

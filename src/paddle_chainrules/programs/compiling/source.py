@@ -136,7 +136,7 @@ def source(
             dense.update(op.outputs)
         sized = op.args
         if program.samples is not None and op.operator.name in SIZED:
-            sized = tuple(map(ShapeEnv(program.samples).in_list, op.args))
+            sized = tuple(map(ShapeEnv(program.samples).extents_in, op.args))
         args = [text(arg) for arg in sized]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:

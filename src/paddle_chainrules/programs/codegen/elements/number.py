@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..ir_builder import InstructionSink, splat, spread, vector
+from ..ir_builder import InstructionSink, broadcast_lanes, splat, vector_type
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
 """The type with as many bits, integer or floating point."""
@@ -66,11 +66,11 @@ class ElementValue:
     @property
     def kind(self) -> str:
         """Its type in LLVM text."""
-        return vector(self.type, self.lanes)
+        return vector_type(self.type, self.lanes)
 
     def kind_of(self, type: str) -> str:
         """Return another type with as many lanes."""
-        return vector(type, self.lanes)
+        return vector_type(type, self.lanes)
 
     def make(self, instruction: str, type: str | None = None) -> ElementValue:
         """Return the result of an instruction, of this type or another."""
@@ -85,9 +85,9 @@ class ElementValue:
         text = splat(self.type, text, self.lanes)
         return ElementValue(text, self.type, self.lines, self.is_single, self.lanes)
 
-    def spread(self, lanes: int) -> ElementValue:
+    def broadcast(self, lanes: int) -> ElementValue:
         """Return a vector with this number in all lanes; the number itself for 0."""
-        name = spread(self.lines, self.type, self.name, lanes)
+        name = broadcast_lanes(self.lines, self.type, self.name, lanes)
         return ElementValue(name, self.type, self.lines, self.is_single, lanes)
 
     def _of(self, value: ElementValue | Real) -> ElementValue:

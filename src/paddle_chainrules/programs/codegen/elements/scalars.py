@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...operators.entry import Operator
 from ...operators.table import TABLE
 from ...tracing.operations import Operation, Value
-from ..ir_builder import TYPES, splat, spread, vector
+from ..ir_builder import TYPES, broadcast_lanes, splat, vector_type
 from .number import ElementValue
 
 FLOATS = frozenset({"float32", "float64"})
@@ -58,7 +58,7 @@ class ElementBuilder:
 
     def kind(self, dtype: str) -> str:
         """Return the type of elements of a dtype."""
-        return vector(TYPES[dtype], self.lanes)
+        return vector_type(TYPES[dtype], self.lanes)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,9 @@ def _over_count(call: ElementCall) -> str:
     x, count = call.args
     kind = TYPES[call.floats]
     number = call.scalars.emit(f"sitofp i64 {call.scalars.size(count)} to {kind}")
-    return call.two("fdiv", x, spread(call.scalars, kind, number, call.scalars.lanes))
+    return call.two(
+        "fdiv", x, broadcast_lanes(call.scalars, kind, number, call.scalars.lanes)
+    )
 
 
 OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
@@ -247,7 +249,7 @@ class Reduction(NamedTuple):
     def of(self, kind: str, x: str, y: str, flags: str = "", lanes: int = 0) -> str:
         """Return the instruction on two numbers of a type, or on vectors of them."""
         suffix = f"v{lanes}" * bool(lanes) + ("f32" if kind == "float" else "f64")
-        kind = vector(kind, lanes)
+        kind = vector_type(kind, lanes)
         return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
 
 

@@ -10,7 +10,7 @@ from ...switch import wanted_blas
 from ...tracing.operations import Value
 from ..elements.scalars import Shape
 from ..extents import ZERO, ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, FunctionBuilder, in_memory
+from ..ir_builder import NO_VECTORIZE, FunctionBuilder, memory_type
 from ..iteration_domains import DomainTile, IterationDomain
 from ..lowering import Address, Stage
 from ..nest import NestAccess
@@ -48,7 +48,7 @@ class TileAccess(NamedTuple):
 class TiledStage(NamedTuple):
     """A step, and where it finds what it reads and writes."""
 
-    space: IterationDomain
+    domain: IterationDomain
     dims: Dims
     reads: list[TileAccess]
     writes: list[TileAccess]
@@ -68,11 +68,11 @@ class TiledChain:
         axes: Shape,
         steps: Sequence[tuple[Stage, Dims]],
         own: Collection[Buffer],
-        sizes: ShapeEnv,
+        shape_env: ShapeEnv,
     ) -> None:
         self._many, self._every = axes[:-1], axes[-1]
-        self._steps, self._sizes = [step for step, _ in steps], sizes
-        each = sizes.product(axes).factor
+        self._steps, self._shape_env = [step for step, _ in steps], shape_env
+        each = shape_env.product(axes).factor
         self._row = {m: padded(m.extent.factor // each, m.dtype) for m in own}
         """The distance from a row of these to the next."""
         _, whole = self._planned(self._every)
@@ -87,9 +87,9 @@ class TiledChain:
         self._made = dict.fromkeys(m for step in self._steps for m in step.writes)
         self._packed: dict[object, tuple[PackedMatrix, Dims]] = {}
         self._inside = [
-            self._of(step.space, dims) for step, dims in steps if step.space
+            self._of(step.domain, dims) for step, dims in steps if step.domain
         ]
-        self._work += [it.to.memory for it, _ in self._packed.values()]
+        self._work += [it.to.buffer for it, _ in self._packed.values()]
 
     @property
     def step(self) -> Stage:
@@ -112,7 +112,10 @@ class TiledChain:
                 step,
                 reads=parts(step.reads),
                 writes=parts(step.writes),
-                over={part.get(m, m): [*parts(step.over[m])] for m in step.over},
+                may_overwrite={
+                    part.get(m, m): [*parts(step.may_overwrite[m])]
+                    for m in step.may_overwrite
+                },
             )
             for step in self._steps
         ]
@@ -120,13 +123,13 @@ class TiledChain:
         plan = planned(steps, touched - {*part.values()}, ())
         return {m: plan.slots[own] for m, own in part.items()}, plan.bytes
 
-    def _of(self, space: IterationDomain, dims: Dims) -> TiledStage:
+    def _of(self, domain: IterationDomain, dims: Dims) -> TiledStage:
         """Return a step on existing memory."""
-        copies = packed(space, self._made)
-        pairs = zip(space.reads, copies, strict=True)
+        copies = packed(domain, self._made)
+        pairs = zip(domain.reads, copies, strict=True)
         reads = [self._lies(each, dims, copy) for each, copy in pairs]
         return TiledStage(
-            space, dims, reads, [self._lies(e, dims) for e in space.writes]
+            domain, dims, reads, [self._lies(e, dims) for e in domain.writes]
         )
 
     def _lies(
@@ -136,46 +139,47 @@ class TiledChain:
         assert of_rows is not None
         if copy is not None:
             place = tuple(ZERO if k is None else each.strides[k] for k in many)
-            key = each.view.memory, each.view.offset, place, copy.row, copy.shape
+            key = each.view.buffer, each.view.offset, place, copy.row, copy.shape
             first, _ = self._packed.setdefault(key, (copy, dims))
             copy = copy._replace(to=first.to)
             goes = of_rows if of_rows in (copy.outer, copy.inner) else None
             return TileAccess(copy.to, copy.strides, (*[None] * len(many), goes))
-        if (memory := each.view.memory) in self._own:
+        if (memory := each.view.buffer) in self._own:
             strides = [*each.strides]
             strides[of_rows] = SymInt(self._row[memory])
             return TileAccess(self._own[memory], tuple(strides), (None,) * len(dims))
         return TileAccess(each.view, each.strides, dims)
 
-    def _write(self, text: FunctionBuilder, address: Address) -> None:
-        self._level(text, address, ())
+    def _write(self, ir: FunctionBuilder, address: Address) -> None:
+        self._level(ir, address, ())
 
     def _level(
-        self, text: FunctionBuilder, address: Address, at: tuple[str, ...]
+        self, ir: FunctionBuilder, address: Address, at: tuple[str, ...]
     ) -> None:
         """Write loops over the remaining matrices, then over blocks of rows."""
         depth = len(at)
         if depth < len(self._many):
-            with text.loop(
-                text.number(self._sizes.of(self._many[depth])), how=AS_IT_IS
+            with ir.loop(
+                ir.size_value(self._shape_env.extent(self._many[depth])),
+                metadata=NO_VECTORIZE,
             ) as index:
-                self._level(text, address, (*at, index))
+                self._level(ir, address, (*at, index))
             return
         for copy, dims in self._packed.values():
             source = TileAccess(
                 copy.source.view, copy.source.strides, (*dims[:-1], None)
             )
-            copy.write(text, self._place(text, address, source, at), address)
+            copy.write(ir, self._place(ir, address, source, at), address)
         count, rest = divmod(self._every, self._rows)
-        with text.loop(str(count), how=AS_IT_IS) as index:
-            more = text.emit(f"icmp ne i64 {index}, 0")
-            self._block(text, address, (*at, index), self._rows, more)
+        with ir.loop(str(count), metadata=NO_VECTORIZE) as index:
+            more = ir.emit(f"icmp ne i64 {index}, 0")
+            self._block(ir, address, (*at, index), self._rows, more)
         if rest:
-            self._block(text, address, (*at, str(count)), rest, "true")
+            self._block(ir, address, (*at, str(count)), rest, "true")
 
     def _block(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         address: Address,
         at: Sequence[str],
         rows: int,
@@ -187,20 +191,20 @@ class TiledChain:
             at: the indices of the matrix and the block.
             more: whether there were other rows before.
         """
-        text.poll_cancel()
+        ir.poll_cancel()
         for step in self._inside:
-            self._part(text, address, step, at, rows, more)
+            self._part(ir, address, step, at, rows, more)
 
     def _part(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         address: Address,
         step: TiledStage,
         at: Sequence[str],
         rows: int,
         more: str,
     ) -> None:
-        space, (*many, of_rows) = step.space, step.dims
+        space, (*many, of_rows) = step.domain, step.dims
         assert of_rows is not None
         left = [k for k in range(len(space.shape)) if k not in many]
         shape = tuple(rows if k == of_rows else space.shape[k] for k in left)
@@ -210,33 +214,35 @@ class TiledChain:
             strides = tuple(lies.strides[k] for k in left)
             pairs = zip(shape, strides, strict=True)
             kept = tuple(n for n, stride in pairs if stride != ZERO)
-            if each.reduction and each.view.memory in self._row:
-                kept = rows, self._row[each.view.memory]  # with what is between rows
-            view = BufferView(each.view.memory, (), kept, ())
-            places[id(view)] = self._place(text, address, lies, at)
+            if each.reduction and each.view.buffer in self._row:
+                kept = rows, self._row[each.view.buffer]  # with what is between rows
+            view = BufferView(each.view.buffer, (), kept, ())
+            places[id(view)] = self._place(ir, address, lies, at)
             return NestAccess(view, strides, each.reduction)
 
         reads = [*map(part, space.reads, step.reads)]
         writes = [*map(part, space.writes, step.writes)]
         is_summed = space.is_product and space.writes[0].strides[of_rows] == ZERO
         here = DomainTile(shape, reads, writes, more if is_summed else "false")
-        space.write(text, here, lambda view: places[id(view)])
+        space.emit_tile(ir, here, lambda view: places[id(view)])
 
     def _place(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         address: Address,
         lies: TileAccess,
         at: Sequence[str],
     ) -> str:
         """Return the address of the first element of a block."""
         result = address(lies.view)
-        kind = in_memory(lies.view.memory.dtype)
+        kind = memory_type(lies.view.buffer.dtype)
         for axis, (k, index) in enumerate(zip(lies.goes, at, strict=False)):
             if k is not None:
                 is_row = axis == len(lies.goes) - 1
                 size = SymInt(self._rows if is_row else 1)
-                result = text.along(result, kind, lies.strides[k].times(size), index)
+                result = ir.indexed_address(
+                    result, kind, lies.strides[k].times(size), index
+                )
         return result
 
 

@@ -141,7 +141,7 @@ def entry(
     code: Any,
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    sizes: ShapeEnv,
+    shape_env: ShapeEnv,
     work: Mapping[int, int],
     flag: int,
     may_bail_out: bool,
@@ -154,7 +154,7 @@ def entry(
 
     Args:
         code: the region's function.
-        sizes: gives the sizes that depend on the number of samples.
+        shape_env: gives the sizes that depend on the number of samples.
         work: the bytes of further memory, by powers of the number of samples.
         flag: the address of the region's flag.
         may_leave: whether the region may end early.
@@ -173,13 +173,13 @@ def entry(
         kind, bits = DTYPES[value.dtype]
         rows += [kind | bits << 8 | 1 << 16, len(value.shape)]
         for axis, size in enumerate(value.shape):
-            factor, power = sizes.of(size)
+            factor, power = shape_env.extent(size)
             if power > 1 or not size:
                 return None
             if power and counted[0] < 0 and i < len(inputs):
                 counted = i, axis, factor
             rows += [factor, power]
-    if sizes.samples is not None and counted[0] < 0:
+    if shape_env.samples is not None and counted[0] < 0:
         return None  # no input tells the number of samples
     region = ctypes.cast(code, ctypes.c_void_p).value
     numbers = [len(inputs), len(outputs), *counted, region, flag, may_bail_out, MOST]

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from ...tracing.operations import Value
 from ..extents import ONE, SymInt
 from ..ir_builder import BYTES, FunctionBuilder
-from ..iteration_domains import COLUMNS, FIXED, ROWS, TERMS, Address, IterationDomain
+from ..iteration_domains import (
+    COLUMNS,
+    ROWS,
+    STATIC_SHAPES,
+    TERMS,
+    Address,
+    IterationDomain,
+)
 from ..nest import LoopNest, NestAccess
 from ..views import Buffer, BufferView
 
@@ -64,40 +71,40 @@ class PackedMatrix(NamedTuple):
         results[self.outer], results[self.inner] = self.to.strides
         return tuple(results)
 
-    def write(self, text: FunctionBuilder, pointer: str, address: Address) -> None:
+    def write(self, ir: FunctionBuilder, pointer: str, address: Address) -> None:
         """Write the copying.
 
         Args:
             pointer: a pointer to the matrix.
         """
         strides = self.source.strides
-        view = BufferView(self.source.view.memory, (), (), ())
+        view = BufferView(self.source.view.buffer, (), (), ())
         read = NestAccess(view, (strides[self.outer], strides[self.inner]))
         write = NestAccess(self.to, self.to.strides)
         first = {id(view): pointer, id(self.to): address(self.to)}
         nest = LoopNest(
-            text, self.shape, [read], [write], FIXED, lambda v: first[id(v)]
+            ir, self.shape, [read], [write], STATIC_SHAPES, lambda v: first[id(v)]
         )
-        nest.write(lambda given, lanes: given)
+        nest.emit(lambda given, lanes: given)
 
 
 def packed(
-    space: IterationDomain, made: Collection[Buffer]
+    domain: IterationDomain, made: Collection[Buffer]
 ) -> list[PackedMatrix | None]:
     """Return for each input of a product its copy, if there is to be one.
 
     Args:
         made: memory that is no factor from elsewhere.
     """
-    if not space.is_product:
-        return [None] * len(space.reads)
+    if not domain.is_product:
+        return [None] * len(domain.reads)
     results: list[PackedMatrix | None] = []
-    for each, dims in zip(space.reads, FACTORS, strict=True):
-        outer, inner = (len(space.shape) + k for k in dims)
+    for each, dims in zip(domain.reads, FACTORS, strict=True):
+        outer, inner = (len(domain.shape) + k for k in dims)
         if each.strides[outer] == ONE:
             outer, inner = inner, outer
-        memory, row = each.view.memory, each.strides[outer]
-        shape = space.shape[outer], space.shape[inner]
+        memory, row = each.view.buffer, each.strides[outer]
+        shape = domain.shape[outer], domain.shape[inner]
         length = padded(shape[1], memory.dtype)
         size = BYTES[memory.dtype]
         is_slow = not row.power and row.factor * size % CACHE_ALIAS_STRIDE == 0

@@ -63,7 +63,7 @@ def planned(
         for memory in step.writes:
             if memory in elsewhere or memory in slots:
                 continue
-            for below in step.over.get(memory, ()):
+            for below in step.may_overwrite.get(memory, ()):
                 if below in slots and last[below] == i and below not in over:
                     slots[memory] = slots[below]
                     over.add(below)

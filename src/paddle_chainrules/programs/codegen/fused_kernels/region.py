@@ -62,32 +62,34 @@ class OutlinedStages:
         """The texts of the functions."""
         return (text.replace("@NAME.step", name) for text, name in self._names.items())
 
-    def write(
-        self, step: Stage, text: FunctionBuilder, address: Callable[[BufferView], str]
+    def emit_call(
+        self, step: Stage, ir: FunctionBuilder, address: Callable[[BufferView], str]
     ) -> None:
         """Write a call of the function of a step."""
         own, given = self._own(step)
         names = ", ".join(f"ptr %a{k}" for k in range(len(given)))
         own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
-        name = self._named(own, text)
+        name = self._named(own, ir)
         places = ", ".join(f"ptr {address(view)}" for view in given)
-        is_left = text.emit(f"call i1 {name}(ptr %block, {places})", "left")
+        is_left = ir.emit(f"call i1 {name}(ptr %block, {places})", "left")
         if step.may_bail_out or step.is_long:
-            text.bailout_if(is_left)
+            ir.bailout_if(is_left)
 
-    def write_shared(
-        self, step: Stage, text: FunctionBuilder, address: Callable[[BufferView], str]
+    def emit_parallel_call(
+        self, step: Stage, ir: FunctionBuilder, address: Callable[[BufferView], str]
     ) -> None:
         """Write a call that lets threads share the function of a step."""
-        assert step.shared is not None
-        if step.prepare:
-            step.prepare(text, address)
+        assert step.parallel_ops is not None
+        if step.emit_prologue:
+            step.emit_prologue(ir, address)
         own, given = self._own(step, is_shared=True)
         own.head = threads.HEAD
-        own.begin(threads.beginning(["%block", *(f"%a{k}" for k in range(len(given)))]))
-        name = self._named(own, text)
+        own.prepend_entry(
+            threads.load_arguments(["%block", *(f"%a{k}" for k in range(len(given)))])
+        )
+        name = self._named(own, ir)
         pointers = ["%block", *map(address, given)]
-        threads.write_call(text, name, pointers, step.shared)
+        threads.emit_parallel_call(ir, name, pointers, step.parallel_ops)
 
     def _own(
         self, step: Stage, is_shared: bool = False
@@ -97,20 +99,20 @@ class OutlinedStages:
         It is given their addresses.
         """
         own = FunctionBuilder()
-        own.is_shared = is_shared
+        own.is_parallel = is_shared
         given: dict[tuple[Any, ...], tuple[str, BufferView]] = {}
 
         def argument(view: BufferView) -> str:
-            place = view.memory, view.offset
+            place = view.buffer, view.offset
             return given.setdefault(place, (f"%a{len(given)}", view))[0]
 
-        step.write(own, argument)
+        step.emit(own, argument)
         return own, [view for _, view in given.values()]
 
-    def _named(self, own: FunctionBuilder, text: FunctionBuilder) -> str:
+    def _named(self, own: FunctionBuilder, ir: FunctionBuilder) -> str:
         """Return the name of a function. Its notes go where it is called."""
         rows = str(own).split("\n")
-        text.lines += [row.strip() for row in rows if row.startswith("  ;")]
+        ir.lines += [row.strip() for row in rows if row.startswith("  ;")]
         body = "\n".join(row for row in rows if not row.startswith("  ;"))
         return self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
 
@@ -133,27 +135,27 @@ class Region(Operator):
     """
 
     def __init__(
-        self, steps: StageBuilder, outputs: Sequence[Value], samples: Samples | None
+        self, builder: StageBuilder, outputs: Sequence[Value], samples: Samples | None
     ) -> None:
         super().__init__("region", "", run=_no_operator)
-        self.ops = tuple(steps.ops)
-        self._inputs, self._outputs = [*steps.inputs], [*outputs]
-        self.order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
+        self.ops = tuple(builder.ops)
+        self._inputs, self._outputs = [*builder.inputs], [*outputs]
+        self.order = [v for v in (*builder.inputs, *outputs) if 0 not in v.shape]
         self._samples = samples
-        self._sizes = steps.sizes
-        given = {view.memory for view in steps.inputs.values()}
-        ends = [steps.views[value].memory for value in outputs]
-        self._placed = steps.placed(ends)
+        self._shape_env = builder.shape_env
+        given = {view.buffer for view in builder.inputs.values()}
+        ends = [builder.views[value].buffer for value in outputs]
+        self._placed = builder.elide_copies(ends)
         there = {*given, *self._placed, *ends}
-        steps.found = in_blocks(steps.found, there, self._placed, self._sizes)
-        plan = planned(steps.found, there, ())
+        builder.stages = in_blocks(builder.stages, there, self._placed, self._shape_env)
+        plan = planned(builder.stages, there, ())
         self.work = plan.bytes
         n = samples.size if samples else 0
-        self.may_bail_out = any(step.may_bail_out for step in steps.found)
+        self.may_bail_out = any(step.may_bail_out for step in builder.stages)
         self.work_bytes = sum(each.at(n) for each in self.work)
         self.on_stack = samples is None and self.work_bytes <= ON_STACK
         self.left_bytes = 0 if self.on_stack else self.work_bytes
-        self.text = self._written(steps, plan)
+        self.text = self._written(builder, plan)
         self.code: Callable[[bytes], bool] = _no_operator
 
     @property
@@ -161,16 +163,16 @@ class Region(Operator):
         """The address of the code."""
         return ctypes.cast(self.code, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
-    def _written(self, steps: StageBuilder, plan: BufferAssignment) -> str:
+    def _written(self, builder: StageBuilder, plan: BufferAssignment) -> str:
         """Return the text of the function, and of those that it calls in order.
 
         LLVM takes much longer for large functions. So these are split.
         """
-        starts = range(0, len(steps.found), PART)
-        parts = [steps.found[start : start + PART] for start in starts]
+        starts = range(0, len(builder.stages), PART)
+        parts = [builder.stages[start : start + PART] for start in starts]
         alike, all_alike = OutlinedStages(), len(parts) > MAX_ALIKE_APART
         texts = [
-            self._part(k, part, steps, plan, alike, all_alike)
+            self._part(k, part, builder, plan, alike, all_alike)
             for k, part in enumerate(parts)
         ]
         whole = FunctionBuilder()
@@ -178,9 +180,9 @@ class Region(Operator):
             whole.line(f"; {place}: {value!r}")
         work = "null"
         if self.on_stack and plan.bytes:
-            work = whole.on_stack(self.work_bytes, ALIGNED)
+            work = whole.alloca(self.work_bytes, ALIGNED)
         elif plan.bytes:
-            given = whole.argument(FIRST + len(self.order), "ptr", "work")
+            given = whole.load_slot(FIRST + len(self.order), "ptr", "work")
             work = whole.aligned(given, ALIGNED)
         for k in range(len(parts)):
             is_left = whole.emit(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
@@ -191,42 +193,44 @@ class Region(Operator):
         self,
         k: int,
         part: Sequence[Stage],
-        steps: StageBuilder,
+        builder: StageBuilder,
         plan: BufferAssignment,
         alike: OutlinedStages,
         all_alike: bool,
     ) -> FunctionBuilder:
-        text = FunctionBuilder(
+        ir = FunctionBuilder(
             f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline"
         )
         places = {v: place for place, v in enumerate(self.order, FIRST)}
         bases = {
-            steps.views[value].memory: places.get(value)
+            builder.views[value].buffer: places.get(value)
             for value in (*self._inputs, *self._outputs)
         }
 
         def address(view: BufferView) -> str:
-            memory = view.memory
+            memory = view.buffer
             if memory in self._placed:
                 base = address(self._placed[memory])
             elif memory not in bases:
-                base = text.moved("%work", "bool", plan.starts[plan.slots[memory]])
+                base = ir.hoisted_address(
+                    "%work", "bool", plan.starts[plan.slots[memory]]
+                )
             elif bases[memory] is None:
                 return "null"  # it has no elements
             else:
-                base = text.argument(bases[memory] or 0, "ptr", "p")
-            return text.moved(base, memory.dtype, view.offset)
+                base = ir.load_slot(bases[memory] or 0, "ptr", "p")
+            return ir.hoisted_address(base, memory.dtype, view.offset)
 
         for k, step in enumerate(part):
             if not self.on_stack and k % CHECKED == 0:
-                text.poll_cancel()
-            if threads.may_share(step.shared):
-                alike.write_shared(step, text, address)
+                ir.poll_cancel()
+            if threads.may_share(step.parallel_ops):
+                alike.emit_parallel_call(step, ir, address)
             elif all_alike:
-                alike.write(step, text, address)
+                alike.emit_call(step, ir, address)
             else:
-                step.write(text, address)
-        return text
+                step.emit(ir, address)
+        return ir
 
     def lines(
         self,
@@ -273,7 +277,7 @@ class Region(Operator):
             self.code,
             self._inputs,
             self._outputs,
-            sizes=self._sizes,
+            shape_env=self._shape_env,
             work=work,
             flag=NEVER,
             may_bail_out=self.may_bail_out,
@@ -350,7 +354,7 @@ class Region(Operator):
         return f"[{', '.join(map(self._size, value.shape))}]"
 
     def _size(self, size: int) -> str:
-        factor, power = self._sizes.of(size)
+        factor, power = self._shape_env.extent(size)
         return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
 
 

@@ -101,14 +101,17 @@ def with_regions(
         has_products: whether products may be part of regions.
         least: the number of kinds of operations that make a region.
     """
-    sizes = ShapeEnv(samples)
+    shape_env = ShapeEnv(samples)
     fresh = fresh_numbers(given, ops)
-    parts = grouped([*_apart(ops, sizes, fresh, has_products)], given, outputs)
-    return _Regions(parts, outputs, sizes, has_products, least).found
+    parts = grouped([*_apart(ops, shape_env, fresh, has_products)], given, outputs)
+    return _Regions(parts, outputs, shape_env, has_products, least).found
 
 
 def _apart(
-    ops: Iterable[Operation], sizes: ShapeEnv, fresh: Iterator[int], has_products: bool
+    ops: Iterable[Operation],
+    shape_env: ShapeEnv,
+    fresh: Iterator[int],
+    has_products: bool,
 ) -> Iterator[Operation]:
     """Give operations that do one thing each."""
 
@@ -128,12 +131,12 @@ def _apart(
             given = x, axes, None, keepdim
             total = replace(op, operator=TABLE["sum"], args=given, outputs=(made,))
             kept = kept_dims(total)
-            count = sizes.product(n for k, n in enumerate(x.shape) if k not in kept)
+            count = shape_env.product(n for k, n in enumerate(x.shape) if k not in kept)
             yield total
             yield replace(op, operator=OVER_COUNT, args=(made, count))
         elif name == "share" and op.outputs[0].dtype in FLOATS:
             x, shape = args
-            yield replace(op, operator=OVER_COUNT, args=(x, sizes.product(shape)))
+            yield replace(op, operator=OVER_COUNT, args=(x, shape_env.product(shape)))
         else:
             yield op
 
@@ -161,19 +164,19 @@ class _Regions:
         self,
         parts: Sequence[Operation | FusionGroup],
         outputs: Sequence[Value],
-        sizes: ShapeEnv,
+        shape_env: ShapeEnv,
         has_products: bool,
         least: int,
     ) -> None:
         self._least = least
         self._found: dict[Operation, None] = {}  # in their order, each of them once
-        self._sizes = sizes
+        self._shape_env = shape_env
         self._users: Counter[Value] = Counter(outputs)
         """The number of later parts, and outputs of the program, that read a value."""
         for part in parts:
             self._users.update({*part.inputs})
         self._has_products = has_products
-        self._steps = StageBuilder(sizes, has_products)
+        self._steps = StageBuilder(shape_env, has_products)
         self._parts: list[Operation | FusionGroup] = []
         self._made: set[Value] = set()
         """Values made by the parts of the open region."""
@@ -194,7 +197,7 @@ class _Regions:
     def _end(self, after: Sequence[Operation | FusionGroup]) -> None:
         """Close a region. The next parts are in none."""
         steps, parts = self._steps, self._parts
-        self._steps, self._parts = StageBuilder(self._sizes, self._has_products), []
+        self._steps, self._parts = StageBuilder(self._shape_env, self._has_products), []
         self._made.clear()
         for part in parts:
             self._users.subtract({*part.inputs})
@@ -210,33 +213,33 @@ class _Regions:
         for part in after:
             self._found.update(dict.fromkeys(_ops_of(part)))
 
-    def _put(self, steps: StageBuilder) -> None:
+    def _put(self, builder: StageBuilder) -> None:
         """Append a region, then the views of its results that other parts need."""
         needed = [
-            v for v in steps.views if v not in steps.inputs and self._users[v] > 0
+            v for v in builder.views if v not in builder.inputs and self._users[v] > 0
         ]
-        by = {v: op for op in steps.ops for v in op.outputs}
+        by = {v: op for op in builder.ops for v in op.outputs}
         for value in needed:
             if by[value].operator.name in SLOW:
-                steps.copied(steps.views[value], value)
-        alone = Counter(steps.views[v].memory for v in needed)
+                builder.materialize(builder.views[value], value)
+        alone = Counter(builder.views[v].buffer for v in needed)
         outputs: dict[Value, None] = {}
         after: set[Operation] = set()
-        given = {view.memory for view in steps.inputs.values()}
+        given = {view.buffer for view in builder.inputs.values()}
         for value in needed:
-            view = steps.views[value]
-            is_own = view.memory not in given and alone[view.memory] == 1
-            if is_own and steps.is_whole(view):
+            view = builder.views[value]
+            is_own = view.buffer not in given and alone[view.buffer] == 1
+            if is_own and builder.covers_buffer(view):
                 outputs[value] = None
                 continue
-            while value not in steps.inputs:
+            while value not in builder.inputs:
                 op = by[value]
-                if steps.views[value].memory.value is value:  # it is no view here
+                if builder.views[value].buffer.value is value:  # it is no view here
                     outputs[value] = None
                     break
                 after.add(op)
                 value = op.inputs[0]
-        region = Region(steps, [*outputs], self._sizes.samples)
-        inputs, where = tuple(steps.inputs), steps.ops[-1].where
+        region = Region(builder, [*outputs], self._shape_env.samples)
+        inputs, where = tuple(builder.inputs), builder.ops[-1].where
         self._found[Operation(region, inputs, (*outputs,), True, where)] = None
-        self._found.update((op, None) for op in steps.ops if op in after)
+        self._found.update((op, None) for op in builder.ops if op in after)

@@ -33,7 +33,7 @@ def in_blocks(
     steps: Sequence[Stage],
     kept: Collection[Buffer],
     placed: Mapping[Buffer, BufferView],
-    sizes: ShapeEnv,
+    shape_env: ShapeEnv,
 ) -> list[Stage]:
     """Return the same steps, with one for those that go block by block.
 
@@ -46,19 +46,19 @@ def in_blocks(
 
     def root(memory: Buffer) -> Buffer:
         while memory in placed:
-            memory = placed[memory].memory
+            memory = placed[memory].buffer
         return memory
 
     results: list[Stage] = []
     rest = [*steps]
     while rest:
-        chain = _Chain(sizes, parted, root)
+        chain = _Chain(shape_env, parted, root)
         before, after = chain.taken(rest)
         if chain.inside:
             own = chain.own({*kept}.union(*(step.reads for step in after)))
             if chain.first in own:
-                blocks = TiledChain(chain.axes, chain.inside, own, sizes).step
-                if chain.bytes_of(kept) - _bytes([blocks], kept, sizes) >= LARGE:
+                blocks = TiledChain(chain.axes, chain.inside, own, shape_env).step
+                if chain.bytes_of(kept) - _bytes([blocks], kept, shape_env) >= LARGE:
                     results += [*before, blocks]
                     rest = after
                     continue
@@ -66,12 +66,14 @@ def in_blocks(
     return results
 
 
-def _bytes(steps: Sequence[Stage], kept: Collection[Buffer], sizes: ShapeEnv) -> int:
+def _bytes(
+    steps: Sequence[Stage], kept: Collection[Buffer], shape_env: ShapeEnv
+) -> int:
     """Return the bytes of intermediate results that some steps write."""
     made = {memory for step in steps for memory in step.writes}
     read = {memory for step in steps for memory in step.reads}
     plan = planned(steps, {*kept} | (read - made), ())
-    samples = sizes.samples
+    samples = shape_env.samples
     return sum(size.at(samples.size if samples else 0) for size in plan.bytes)
 
 
@@ -121,11 +123,11 @@ class _Chain:
 
     def __init__(
         self,
-        sizes: ShapeEnv,
+        shape_env: ShapeEnv,
         parted: Collection[Buffer],
         root: Callable[[Buffer], Buffer],
     ) -> None:
-        self._sizes, self._parted, self._root = sizes, parted, root
+        self._shape_env, self._parted, self._root = shape_env, parted, root
         self.axes: Shape = ()
         self.inside: list[tuple[Stage, Dims]] = []
         self._made: dict[Buffer, AccessMap] = {}
@@ -134,7 +136,7 @@ class _Chain:
 
     def taken(self, steps: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:
         """Take steps, beginning with that product. Return those before and after."""
-        first = steps[0].space
+        first = steps[0].domain
         if first is None or not self._grows(first):
             return [], []
         self.axes = first.shape[:-2]
@@ -170,32 +172,32 @@ class _Chain:
 
     def bytes_of(self, kept: Collection[Buffer]) -> int:
         """Return the bytes that intermediate results take without blocks."""
-        return _bytes([step for step, _ in self.inside], kept, self._sizes)
+        return _bytes([step for step, _ in self.inside], kept, self._shape_env)
 
-    def _grows(self, space: IterationDomain) -> bool:
+    def _grows(self, domain: IterationDomain) -> bool:
         """Tell whether matrices are larger than their factors."""
-        if not space.is_product or 0 in space.shape:
+        if not domain.is_product or 0 in domain.shape:
             return False
-        *_, rows, columns, terms = space.shape
+        *_, rows, columns, terms = domain.shape
         grows = rows * columns > terms * (rows + columns)
         return grows and rows > 1 and columns >= LONG
 
     def _takes(self, step: Stage) -> bool:
         """Tell whether a step goes along; it is inside then."""
-        space = step.space
+        space = step.domain
         if space is None or 0 in space.shape:
             return False
         dims = self._dims(space)
         if dims is None or not self._may_be_parted(space, dims):
             return False
         for each in space.reads:
-            memory, at = each.view.memory, self._places(space, each, dims)
+            memory, at = each.view.buffer, self._places(space, each, dims)
             is_made = self._root(memory) in self._touched.writes
             if is_made and self._made.get(memory) != at:
                 return False
         made = {}
         for each in space.writes:
-            memory, at = each.view.memory, self._places(space, each, dims)
+            memory, at = each.view.buffer, self._places(space, each, dims)
             pairs = zip(self.axes, at.along, strict=True)
             *others, rows = (size == 1 or stride != ZERO for size, stride in pairs)
             if memory in self._parted or not all(others):
@@ -210,37 +212,37 @@ class _Chain:
         self.inside.append((step, dims))
         return True
 
-    def _dims(self, space: IterationDomain) -> Dims | None:
+    def _dims(self, domain: IterationDomain) -> Dims | None:
         """Return which dimensions are the axes, None for those of size 1."""
-        for each in space.reads:
-            if (at := self._made.get(each.view.memory)) is None:
+        for each in domain.reads:
+            if (at := self._made.get(each.view.buffer)) is None:
                 continue
-            there = [*zip(space.shape, each.strides, strict=True)]
+            there = [*zip(domain.shape, each.strides, strict=True)]
             requested = [*zip(self.axes, at.along, strict=True)]
             if any(size != 1 and (size, s) not in there for size, s in requested):
                 return None
             return tuple(None if p[0] == 1 else there.index(p) for p in requested)
-        if not self._grows(space) or space.shape[:-2] != self.axes:
+        if not self._grows(domain) or domain.shape[:-2] != self.axes:
             return None
         return tuple(None if n == 1 else k for k, n in enumerate(self.axes))
 
-    def _may_be_parted(self, space: IterationDomain, dims: Dims) -> bool:
+    def _may_be_parted(self, domain: IterationDomain, dims: Dims) -> bool:
         """Tell whether parts have fixed sizes, and one matrix of a product each."""
         *many, rows = dims
-        left = [n for k, n in enumerate(space.shape) if k not in many]
-        if any(self._sizes.of(n).power for n in left):
+        left = [n for k, n in enumerate(domain.shape) if k not in many]
+        if any(self._shape_env.extent(n).power for n in left):
             return False
-        if not space.is_product:
+        if not domain.is_product:
             return True
-        *batch, of_rows, _, of_terms = range(len(space.shape))
-        large = {k for k in batch if space.shape[k] != 1}
+        *batch, of_rows, _, of_terms = range(len(domain.shape))
+        large = {k for k in batch if domain.shape[k] != 1}
         return rows in (of_rows, of_terms) and large == {*many} - {None}
 
     def _places(
-        self, space: IterationDomain, each: NestAccess, dims: Dims
+        self, domain: IterationDomain, each: NestAccess, dims: Dims
     ) -> AccessMap:
         along = tuple(ZERO if k is None else each.strides[k] for k in dims)
-        pairs = zip(each.strides, space.shape, strict=True)
+        pairs = zip(each.strides, domain.shape, strict=True)
         within = sorted(
             (stride, size)
             for k, (stride, size) in enumerate(pairs)
@@ -254,5 +256,5 @@ class _Chain:
         for size, stride in zip(self.axes[::-1], at.along[::-1], strict=True):
             if size != 1 and stride != step:
                 return False
-            step = step.times(self._sizes.of(size))
+            step = step.times(self._shape_env.extent(size))
         return not at.offset and step == memory.extent

@@ -15,12 +15,19 @@ from typing import NamedTuple
 
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import NotLowerable, Shape
-from ..ir_builder import AS_IT_IS, BYTES, FunctionBuilder
-from ..lowering import Address, StageBuilder, written_as
+from ..ir_builder import BYTES, NO_VECTORIZE, FunctionBuilder
+from ..lowering import Address, StageBuilder, lowers
 from ..matrix_products.products import SUFFIX
-from ..nest import clear
+from ..nest import emit_clear
 from .depthwise import Depthwise
-from .windows import FIXED, StridedOrigin, Windows, WindowStep, steps_of, windows_of
+from .windows import (
+    STATIC_SHAPES,
+    StridedOrigin,
+    Windows,
+    WindowStep,
+    steps_of,
+    windows_of,
+)
 
 COLUMNS = 1 << 18
 """The bytes of windows that are copied at a time."""
@@ -47,8 +54,8 @@ class MatrixOperand(NamedTuple):
 class _Convolution(WindowStep):
     """The three products of a convolution, each a step of a region."""
 
-    def __init__(self, steps: StageBuilder, windows: Windows, op: Operation) -> None:
-        super().__init__(steps, windows, op)
+    def __init__(self, builder: StageBuilder, windows: Windows, op: Operation) -> None:
+        super().__init__(builder, windows, op)
         first, rest = windows.result[0], math.prod(windows.result[1:])
         most = max(COLUMNS // (windows.terms * rest * BYTES[self._dtype]), 1)
         fitting = range(1, min(first, most) + 1)
@@ -62,15 +69,15 @@ class _Convolution(WindowStep):
         it = self._it
         sizes = it.filters, self._columns, it.terms
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                padded = self._around(text, here, address)
-                with self._blocks(text) as block:
-                    left = self._filters(text, address(w), block)
-                    right = self._covered(text, padded, block, address)
-                    part = self._part(text, to, block)
-                    self._multiply(text, left, right, part, sizes)
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_around(ir, address)
+            with self._images(ir, (x, out), address) as (here, to):
+                padded = self._around(ir, here, address)
+                with self._blocks(ir) as block:
+                    left = self._filters(ir, address(w), block)
+                    right = self._covered(ir, padded, block, address)
+                    part = self._part(ir, to, block)
+                    self._multiply(ir, left, right, part, sizes)
 
         x, w, out = self._put((image, filters), result, [self._matrix], write)
 
@@ -79,25 +86,25 @@ class _Convolution(WindowStep):
         it = self._it
         sizes = it.terms, self._columns, it.filters
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            with self._images(text, (g, out), address) as (here, to):
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            with self._images(ir, (g, out), address) as (here, to):
                 padded = address(self._padded) if it.is_padded else to
                 if not it.is_matrix:
-                    clear(text, self._padded, padded, FIXED)
-                with self._blocks(text) as block:
-                    left = self._filters(text, address(w), block)
-                    right = self._part(text, here, block)
-                    first = self._image(text, padded, block)
+                    emit_clear(ir, self._padded, padded, STATIC_SHAPES)
+                with self._blocks(ir) as block:
+                    left = self._filters(ir, address(w), block)
+                    right = self._part(ir, here, block)
+                    first = self._image(ir, padded, block)
                     made = MatrixOperand(first, it.places)
                     if not it.is_matrix:
                         made = MatrixOperand(address(self._matrix), self._columns)
                     turned = left._replace(turned=True)
-                    self._multiply(text, turned, right, made, sizes)
+                    self._multiply(ir, turned, right, made, sizes)
                     if not it.is_matrix:  # added up where windows overlap
                         columns = self._columns_at(made.first)
-                        self._add(text, self._over(), columns, self._windows(first))
+                        self._add(ir, self._over(), columns, self._windows(first))
                 if it.is_padded:
-                    self._copy(text, self._within(text, padded), self._whole(to))
+                    self._copy(ir, self._within(ir, padded), self._whole(to))
 
         w, g, out = self._put((filters, result), image, [self._matrix], write)
 
@@ -106,50 +113,48 @@ class _Convolution(WindowStep):
         it = self._it
         sizes = it.filters, it.terms, self._columns
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            clear(text, out, address(out), FIXED)
-            with self._images(text, (x, g), address) as (here, given):
-                padded = self._around(text, here, address)
-                with self._blocks(text) as block:
-                    left = self._part(text, given, block)
-                    right = self._covered(text, padded, block, address)
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_around(ir, address)
+            emit_clear(ir, out, address(out), STATIC_SHAPES)
+            with self._images(ir, (x, g), address) as (here, given):
+                padded = self._around(ir, here, address)
+                with self._blocks(ir) as block:
+                    left = self._part(ir, given, block)
+                    right = self._covered(ir, padded, block, address)
                     right = right._replace(turned=True)
-                    total = self._filters(text, address(out), block)
-                    self._multiply(text, left, right, total, sizes, onto=True)
+                    total = self._filters(ir, address(out), block)
+                    self._multiply(ir, left, right, total, sizes, onto=True)
 
         x, g, out = self._put((image, result), filters, [self._matrix], write)
 
     # Where things are.
 
     @contextmanager
-    def _blocks(self, text: FunctionBuilder) -> Iterator[Block]:
+    def _blocks(self, ir: FunctionBuilder) -> Iterator[Block]:
         """Loop over groups of channels, and in each over blocks of result rows."""
         blocks = self._it.result[0] // self._rows
         with (
-            text.loop(str(self._it.groups), how=AS_IT_IS) as group,
-            text.loop(str(blocks), how=AS_IT_IS) as block,
+            ir.loop(str(self._it.groups), metadata=NO_VECTORIZE) as group,
+            ir.loop(str(blocks), metadata=NO_VECTORIZE) as block,
         ):
             yield group, block
 
-    def _image(self, text: FunctionBuilder, padded: str, block: Block) -> str:
+    def _image(self, ir: FunctionBuilder, padded: str, block: Block) -> str:
         """Return the address of the first window."""
         rows = self._rows * self._it.steps[0] * self._place[0]
         steps = self._it.channels * self._channel, rows
-        return self._at(text, padded, *zip(block, steps, strict=True))
+        return self._at(ir, padded, *zip(block, steps, strict=True))
 
-    def _part(self, text: FunctionBuilder, result: str, block: Block) -> MatrixOperand:
+    def _part(self, ir: FunctionBuilder, result: str, block: Block) -> MatrixOperand:
         """Return a block of the result."""
         steps = self._it.filters * self._it.places, self._columns
-        first = self._at(text, result, *zip(block, steps, strict=True))
+        first = self._at(ir, result, *zip(block, steps, strict=True))
         return MatrixOperand(first, self._it.places)
 
-    def _filters(
-        self, text: FunctionBuilder, first: str, block: Block
-    ) -> MatrixOperand:
+    def _filters(self, ir: FunctionBuilder, first: str, block: Block) -> MatrixOperand:
         """Return the filters of a group of channels."""
         it = self._it
-        first = self._at(text, first, (block[0], it.filters * it.terms))
+        first = self._at(ir, first, (block[0], it.filters * it.terms))
         return MatrixOperand(first, it.terms)
 
     # What is done.
@@ -163,20 +168,20 @@ class _Convolution(WindowStep):
         return StridedOrigin(first, steps_of(self._over()))
 
     def _covered(
-        self, text: FunctionBuilder, padded: str, block: Block, address: Address
+        self, ir: FunctionBuilder, padded: str, block: Block, address: Address
     ) -> MatrixOperand:
         """Return the pixels in windows, one column for each window."""
-        first = self._image(text, padded, block)
+        first = self._image(ir, padded, block)
         if self._it.is_matrix:
             return MatrixOperand(first, self._it.places)
         columns = address(self._matrix)
         given, made = [self._windows(first)], [self._columns_at(columns)]
-        self._nest(text, self._over(), given, made, lambda x: [x])
+        self._nest(ir, self._over(), given, made, lambda x: [x])
         return MatrixOperand(columns, self._columns)
 
     def _multiply(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         x: MatrixOperand,
         y: MatrixOperand,
         to: MatrixOperand,
@@ -192,22 +197,22 @@ class _Convolution(WindowStep):
             f"ptr {to.first}, i64 {to.step}",
         ]
         name = f"@product.{SUFFIX[self._dtype]}"
-        text.line(f"call void {name}({', '.join(given)})")
+        ir.line(f"call void {name}({', '.join(given)})")
 
 
 def _of(
-    steps: StageBuilder, op: Operation, image: Value, result: Value
+    builder: StageBuilder, op: Operation, image: Value, result: Value
 ) -> _Convolution | Depthwise:
     attrs = op.named
     is_same = "transpose" in op.operator.name and attrs["padding_algorithm"] == "SAME"
-    if is_same or not steps.has_products:
+    if is_same or not builder.has_products:
         raise NotLowerable
     windows = windows_of(image, attrs["filter"], result, attrs)
     if (windows.channels, windows.filters) == (1, 1):
-        return Depthwise(steps, windows, op)
+        return Depthwise(builder, windows, op)
     if windows.groups > 1 and windows.terms < LEAST:
         raise NotLowerable
-    return _Convolution(steps, windows, op)
+    return _Convolution(builder, windows, op)
 
 
 PLAIN = ("conv2d", "conv3d", "depthwise_conv2d")
@@ -218,31 +223,31 @@ CONVOLUTIONS = frozenset(
 """Operators that go over windows with filters."""
 
 
-@written_as(*PLAIN)
-def _plain_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers(*PLAIN)
+def _plain_loop(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(steps, op, x, out).forward(x, filters, out)
+    _of(builder, op, x, out).forward(x, filters, out)
 
 
-@written_as(*(f"{name}_grad" for name in PLAIN))
-def _plain_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers(*(f"{name}_grad" for name in PLAIN))
+def _plain_grad_loop(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs
-    it = _of(steps, op, x, g)
+    it = _of(builder, op, x, g)
     it.by_filters(x, g, by_filters)
     it.by_image(filters, g, by_x)
 
 
-@written_as(*TRANSPOSED)
-def _turned_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers(*TRANSPOSED)
+def _turned_loop(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(steps, op, out, x).by_image(filters, x, out)
+    _of(builder, op, out, x).by_image(filters, x, out)
 
 
-@written_as(*(f"{name}_grad" for name in TRANSPOSED))
-def _turned_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers(*(f"{name}_grad" for name in TRANSPOSED))
+def _turned_grad_loop(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs
-    it = _of(steps, op, g, x)
+    it = _of(builder, op, g, x)
     it.by_filters(g, x, by_filters)
     it.forward(g, filters, by_x)

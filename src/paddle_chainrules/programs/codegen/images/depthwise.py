@@ -7,8 +7,8 @@ from ..elements.number import ElementValue
 from ..elements.scalars import SUM
 from ..ir_builder import FunctionBuilder
 from ..lowering import Address
-from ..nest import clear
-from .windows import FIXED, StridedOrigin, WindowStep, steps_of
+from ..nest import emit_clear
+from .windows import STATIC_SHAPES, StridedOrigin, WindowStep, steps_of
 
 
 class Depthwise(WindowStep):
@@ -22,31 +22,31 @@ class Depthwise(WindowStep):
     def forward(self, image: Value, filters: Value, result: Value) -> None:
         """Add the step for the result of an image and filters."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                windows = self._windows(self._around(text, here, address))
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_around(ir, address)
+            with self._images(ir, (x, out), address) as (here, to):
+                windows = self._windows(self._around(ir, here, address))
                 reads, made = [windows, self._filters(address(w))], [self._result(to)]
-                self._nest(text, self._over(), reads, made, _multiplied, SUM)
+                self._nest(ir, self._over(), reads, made, _multiplied, SUM)
 
         x, w, out = self._put((image, filters), result, [], write)
 
     def by_image(self, filters: Value, result: Value, image: Value) -> None:
         """Add the step for the gradient by the image, from that of the result."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
+        def write(ir: FunctionBuilder, address: Address) -> None:
             is_padded = self._it.is_padded
-            with self._images(text, (g, out), address) as (mine, to):
+            with self._images(ir, (g, out), address) as (mine, to):
                 first = address(self._padded) if is_padded else to
-                clear(text, self._padded, first, FIXED)
+                emit_clear(ir, self._padded, first, STATIC_SHAPES)
                 sums = self._windows(first)
                 reads = [self._result(mine), self._filters(address(w)), sums]
                 self._nest(
-                    *(text, self._over(), reads, [sums]),
+                    *(ir, self._over(), reads, [sums]),
                     lambda g, w, sum: [sum + g * w],
                 )
                 if is_padded:
-                    self._copy(text, self._within(text, first), self._whole(to))
+                    self._copy(ir, self._within(ir, first), self._whole(to))
 
         w, g, out = self._put((filters, result), image, [], write)
 
@@ -55,18 +55,18 @@ class Depthwise(WindowStep):
         shape = self._every, *self._it.kernel
         part = self._scratch(shape)
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            clear(text, out, address(out), FIXED)
-            with self._images(text, (x, g), address) as (here, mine):
-                windows = self._windows(self._around(text, here, address))
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_around(ir, address)
+            emit_clear(ir, out, address(out), STATIC_SHAPES)
+            with self._images(ir, (x, g), address) as (here, mine):
+                windows = self._windows(self._around(ir, here, address))
                 own = self._filters(address(part))
                 reads = [windows, self._result(mine)]
-                self._nest(text, self._over(), reads, [own], _multiplied, SUM)
+                self._nest(ir, self._over(), reads, [own], _multiplied, SUM)
                 places = (
                     StridedOrigin(address(v), steps_of(shape)) for v in (part, out)
                 )
-                self._add(text, shape, *places)
+                self._add(ir, shape, *places)
 
         x, g, out = self._put((image, result), filters, [part], write)
 

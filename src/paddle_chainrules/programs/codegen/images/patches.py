@@ -7,9 +7,9 @@ from typing import Any
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, StageBuilder, written_as
-from ..nest import clear
-from .windows import FIXED, StridedOrigin, Windows, WindowStep, steps_of
+from ..lowering import Address, StageBuilder, lowers
+from ..nest import emit_clear
+from .windows import STATIC_SHAPES, StridedOrigin, Windows, WindowStep, steps_of
 
 
 def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
@@ -41,39 +41,39 @@ class _Patches(WindowStep):
     def unfold(self, image: Value, columns: Value) -> None:
         """Copy the pixels in windows, one column for each window."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                windows = self._windows(self._around(text, here, address))
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_around(ir, address)
+            with self._images(ir, (x, out), address) as (here, to):
+                windows = self._windows(self._around(ir, here, address))
                 made = StridedOrigin(to, steps_of(self._over()))
-                self._nest(text, self._over(), [windows], [made], lambda x: [x])
+                self._nest(ir, self._over(), [windows], [made], lambda x: [x])
 
         x, out = self._put((image,), columns, [], write)
 
     def fold(self, columns: Value, image: Value) -> None:
         """Sum what windows bring to each place."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            with self._images(text, (x, out), address) as (here, to):
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            with self._images(ir, (x, out), address) as (here, to):
                 first = address(self._padded) if self._it.is_padded else to
-                clear(text, self._padded, first, FIXED)
+                emit_clear(ir, self._padded, first, STATIC_SHAPES)
                 part = StridedOrigin(here, steps_of(self._over()))
-                self._add(text, self._over(), part, self._windows(first))
+                self._add(ir, self._over(), part, self._windows(first))
                 if self._it.is_padded:
-                    self._copy(text, self._within(text, first), self._whole(to))
+                    self._copy(ir, self._within(ir, first), self._whole(to))
 
         x, out = self._put((columns,), image, [], write)
 
 
-@written_as("unfold", "fold_grad")
-def _unfold_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("unfold", "fold_grad")
+def _unfold_loop(builder: StageBuilder, op: Operation) -> None:
     image = op.args[0] if op.operator.name == "unfold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(image, op.named), op).unfold(image, out)
+    _Patches(builder, _windows_of(image, op.named), op).unfold(image, out)
 
 
-@written_as("fold", "unfold_grad")
-def _fold_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("fold", "unfold_grad")
+def _fold_loop(builder: StageBuilder, op: Operation) -> None:
     columns = op.args[0] if op.operator.name == "fold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(out, op.named), op).fold(columns, out)
+    _Patches(builder, _windows_of(out, op.named), op).fold(columns, out)

@@ -11,10 +11,17 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, SUM, NotLowerable
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, StageBuilder, written_as
-from ..nest import clear, fill
+from ..lowering import Address, StageBuilder, lowers
+from ..nest import emit_clear, emit_fill
 from ..views import BufferView
-from .windows import FIXED, StridedOrigin, Windows, WindowStep, padding, steps_of
+from .windows import (
+    STATIC_SHAPES,
+    StridedOrigin,
+    Windows,
+    WindowStep,
+    padding,
+    steps_of,
+)
 
 LEAST, LEAST_TEXT = -(2.0**128 - 2.0**104), "0xC7EFFFFFE0000000"
 """The least finite float32, also for float64: the largest of no numbers."""
@@ -93,16 +100,16 @@ class _Pooling(WindowStep):
     """Pooling of one channel of an image after another."""
 
     def __init__(
-        self, steps: StageBuilder, image: Value, result: Value, op: Operation
+        self, builder: StageBuilder, image: Value, result: Value, op: Operation
     ) -> None:
         attrs = op.named
         self._is_mean = attrs["pooling_type"] == "avg"
         start = "0.0" if self._is_mean else LEAST_TEXT
-        super().__init__(steps, _windows_of(image, result, attrs), op, start)
+        super().__init__(builder, _windows_of(image, result, attrs), op, start)
         if not self._is_mean and self._it.places == 1:
             raise NotLowerable  # a loop over what is the largest would wait for itself
         self._lead = LAYOUTS[attrs["data_format"]]
-        self._extent = steps.sizes.product(image.shape[: self._lead])
+        self._extent = builder.shape_env.product(image.shape[: self._lead])
         self._counted = _counted(self._it, attrs) if self._is_mean else None
         self._exclusive = attrs["exclusive"]
         self._counts = self._scratch(self._it.result)
@@ -118,44 +125,46 @@ class _Pooling(WindowStep):
         """Add the step for the largest, or the means."""
         it, count = self._it, math.prod(self._it.kernel)
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            counts = self._count_up(text, address) if self._counted else None
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                windows = self._windows(self._around(text, here, address))
+        def write(ir: FunctionBuilder, address: Address) -> None:
+            counts = self._count_up(ir, address) if self._counted else None
+            self._fill_around(ir, address)
+            with self._images(ir, (x, out), address) as (here, to):
+                windows = self._windows(self._around(ir, here, address))
                 over, each = self._over(), self._result(to)
                 if self._is_mean:
-                    self._nest(text, over, [windows], [each], _same, SUM)
+                    self._nest(ir, over, [windows], [each], _same, SUM)
                     every = [StridedOrigin(to, steps_of(it.result))]
                     given = every if counts is None else [*every, counts]
                     self._nest(
-                        *(text, it.result, given, every),
+                        *(ir, it.result, given, every),
                         lambda x, n=count: [x / n],
                     )
                 else:
-                    fill(text, self._scratch(it.result), to, FIXED, self._number)
-                    self._nest(text, over, [windows, each], [each], _larger)
+                    emit_fill(
+                        ir, self._scratch(it.result), to, STATIC_SHAPES, self._number
+                    )
+                    self._nest(ir, over, [windows, each], [each], _larger)
 
         own = [self._counts] if self._counted else []
         x, out = self._put((image,), result, own, write)
 
     def _count_up(
-        self, text: FunctionBuilder, address: Address, inverted: bool = False
+        self, ir: FunctionBuilder, address: Address, inverted: bool = False
     ) -> StridedOrigin:
         """Return how much each window counts, or the share of each place."""
         it = self._it
         assert self._counted is not None
         padded, counts = address(self._padded), address(self._counts)
-        clear(text, self._padded, padded, FIXED)
+        emit_clear(ir, self._padded, padded, STATIC_SHAPES)
         ones = StridedOrigin(padded, (self._channel, *self._place))
         if self._exclusive:
-            ones = self._within(text, padded)
-        self._nest(text, (1, *self._counted), [], [ones], lambda: [1.0])
+            ones = self._within(ir, padded)
+        self._nest(ir, (1, *self._counted), [], [ones], lambda: [1.0])
         every = StridedOrigin(counts, steps_of(it.result))
         given = self._windows(padded)
-        self._nest(text, self._over(), [given], [self._result(counts)], _same, SUM)
+        self._nest(ir, self._over(), [given], [self._result(counts)], _same, SUM)
         if inverted:
-            self._nest(text, it.result, [every], [every], _share)
+            self._nest(ir, it.result, [every], [every], _share)
         return every
 
     def by_image(
@@ -167,33 +176,33 @@ class _Pooling(WindowStep):
         # In float64 too, as Paddle has it.
         share = single(1.0 / math.prod(it.kernel))
 
-        def write(text: FunctionBuilder, address: Address) -> None:
+        def write(ir: FunctionBuilder, address: Address) -> None:
             if self._counted:
-                self._count_up(text, address, inverted=True)
-            self._fill_around(text, address)
+                self._count_up(ir, address, inverted=True)
+            self._fill_around(ir, address)
             given = x, top, g, out
-            with self._images(text, given, address) as (here, most, mine, to):
+            with self._images(ir, given, address) as (here, most, mine, to):
                 first = address(slopes) if it.is_padded else to
-                clear(text, slopes, first, FIXED)
+                emit_clear(ir, slopes, first, STATIC_SHAPES)
                 sums, each = self._windows(first), self._result(mine)
                 if self._is_mean:
                     reads = [each, sums]
                     if self._counted:
                         reads.append(self._result(address(self._counts)))
                     self._nest(
-                        *(text, over, reads, [sums]),
+                        *(ir, over, reads, [sums]),
                         lambda g, sum, share=share: [sum + g * share],
                     )
                 else:
                     rest, own = address(left), steps_of(it.result)
                     places = [StridedOrigin(mine, own)], [StridedOrigin(rest, own)]
-                    self._nest(text, it.result, *places, _same)
-                    covered = self._windows(self._around(text, here, address))
+                    self._nest(ir, it.result, *places, _same)
+                    covered = self._windows(self._around(ir, here, address))
                     all_left = self._result(rest)
                     reads = [covered, self._result(most), sums, all_left]
-                    self._nest(text, over, reads, [sums, all_left], _to_first)
+                    self._nest(ir, over, reads, [sums, all_left], _to_first)
                 if it.is_padded:
-                    self._copy(text, self._within(text, first), self._whole(to))
+                    self._copy(ir, self._within(ir, first), self._whole(to))
 
         given = image, result, cotangent
         x, top, g, out = self._put(given, made, [slopes, left, self._counts], write)
@@ -230,13 +239,13 @@ def _to_first(
 POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})
 
 
-@written_as("pool2d", "pool3d")
-def _pool2d_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("pool2d", "pool3d")
+def _pool2d_loop(builder: StageBuilder, op: Operation) -> None:
     x, (out,) = op.args[0], op.outputs
-    _Pooling(steps, x, out, op).forward(x, out)
+    _Pooling(builder, x, out, op).forward(x, out)
 
 
-@written_as("pool2d_grad", "pool3d_grad")
-def _pool2d_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("pool2d_grad", "pool3d_grad")
+def _pool2d_grad_loop(builder: StageBuilder, op: Operation) -> None:
     x, out, g = op.args[:3]
-    _Pooling(steps, x, out, op).by_image(x, out, g, op.outputs[0])
+    _Pooling(builder, x, out, op).by_image(x, out, g, op.outputs[0])

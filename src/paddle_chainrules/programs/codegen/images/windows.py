@@ -11,12 +11,12 @@ from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable, Reduction, Shape
 from ..extents import ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder
+from ..ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
 from ..lowering import Address, Stage, StageBuilder
-from ..nest import LoopNest, NestAccess, fill
-from ..views import BufferView, dense
+from ..nest import LoopNest, NestAccess, emit_fill
+from ..views import BufferView, dense_view
 
-FIXED = ShapeEnv(None)
+STATIC_SHAPES = ShapeEnv(None)
 """Sizes within an image do not vary with the number of samples."""
 
 
@@ -126,7 +126,7 @@ def windows_of(
 
 def steps_of(shape: Shape) -> tuple[int, ...]:
     """Return the strides along each dimension, without gaps."""
-    return tuple(stride.factor for stride in FIXED.strides(shape))
+    return tuple(stride.factor for stride in STATIC_SHAPES.strides(shape))
 
 
 class StridedOrigin(NamedTuple):
@@ -144,9 +144,13 @@ class WindowStep:
     """
 
     def __init__(
-        self, steps: StageBuilder, windows: Windows, op: Operation, around: str = "0.0"
+        self,
+        builder: StageBuilder,
+        windows: Windows,
+        op: Operation,
+        around: str = "0.0",
     ) -> None:
-        self._all, self._it, self._op, self._number = steps, windows, op, around
+        self._all, self._it, self._op, self._number = builder, windows, op, around
         self._dtype = op.outputs[0].dtype
         self._kind = TYPES[self._dtype]
         self._every = windows.groups * windows.channels
@@ -157,7 +161,7 @@ class WindowStep:
     def _scratch(self, shape: Shape) -> BufferView:
         """Return memory of the step's own."""
         size = BYTES[self._dtype] * math.prod(shape)
-        return dense(Value(-1, shape, self._dtype, size), FIXED)
+        return dense_view(Value(-1, shape, self._dtype, size), STATIC_SHAPES)
 
     def _put(
         self,
@@ -171,80 +175,82 @@ class WindowStep:
         Args:
             own: further memory that only the step uses.
         """
-        views = [*map(self._all.dense, given)]
-        out, op = self._all.new(made), self._op
+        views = [*map(self._all.dense_view, given)]
+        out, op = self._all.allocate(made), self._op
 
-        def noted(text: FunctionBuilder, address: Address) -> None:
-            text.line(f"; {op!r}  {op.where}")
-            write(text, address)
+        def noted(ir: FunctionBuilder, address: Address) -> None:
+            ir.line(f"; {op!r}  {op.where}")
+            write(ir, address)
 
-        reads = tuple(view.memory for view in views)
-        writes = (out.memory, self._padded.memory, *(view.memory for view in own))
-        self._all.found.append(Stage(reads, writes, {}, noted))
+        reads = tuple(view.buffer for view in views)
+        writes = (out.buffer, self._padded.buffer, *(view.buffer for view in own))
+        self._all.stages.append(Stage(reads, writes, {}, noted))
         return [*views, out]
 
     @contextmanager
     def _images(
-        self, text: FunctionBuilder, views: Sequence[BufferView], address: Address
+        self, ir: FunctionBuilder, views: Sequence[BufferView], address: Address
     ) -> Iterator[list[str]]:
         """Loop over images; give the address of each view's part."""
         firsts = [*map(address, views)]
-        with text.loop(text.number(self._count()), how=AS_IT_IS) as index:
+        with ir.loop(ir.size_value(self._count()), metadata=NO_VECTORIZE) as index:
             yield [
-                self._at(text, first, (index, self._size_of(view)))
+                self._at(ir, first, (index, self._size_of(view)))
                 for first, view in zip(firsts, views, strict=True)
             ]
 
     def _count(self) -> SymInt:
         """Return the number of images."""
-        return self._all.sizes.of(self._it.images)
+        return self._all.shape_env.extent(self._it.images)
 
     def _size_of(self, view: BufferView) -> int:
         """Return the size of an image's part."""
         return math.prod(view.shape[1:])
 
-    def _at(self, text: FunctionBuilder, base: str, *steps: tuple[str, int]) -> str:
+    def _at(self, ir: FunctionBuilder, base: str, *steps: tuple[str, int]) -> str:
         for index, step in steps:
-            base = text.along(base, self._kind, SymInt(step), index)
+            base = ir.indexed_address(base, self._kind, SymInt(step), index)
         return base
 
-    def _fill_around(self, text: FunctionBuilder, address: Address) -> None:
+    def _fill_around(self, ir: FunctionBuilder, address: Address) -> None:
         if self._it.is_padded:
-            fill(text, self._padded, address(self._padded), FIXED, self._number)
+            emit_fill(
+                ir, self._padded, address(self._padded), STATIC_SHAPES, self._number
+            )
 
-    def _within(self, text: FunctionBuilder, padded: str) -> StridedOrigin:
+    def _within(self, ir: FunctionBuilder, padded: str) -> StridedOrigin:
         """Return the part of a padded image that is not padding."""
         pairs = zip(self._it.before, self._place, strict=True)
-        first = text.further(padded, self._kind, sum(n * s for n, s in pairs))
+        first = ir.offset_address(padded, self._kind, sum(n * s for n, s in pairs))
         return StridedOrigin(first, (self._channel, *self._place))
 
     def _whole(self, image: str) -> StridedOrigin:
         return StridedOrigin(image, steps_of((self._every, *self._it.image)))
 
-    def _around(self, text: FunctionBuilder, image: str, address: Address) -> str:
+    def _around(self, ir: FunctionBuilder, image: str, address: Address) -> str:
         """Return the address of the image with its padding."""
         if not self._it.is_padded:
             return image
         padded = address(self._padded)
-        self._copy(text, self._whole(image), self._within(text, padded))
+        self._copy(ir, self._whole(image), self._within(ir, padded))
         return padded
 
     def _copy(
-        self, text: FunctionBuilder, source: StridedOrigin, to: StridedOrigin
+        self, ir: FunctionBuilder, source: StridedOrigin, to: StridedOrigin
     ) -> None:
         """Copy an image without its padding."""
         shape = self._every, *self._it.image
-        self._nest(text, shape, [source], [to], lambda x: [x])
+        self._nest(ir, shape, [source], [to], lambda x: [x])
 
     def _add(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         shape: Shape,
         part: StridedOrigin,
         total: StridedOrigin,
     ) -> None:
         """Add numbers to others, a place at a time."""
-        self._nest(text, shape, [part, total], [total], lambda x, sum: [sum + x])
+        self._nest(ir, shape, [part, total], [total], lambda x, sum: [sum + x])
 
     def _over(self) -> Shape:
         """Return the shape of loops over channels, pixels in a window, and windows."""
@@ -264,7 +270,7 @@ class WindowStep:
 
     def _nest(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         shape: Shape,
         reads: Sequence[StridedOrigin],
         writes: Sequence[StridedOrigin],
@@ -281,11 +287,11 @@ class WindowStep:
 
         def access(place: StridedOrigin, how: Reduction | None = None) -> NestAccess:
             strides = tuple(map(SymInt, place.steps))
-            view = BufferView(self._padded.memory, (), shape, strides)
+            view = BufferView(self._padded.buffer, (), shape, strides)
             if how is not None:  # all of the result, which begins as that of none
                 pairs = zip(shape, strides, strict=True)
                 kept = tuple(n for n, s in pairs if s.factor)
-                view = BufferView(self._padded.memory, (), kept, ())
+                view = BufferView(self._padded.buffer, (), kept, ())
             views.append(view)  # which keeps its identity
             firsts[id(view)] = place.first
             return NestAccess(view, strides, how)
@@ -294,11 +300,13 @@ class WindowStep:
         made = [access(place, reduction) for place in writes]
 
         def named(x: Sequence[str], lanes: int) -> list[str]:
-            numbers = [ElementValue(name, self._kind, text, lanes=lanes) for name in x]
-            constant = ElementValue("", self._kind, text, lanes=lanes).constant
+            numbers = [ElementValue(name, self._kind, ir, lanes=lanes) for name in x]
+            constant = ElementValue("", self._kind, ir, lanes=lanes).constant
             return [
                 (made if isinstance(made, ElementValue) else constant(made)).name
                 for made in body(*numbers)
             ]
 
-        LoopNest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(named)
+        LoopNest(ir, shape, given, made, STATIC_SHAPES, lambda v: firsts[id(v)]).emit(
+            named
+        )

@@ -15,14 +15,14 @@ from ..elements.number import ElementValue
 from ..elements.scalars import NotLowerable, Shape
 from ..extents import ONE, ShapeEnv, SymInt
 from ..ir_builder import (
-    AS_VECTORS,
     PARALLEL,
     TYPES,
+    VECTORIZE,
     FunctionBuilder,
     LoopCarried,
-    in_memory,
+    memory_type,
 )
-from ..lowering import Address, Stage, StageBuilder, written_as
+from ..lowering import Address, Stage, StageBuilder, lowers
 from ..views import BufferView
 
 INTEGERS = frozenset({"int32", "int64"})
@@ -47,44 +47,44 @@ class Indices(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return TYPES[self.view.memory.dtype]
+        return TYPES[self.view.buffer.dtype]
 
-    def check(self, text: FunctionBuilder, first: str) -> None:
+    def check(self, ir: FunctionBuilder, first: str) -> None:
         """Leave the function where an index is out of range."""
-        bad = LoopCarried("i1", "false", text.name("bad"), text.name("worse"))
-        with text.loop(text.number(self.number), [bad], AS_VECTORS) as i:
-            result = bad.now
+        bad = LoopCarried("i1", "false", ir.fresh_name("bad"), ir.fresh_name("worse"))
+        with ir.loop(ir.size_value(self.number), [bad], VECTORIZE) as i:
+            result = bad.phi
             for k, size in enumerate(self.sizes):
-                number = self._number(text, first, i, k, f", {PARALLEL}")
-                last = text.number(size)
-                least = text.emit(f"sub i64 0, {last}") if self.wraps else "0"
-                low = text.emit(f"icmp slt i64 {number}, {least}")
-                high = text.emit(f"icmp sge i64 {number}, {last}")
-                either = text.emit(f"or i1 {low}, {high}")
-                result = text.emit(f"or i1 {result}, {either}")
-            text.line(f"{bad.next} = or i1 {result}, false")
-        text.bailout_if(bad.now)
+                number = self._number(ir, first, i, k, f", {PARALLEL}")
+                last = ir.size_value(size)
+                least = ir.emit(f"sub i64 0, {last}") if self.wraps else "0"
+                low = ir.emit(f"icmp slt i64 {number}, {least}")
+                high = ir.emit(f"icmp sge i64 {number}, {last}")
+                either = ir.emit(f"or i1 {low}, {high}")
+                result = ir.emit(f"or i1 {result}, {either}")
+            ir.line(f"{bad.next} = or i1 {result}, false")
+        ir.bailout_if(bad.phi)
 
-    def place(self, text: FunctionBuilder, first: str, i: str) -> str:
+    def place(self, ir: FunctionBuilder, first: str, i: str) -> str:
         """Return the place that a tuple gives."""
         result = "0"
         for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
-            number = self._number(text, first, i, k)
+            number = self._number(ir, first, i, k)
             if self.wraps:
-                low = text.emit(f"icmp slt i64 {number}, 0")
-                around = text.emit(f"add i64 {number}, {text.number(size)}")
-                number = text.emit(f"select i1 {low}, i64 {around}, i64 {number}")
-            step = text.emit(f"mul i64 {number}, {text.number(stride)}")
-            result = text.emit(f"add i64 {result}, {step}")
+                low = ir.emit(f"icmp slt i64 {number}, 0")
+                around = ir.emit(f"add i64 {number}, {ir.size_value(size)}")
+                number = ir.emit(f"select i1 {low}, i64 {around}, i64 {number}")
+            step = ir.emit(f"mul i64 {number}, {ir.size_value(stride)}")
+            result = ir.emit(f"add i64 {result}, {step}")
         return result
 
     def _number(
-        self, text: FunctionBuilder, first: str, i: str, k: int, group: str = ""
+        self, ir: FunctionBuilder, first: str, i: str, k: int, group: str = ""
     ) -> str:
-        tuples = text.along(first, self.kind, SymInt(len(self.sizes)), i)
-        at = text.further(tuples, self.kind, k)
-        number = text.emit(f"load {self.kind}, ptr {at}{group}")
-        return number if self.kind == "i64" else text.emit(f"sext i32 {number} to i64")
+        tuples = ir.indexed_address(first, self.kind, SymInt(len(self.sizes)), i)
+        at = ir.offset_address(tuples, self.kind, k)
+        number = ir.emit(f"load {self.kind}, ptr {at}{group}")
+        return number if self.kind == "i64" else ir.emit(f"sext i32 {number} to i64")
 
 
 class AxisSplit(NamedTuple):
@@ -101,14 +101,14 @@ class AxisSplit(NamedTuple):
     inner: SymInt
 
 
-def lines_of(shape: Shape, axis: int, sizes: ShapeEnv) -> AxisSplit:
+def lines_of(shape: Shape, axis: int, shape_env: ShapeEnv) -> AxisSplit:
     """Return the lines of a shape whose places go along an axis."""
     parts = shape[:axis], shape[axis : axis + 1], shape[axis + 1 :]
-    return AxisSplit(*map(sizes.product, parts))
+    return AxisSplit(*map(shape_env.product, parts))
 
 
 def indices_of(
-    steps: StageBuilder, index: Value, sizes: Sequence[int], wraps: bool = True
+    builder: StageBuilder, index: Value, sizes: Sequence[int], wraps: bool = True
 ) -> Indices:
     """Return the indices below these sizes.
 
@@ -121,10 +121,10 @@ def indices_of(
     if index.dtype not in INTEGERS:
         raise NotLowerable
     shape = index.shape if len(sizes) == 1 else index.shape[:-1]
-    of = steps.sizes
-    below = [of.of(size) for size in sizes]
+    of = builder.shape_env
+    below = [of.extent(size) for size in sizes]
     each = of.strides(tuple(sizes))
-    return Indices(steps.dense(index), of.product(shape), below, each, wraps)
+    return Indices(builder.dense_view(index), of.product(shape), below, each, wraps)
 
 
 Body = Callable[[ElementValue, ElementValue], ElementValue]
@@ -132,7 +132,7 @@ Body = Callable[[ElementValue, ElementValue], ElementValue]
 
 
 def over_places(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
     indices: Indices,
     lines: AxisSplit,
@@ -152,7 +152,7 @@ def over_places(
         of_each: whether there is a tuple for each number, rather than for the places
             of all lines.
     """
-    if source.memory.dtype != to.memory.dtype:
+    if source.buffer.dtype != to.buffer.dtype:
         raise NotLowerable
     outer, size, inner = lines
     count = indices.number
@@ -164,46 +164,48 @@ def over_places(
     step, line = count.times(inner), size.times(inner)
     many, few = (to, source) if puts else (source, to)
     results = (many, outer.times(line)), (few, outer.times(step))
-    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
+    if any(builder.shape_env.product(view.shape) != extent for view, extent in results):
         raise NotLowerable
-    kind = in_memory(to.memory.dtype)
+    kind = memory_type(to.buffer.dtype)
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
+    def write(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
         first, ends = address(indices.view), (address(source), address(to))
-        indices.check(text, first)
+        indices.check(ir, first)
         whole, part = ends[::-1] if puts else ends
 
         def element(there: str, here: str, group: str = "") -> None:
             x, y = (here, there) if puts else (there, here)
             given, old = (
-                ElementValue(text.emit(f"load {kind}, ptr {place}{group}"), kind, text)
+                ElementValue(ir.emit(f"load {kind}, ptr {place}{group}"), kind, ir)
                 for place in (x, y)
             )
-            text.line(f"store {kind} {body(given, old).name}, ptr {y}{group}")
+            ir.line(f"store {kind} {body(given, old).name}, ptr {y}{group}")
 
-        with text.loop(text.number(outer)) as i:
-            row = text.along(whole, kind, line, i)
-            with text.loop(text.number(count)) as k:
-                piece = text.along(text.along(part, kind, step, i), kind, inner, k)
+        with ir.loop(ir.size_value(outer)) as i:
+            row = ir.indexed_address(whole, kind, line, i)
+            with ir.loop(ir.size_value(count)) as k:
+                piece = ir.indexed_address(
+                    ir.indexed_address(part, kind, step, i), kind, inner, k
+                )
                 if of_each:
-                    own = text.along(first, indices.kind, step, i)
-                    own = text.along(own, indices.kind, inner, k)
-                    with text.loop(text.number(inner)) as j:
-                        place = indices.place(text, own, j)
-                        there = text.along(row, kind, inner, place)
-                        there = text.along(there, kind, ONE, j)
-                        element(there, text.along(piece, kind, ONE, j))
+                    own = ir.indexed_address(first, indices.kind, step, i)
+                    own = ir.indexed_address(own, indices.kind, inner, k)
+                    with ir.loop(ir.size_value(inner)) as j:
+                        place = indices.place(ir, own, j)
+                        there = ir.indexed_address(row, kind, inner, place)
+                        there = ir.indexed_address(there, kind, ONE, j)
+                        element(there, ir.indexed_address(piece, kind, ONE, j))
                 else:
-                    place = indices.place(text, first, k)
-                    there = text.along(row, kind, inner, place)
-                    with text.loop(text.number(inner), how=AS_VECTORS) as j:
-                        at = text.along(there, kind, ONE, j)
-                        here = text.along(piece, kind, ONE, j)
+                    place = indices.place(ir, first, k)
+                    there = ir.indexed_address(row, kind, inner, place)
+                    with ir.loop(ir.size_value(inner), metadata=VECTORIZE) as j:
+                        at = ir.indexed_address(there, kind, ONE, j)
+                        here = ir.indexed_address(piece, kind, ONE, j)
                         element(at, here, f", {PARALLEL}")
 
-    reads = indices.view.memory, source.memory
-    steps.found.append(Stage(reads, (to.memory,), {}, write, may_bail_out=True))
+    reads = indices.view.buffer, source.buffer
+    builder.stages.append(Stage(reads, (to.buffer,), {}, write, may_bail_out=True))
 
 
 def _axis(axis: object, x: Value) -> int:
@@ -219,7 +221,7 @@ def _row(index: Value) -> Value:
 
 
 def _take(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
     x: Value,
     index: Value,
@@ -227,14 +229,14 @@ def _take(
     wraps: bool = True,
 ) -> None:
     """Take the entries at places along an axis."""
-    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
-    lines = lines_of(x.shape, axis, steps.sizes)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False)
+    indices = indices_of(builder, index, x.shape[axis : axis + 1], wraps)
+    lines = lines_of(x.shape, axis, builder.shape_env)
+    source, to = builder.dense_view(x), builder.allocate(op.outputs[0])
+    over_places(builder, op, indices, lines, source, to, puts=False)
 
 
 def _put_slice(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
     to: BufferView,
     index: Value,
@@ -243,103 +245,103 @@ def _put_slice(
     how: str,
 ) -> None:
     """Put a part at places along an axis."""
-    indices = indices_of(steps, index, to.shape[axis : axis + 1])
-    lines = lines_of(to.shape, axis, steps.sizes)
-    source = steps.dense(part)
-    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT[how])
+    indices = indices_of(builder, index, to.shape[axis : axis + 1])
+    lines = lines_of(to.shape, axis, builder.shape_env)
+    source = builder.dense_view(part)
+    over_places(builder, op, indices, lines, source, to, puts=True, body=PUT[how])
 
 
 PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, there: x}
 """Functions that combine a number with the entry at its place."""
 
 
-@written_as("gather", "index_select")
-def _gather_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("gather", "index_select")
+def _gather_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, axis = op.args
-    _take(steps, op, x, _row(index), _axis(axis, x))
+    _take(builder, op, x, _row(index), _axis(axis, x))
 
 
-@written_as("embedding")
-def _embedding_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("embedding")
+def _embedding_loop(builder: StageBuilder, op: Operation) -> None:
     index, x, padding, _ = op.args
     if padding != -1:
         raise NotLowerable
-    _take(steps, op, x, index, 0, wraps=False)
+    _take(builder, op, x, index, 0, wraps=False)
 
 
-@written_as("gather_grad")
-def _gather_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("gather_grad")
+def _gather_grad_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, g, axis = op.args
-    to = steps.zeros(op.outputs[0])
-    _put_slice(steps, op, to, _row(index), g, _axis(axis, x), "add")
+    to = builder.zeros(op.outputs[0])
+    _put_slice(builder, op, to, _row(index), g, _axis(axis, x), "add")
 
 
-@written_as("index_add")
-def _index_add_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("index_add")
+def _index_add_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, part, axis = op.args
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, _row(index), part, _axis(axis, x), "add")
+    to = builder.duplicate(x, op.outputs[0])
+    _put_slice(builder, op, to, _row(index), part, _axis(axis, x), "add")
 
 
-@written_as("gather_nd")
-def _gather_nd_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("gather_nd")
+def _gather_nd_loop(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
-    indices, lines = _of_tuples(steps, x, index)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False)
+    indices, lines = _of_tuples(builder, x, index)
+    source, to = builder.dense_view(x), builder.allocate(op.outputs[0])
+    over_places(builder, op, indices, lines, source, to, puts=False)
 
 
-@written_as("scatter_nd_add")
-def _scatter_nd_add_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("scatter_nd_add")
+def _scatter_nd_add_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, part = op.args
-    indices, lines = _of_tuples(steps, x, index)
-    source, to = steps.dense(part), steps.duplicate(x, op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT["add"])
+    indices, lines = _of_tuples(builder, x, index)
+    source, to = builder.dense_view(part), builder.duplicate(x, op.outputs[0])
+    over_places(builder, op, indices, lines, source, to, puts=True, body=PUT["add"])
 
 
 def _of_tuples(
-    steps: StageBuilder, x: Value, index: Value
+    builder: StageBuilder, x: Value, index: Value
 ) -> tuple[Indices, AxisSplit]:
     if not index.shape or not 0 < index.shape[-1] <= len(x.shape):
         raise NotLowerable
     k = index.shape[-1]
-    if steps.sizes.of(k).power:
+    if builder.shape_env.extent(k).power:
         raise NotLowerable
-    lead, of = x.shape[:k], steps.sizes
-    indices = indices_of(steps, index, lead)
+    lead, of = x.shape[:k], builder.shape_env
+    indices = indices_of(builder, index, lead)
     return indices, AxisSplit(ONE, of.product(lead), of.product(x.shape[k:]))
 
 
-@written_as("take_along_axis")
-def _take_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("take_along_axis")
+def _take_along_axis_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, axis = op.args
-    _take_of_each(steps, op, x, index, _axis(axis, x), wraps=True)
+    _take_of_each(builder, op, x, index, _axis(axis, x), wraps=True)
 
 
-@written_as("index_sample")
-def _index_sample_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("index_sample")
+def _index_sample_loop(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
-    _take_of_each(steps, op, x, index, 1, wraps=False)
+    _take_of_each(builder, op, x, index, 1, wraps=False)
 
 
 def _take_of_each(
-    steps: StageBuilder, op: Operation, x: Value, index: Value, axis: int, wraps: bool
+    builder: StageBuilder, op: Operation, x: Value, index: Value, axis: int, wraps: bool
 ) -> None:
-    indices, lines = _of_each(steps, x, index, axis, wraps)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False, of_each=True)
+    indices, lines = _of_each(builder, x, index, axis, wraps)
+    source, to = builder.dense_view(x), builder.allocate(op.outputs[0])
+    over_places(builder, op, indices, lines, source, to, puts=False, of_each=True)
 
 
-@written_as("put_along_axis")
-def _put_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("put_along_axis")
+def _put_along_axis_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, part, axis, attrs, with_self = op.args
     axis = _axis(axis, x)
-    indices, lines = _of_each(steps, x, index, axis, wraps=True)
+    indices, lines = _of_each(builder, x, index, axis, wraps=True)
     if attrs not in PUT or part.shape != index.shape or not with_self:
         raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
+    to = builder.duplicate(x, op.outputs[0])
     over_places(
-        *(steps, op, indices, lines, steps.dense(part), to),
+        *(builder, op, indices, lines, builder.dense_view(part), to),
         puts=True,
         body=PUT[attrs],
         of_each=True,
@@ -347,37 +349,37 @@ def _put_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
 
 
 def _of_each(
-    steps: StageBuilder, x: Value, index: Value, axis: int, wraps: bool
+    builder: StageBuilder, x: Value, index: Value, axis: int, wraps: bool
 ) -> tuple[Indices, AxisSplit]:
     rest = [shape[:axis] + shape[axis + 1 :] for shape in (x.shape, index.shape)]
     if len(index.shape) != len(x.shape) or rest[0] != rest[1]:
         raise NotLowerable
-    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
-    return indices, lines_of(x.shape, axis, steps.sizes)
+    indices = indices_of(builder, index, x.shape[axis : axis + 1], wraps)
+    return indices, lines_of(x.shape, axis, builder.shape_env)
 
 
-@written_as("Tensor._getitem_dygraph")
-def _getitem_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("Tensor._getitem_dygraph")
+def _getitem_loop(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
     parts = [*index] if isinstance(index, list | tuple) else [index]
     if len(parts) != 1 or not isinstance(parts[0], Value):
         raise NotLowerable
-    _take(steps, op, x, parts[0], 0)
+    _take(builder, op, x, parts[0], 0)
 
 
-@written_as("index_put")
-def _index_put_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("index_put")
+def _index_put_loop(builder: StageBuilder, op: Operation) -> None:
     x, indices, part, accumulate = op.args
     if len(indices) != 1 or part.shape != indices[0].shape + x.shape[1:]:
         raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, indices[0], part, 0, "add" if accumulate else "assign")
+    to = builder.duplicate(x, op.outputs[0])
+    _put_slice(builder, op, to, indices[0], part, 0, "add" if accumulate else "assign")
 
 
-@written_as("scatter")
-def _scatter_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("scatter")
+def _scatter_loop(builder: StageBuilder, op: Operation) -> None:
     x, index, part, overwrite = op.args
     if not overwrite or len(index.shape) != 1:
         raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, index, part, 0, "assign")
+    to = builder.duplicate(x, op.outputs[0])
+    _put_slice(builder, op, to, index, part, 0, "assign")

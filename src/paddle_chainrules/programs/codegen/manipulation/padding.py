@@ -10,32 +10,32 @@ from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable, Shape
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, Stage, StageBuilder, written_as
-from ..nest import fill
+from ..lowering import Address, Stage, StageBuilder, lowers
+from ..nest import emit_fill
 from ..views import BufferView
 
 
-@written_as("pad")
-def _pad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("pad")
+def _pad_loop(builder: StageBuilder, op: Operation) -> None:
     x, paddings, value = op.args
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
-    _pad(steps, op, x, pairs, value)
+    _pad(builder, op, x, pairs, value)
 
 
-@written_as("pad3d")
-def _pad3d_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("pad3d")
+def _pad3d_loop(builder: StageBuilder, op: Operation) -> None:
     x, paddings, mode, value, layout = op.args
-    _pad(steps, op, x, _in_space(paddings, mode, layout), value)
+    _pad(builder, op, x, _in_space(paddings, mode, layout), value)
 
 
-@written_as("pad3d_grad")
-def _pad3d_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("pad3d_grad")
+def _pad3d_grad_loop(builder: StageBuilder, op: Operation) -> None:
     _, g, paddings, mode, _, layout = op.args
     around = _in_space(paddings, mode, layout)
     (out,) = op.outputs
     if any(n < 0 for pair in around for n in pair):
         raise NotLowerable
-    steps.copied(_inside(steps.view(g), around, out.shape), out)
+    builder.materialize(_inside(builder.view(g), around, out.shape), out)
 
 
 def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
@@ -47,7 +47,7 @@ def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
 
 
 def _pad(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
     x: Value,
     around: list[tuple[int, int]],
@@ -57,26 +57,26 @@ def _pad(
     is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
     if not is_list or type(value) not in (int, float):
         raise NotLowerable
-    varies = (steps.sizes.of(n).power for n in x.shape)
+    varies = (builder.shape_env.extent(n).power for n in x.shape)
     if any(p and any(pair) for p, pair in zip(varies, around, strict=True)):
         raise NotLowerable  # which adds to the number of samples
     (out,) = op.outputs
-    whole = _filled(steps, out, value) if value else steps.zeros(out)
-    steps.copy_into(x, _inside(whole, around, x.shape))
+    whole = _filled(builder, out, value) if value else builder.zeros(out)
+    builder.copy_into(x, _inside(whole, around, x.shape))
 
 
-def _filled(steps: StageBuilder, value: Value, number: float) -> BufferView:
+def _filled(builder: StageBuilder, value: Value, number: float) -> BufferView:
     """Make a value that is one number everywhere."""
     if value.dtype not in FLOATS:
         raise NotLowerable
-    view, sizes = steps.new(value), steps.sizes
+    view, sizes = builder.allocate(value), builder.shape_env
     rounded = single(number) if value.dtype == "float32" else float(number)
     constant = f"0x{struct.pack('>d', rounded).hex().upper()}"
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        fill(text, view, address(view), sizes, constant)
+    def write(ir: FunctionBuilder, address: Address) -> None:
+        emit_fill(ir, view, address(view), sizes, constant)
 
-    steps.found.append(Stage((), (view.memory,), {}, write))
+    builder.stages.append(Stage((), (view.buffer,), {}, write))
     return view
 
 
@@ -88,4 +88,4 @@ def _inside(
         for k, (before, _) in enumerate(around)
         if before
     ]
-    return BufferView(whole.memory, (*whole.offset, *starts), shape, whole.strides)
+    return BufferView(whole.buffer, (*whole.offset, *starts), shape, whole.strides)

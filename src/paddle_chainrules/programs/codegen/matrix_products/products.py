@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ...tracing.operations import Operation
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE, ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, TYPES, FunctionBuilder
-from ..views import BufferView, along, is_dense, reshaped
+from ..ir_builder import NO_VECTORIZE, TYPES, FunctionBuilder
+from ..views import BufferView, broadcast_strides, is_dense, reshaped
 
 SUFFIX = {"float32": "f32", "float64": "f64"}
 
@@ -28,7 +28,7 @@ class Factor(NamedTuple):
     step: SymInt
 
 
-def factor(view: BufferView, sizes: ShapeEnv) -> Factor:
+def factor(view: BufferView, shape_env: ShapeEnv) -> Factor:
     """Return the last two dimensions of a view as a factor.
 
     Raises:
@@ -39,7 +39,7 @@ def factor(view: BufferView, sizes: ShapeEnv) -> Factor:
     if min(down.factor, across.factor) < 0:
         raise NotLowerable
     if across == ONE or columns == 1:
-        return Factor(view, False, down if rows != 1 else sizes.of(columns))
+        return Factor(view, False, down if rows != 1 else shape_env.extent(columns))
     if down == ONE or rows == 1:
         return Factor(view, True, across)
     raise NotLowerable
@@ -60,7 +60,7 @@ class MatrixProduct(NamedTuple):
 
 
 def product(
-    op: Operation, views: Sequence[BufferView], sizes: ShapeEnv
+    op: Operation, views: Sequence[BufferView], shape_env: ShapeEnv
 ) -> MatrixProduct:
     """Return the product that a ``matmul`` computes.
 
@@ -68,24 +68,28 @@ def product(
         NotLowerable: the entries are not floats, have several dtypes, or have gaps.
     """
     _, _, turn_x, turn_y = op.args
-    kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
+    kinds = {view.buffer.dtype for view in views} | {op.outputs[0].dtype}
     if len(kinds) > 1 or not kinds <= FLOATS:
         raise NotLowerable
     x, y = views
     shape = [*op.outputs[0].shape]
     if len(x.shape) == 1:
-        x, turn_x = reshaped(x, (1, *x.shape), sizes), False
+        x, turn_x = reshaped(x, (1, *x.shape), shape_env), False
         shape.insert(len(shape) - (len(y.shape) > 1), 1)
     if len(y.shape) == 1:
-        y, turn_y = reshaped(y, (*y.shape, 1), sizes), False
+        y, turn_y = reshaped(y, (*y.shape, 1), shape_env), False
         shape.append(1)
-    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, sizes):
+    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, shape_env):
         rows = math.prod(x.shape[:-1])
-        if sizes.of(rows) == sizes.product(x.shape[:-1]):  # one after another
-            x = reshaped(x, (rows, x.shape[-1]), sizes)
+        if shape_env.extent(rows) == shape_env.product(
+            x.shape[:-1]
+        ):  # one after another
+            x = reshaped(x, (rows, x.shape[-1]), shape_env)
             shape = [rows, shape[-1]]
     turned = bool(turn_x), bool(turn_y)
-    return MatrixProduct(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
+    return MatrixProduct(
+        factor(x, shape_env), factor(y, shape_env), tuple(shape), turned
+    )
 
 
 def shared_batch(result: MatrixProduct) -> int | None:
@@ -95,10 +99,10 @@ def shared_batch(result: MatrixProduct) -> int | None:
 
 
 def write_product(
-    text: FunctionBuilder,
+    ir: FunctionBuilder,
     result: MatrixProduct,
     out: BufferView,
-    sizes: ShapeEnv,
+    shape_env: ShapeEnv,
     address: Callable[[BufferView], str],
 ) -> None:
     """Write the call, in loops where there are many matrices.
@@ -107,33 +111,39 @@ def write_product(
         out: the result, without gaps, in its shape as matrices.
     """
     x, y = result.x, result.y
-    kind, batch = x.view.memory.dtype, result.shape[:-2]
+    kind, batch = x.view.buffer.dtype, result.shape[:-2]
     steps = [
-        along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
+        broadcast_strides(
+            view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch
+        )
         for view in (x.view, y.view, out)
     ]
     inner = x.view.shape[-2 if result.turned[0] else -1]
-    counts = [text.number(sizes.of(size)) for size in (*result.shape[-2:], inner)]
-    rows = [*map(text.number, (x.step, y.step)), counts[1]]
+    counts = [
+        ir.size_value(shape_env.extent(size)) for size in (*result.shape[-2:], inner)
+    ]
+    rows = [*map(ir.size_value, (x.step, y.step)), counts[1]]
     element = TYPES[kind]
 
     def level(depth: int, pointers: Sequence[str]) -> None:
         if depth == len(batch):
-            write_call(text, result, counts, pointers, rows)
+            write_call(ir, result, counts, pointers, rows)
             return
-        start, stop = "0", text.number(sizes.of(batch[depth]))
+        start, stop = "0", ir.size_value(shape_env.extent(batch[depth]))
         if depth == shared_batch(result):
-            start, stop = text.part(stop)
-        with text.loop(stop, how=AS_IT_IS, start=start) as index:
+            start, stop = ir.thread_range(stop)
+        with ir.loop(stop, metadata=NO_VECTORIZE, start=start) as index:
             pairs = zip(pointers, steps, strict=True)
-            here = [text.along(p, element, each[depth], index) for p, each in pairs]
+            here = [
+                ir.indexed_address(p, element, each[depth], index) for p, each in pairs
+            ]
             level(depth + 1, here)
 
     level(0, [address(view) for view in (x.view, y.view, out)])
 
 
 def write_call(
-    text: FunctionBuilder,
+    ir: FunctionBuilder,
     result: MatrixProduct,
     counts: Sequence[str],
     pointers: Sequence[str],
@@ -148,7 +158,7 @@ def write_call(
         steps: from a row of each to the next, as it lies in memory.
         beta: the factor of the old content.
     """
-    kind = result.x.view.memory.dtype
+    kind = result.x.view.buffer.dtype
     pairs = zip((result.x, result.y), result.turned, strict=True)
     flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
     a, b, c = (
@@ -156,4 +166,4 @@ def write_call(
     )
     sizes = (f"i64 {size}" for size in counts)
     given = ", ".join([*flags, *sizes, a, b, f"{TYPES[kind]} {beta}", c])
-    text.line(f"call void @product.{SUFFIX[kind]}({given})")
+    ir.line(f"call void @product.{SUFFIX[kind]}({given})")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..extents import ONE, ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder, LoopCarried
+from ..ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder, LoopCarried
 from ..views import BufferView
 from .products import MatrixProduct
 from .vectors import VectorType
@@ -49,9 +49,11 @@ class Gemv(NamedTuple):
     along: int
 
 
-def thin(result: MatrixProduct, sizes: ShapeEnv) -> Gemv | None:
+def thin(result: MatrixProduct, shape_env: ShapeEnv) -> Gemv | None:
     """Return the product, if it is one of these."""
-    extents = [sizes.of(size) for size in (*result.x.view.shape, *result.y.view.shape)]
+    extents = [
+        shape_env.extent(size) for size in (*result.x.view.shape, *result.y.view.shape)
+    ]
     x, y = (each.view.strides for each in (result.x, result.y))
     if len(result.shape) > 2 or any(e.power for e in (*extents, *x, *y)):
         return None
@@ -68,7 +70,7 @@ def thin(result: MatrixProduct, sizes: ShapeEnv) -> Gemv | None:
 
 
 def write_thin(
-    text: FunctionBuilder, it: Gemv, out: BufferView, address: Address
+    ir: FunctionBuilder, it: Gemv, out: BufferView, address: Address
 ) -> bool:
     """Write the product where the matrix has no gaps along one of its dimensions.
 
@@ -78,11 +80,11 @@ def write_thin(
     Returns:
         Whether it wrote the product.
     """
-    most = VECTORS * VECTOR // BYTES[out.memory.dtype]
+    most = VECTORS * VECTOR // BYTES[out.buffer.dtype]
     if it.along == 1 and it.results > 1 and it.results <= most:
-        _combined(text, it, out, address)
+        _combined(ir, it, out, address)
     elif it.down == 1 == it.step and it.terms <= most:
-        _dots(text, it, out, address)
+        _dots(ir, it, out, address)
     else:
         return False
     return True
@@ -94,56 +96,56 @@ def _widths(count: int, dtype: str) -> list[tuple[int, int]]:
     return [(at, min(most, count - at)) for at in range(0, count, most)]
 
 
-def _combined(
-    text: FunctionBuilder, it: Gemv, out: BufferView, address: Address
-) -> None:
+def _combined(ir: FunctionBuilder, it: Gemv, out: BufferView, address: Address) -> None:
     """Add up rows of the matrix, each times a number."""
-    dtype = out.memory.dtype
+    dtype = out.buffer.dtype
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))
     for at, width in _widths(it.results, dtype):
-        of = VectorType(text, dtype, width)
+        of = VectorType(ir, dtype, width)
         sums = max(1, min(SUMS, VECTOR // (width * BYTES[dtype]), it.terms))
-        first = text.further(matrix, kind, at)
+        first = ir.offset_address(matrix, kind, at)
 
         def term(k: int, down: str, along: str, of: VectorType = of) -> str:
-            number = text.further(along, kind, k * it.step)
-            vector = text.further(down, kind, k * it.down)
+            number = ir.offset_address(along, kind, k * it.step)
+            vector = ir.offset_address(down, kind, k * it.down)
             return of.times(of.loaded(vector), of.of_one(number))
 
         carried = [
-            LoopCarried(of.kind, "zeroinitializer", text.name("sum"), text.name("next"))
+            LoopCarried(
+                of.kind, "zeroinitializer", ir.fresh_name("sum"), ir.fresh_name("next")
+            )
             for _ in range(sums)
         ]
-        with text.loop(str(it.terms // sums), carried, AS_IT_IS) as index:
-            down = text.along(first, kind, SymInt(sums * it.down), index)
-            along = text.along(row, kind, SymInt(sums * it.step), index)
+        with ir.loop(str(it.terms // sums), carried, NO_VECTORIZE) as index:
+            down = ir.indexed_address(first, kind, SymInt(sums * it.down), index)
+            along = ir.indexed_address(row, kind, SymInt(sums * it.step), index)
             for k, each in enumerate(carried):
-                now = of.plus_as(each.now, term(k, down, along))
-                text.line(f"{each.next} = {now}")
-        total = carried[0].now
+                now = of.plus_as(each.phi, term(k, down, along))
+                ir.line(f"{each.next} = {now}")
+        total = carried[0].phi
         for each in carried[1:]:
-            total = of.plus(total, each.now)
+            total = of.plus(total, each.phi)
         for k in range(it.terms - it.terms % sums, it.terms):
             total = of.plus(total, term(k, first, row))
-        of.stored(total, text.further(to, kind, at))
+        of.stored(total, ir.offset_address(to, kind, at))
 
 
-def _dots(text: FunctionBuilder, it: Gemv, out: BufferView, address: Address) -> None:
+def _dots(ir: FunctionBuilder, it: Gemv, out: BufferView, address: Address) -> None:
     """Multiply the row and each column of the matrix, whose terms are contiguous."""
-    dtype = out.memory.dtype
+    dtype = out.buffer.dtype
     kind = TYPES[dtype]
     row, matrix, to = map(address, (it.row, it.matrix, out))
     step = SymInt(it.along if it.results > 1 else 0)
-    with text.loop(str(it.results), how=AS_IT_IS) as index:
-        column = text.along(matrix, kind, step, index)
+    with ir.loop(str(it.results), metadata=NO_VECTORIZE) as index:
+        column = ir.indexed_address(matrix, kind, step, index)
         sums: dict[int, str] = {}
         for at, width in _widths(it.terms, dtype):
-            of = VectorType(text, dtype, width)
-            vectors = (text.further(base, kind, at) for base in (column, row))
+            of = VectorType(ir, dtype, width)
+            vectors = (ir.offset_address(base, kind, at) for base in (column, row))
             part = of.times(*map(of.loaded, vectors))
             sums[width] = of.plus(sums[width], part) if width in sums else part
-        total, *rest = (VectorType(text, dtype, w).total(v) for w, v in sums.items())
+        total, *rest = (VectorType(ir, dtype, w).total(v) for w, v in sums.items())
         for each in rest:
-            total = text.emit(f"fadd {kind} {total}, {each}")
-        text.line(f"store {kind} {total}, ptr {text.along(to, kind, ONE, index)}")
+            total = ir.emit(f"fadd {kind} {total}, {each}")
+        ir.line(f"store {kind} {total}, ptr {ir.indexed_address(to, kind, ONE, index)}")

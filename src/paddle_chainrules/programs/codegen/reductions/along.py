@@ -10,7 +10,7 @@ from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
 from ..elements.scalars import NotLowerable
 from ..extents import ONE, SymInt
-from ..ir_builder import AS_VECTORS, PARALLEL, TYPES, FunctionBuilder, LoopCarried
+from ..ir_builder import PARALLEL, TYPES, VECTORIZE, FunctionBuilder, LoopCarried
 from ..lowering import Address, Stage, StageBuilder
 from ..manipulation.indices import AxisSplit
 from ..views import Buffer, BufferView
@@ -87,9 +87,9 @@ Body = Callable[[ScanInputs], ScanOutputs]
 
 
 def emit_scan(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
-    way: ScanSpec,
+    spec: ScanSpec,
     reads: Sequence[BufferView],
     writes: Sequence[BufferView],
     body: Body,
@@ -102,52 +102,52 @@ def emit_scan(
     Args:
         reads, writes: without gaps. An entry read here may be the one written here.
     """
-    outer, size, inner = way.lines
+    outer, size, inner = spec.lines
     whole = outer.times(size).times(inner)
-    ends = outer.times(inner) if way.at_end else whole
+    ends = outer.times(inner) if spec.at_end else whole
     results = [*((v, whole) for v in reads), *((v, ends) for v in writes)]
-    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
+    if any(builder.shape_env.product(view.shape) != extent for view, extent in results):
         raise NotLowerable
-    if any(view.memory.dtype in ("bool", "uint8") for view, _ in results):
+    if any(view.buffer.dtype in ("bool", "uint8") for view, _ in results):
         raise NotLowerable
-    many = way.together
-    own = [] if many == ONE else [_row(start.dtype, many) for start in way.starts]
+    many = spec.together
+    own = [] if many == ONE else [_row(start.dtype, many) for start in spec.starts]
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
-        walk = _ScanEmitter(text, way, body)
+    def write(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
+        walk = _ScanEmitter(ir, spec, body)
         given, made, kept = (
-            [(address(view), view.memory.dtype) for view in views]
+            [(address(view), view.buffer.dtype) for view in views]
             for views in (reads, writes, own)
         )
         line = size.times(inner)
-        ends = inner if way.at_end else line
-        count, each = text.number(outer), 1
+        ends = inner if spec.at_end else line
+        count, each = ir.size_value(outer), 1
         if many != inner:
             each = BLOCK_ROWS
-            up = text.emit(f"add i64 {count}, {BLOCK_ROWS - 1}")
-            blocks = text.emit(f"sdiv i64 {up}, {BLOCK_ROWS}")
-        start, stop = text.part(blocks if each > 1 else count)
-        with text.loop(stop, start=start) as i:
+            up = ir.emit(f"add i64 {count}, {BLOCK_ROWS - 1}")
+            blocks = ir.emit(f"sdiv i64 {up}, {BLOCK_ROWS}")
+        start, stop = ir.thread_range(blocks if each > 1 else count)
+        with ir.loop(stop, start=start) as i:
             step = SymInt(each)
-            given = walk.moved(given, line.times(step), i)
-            made = walk.moved(made, ends.times(step), i)
+            given = walk.advanced(given, line.times(step), i)
+            made = walk.advanced(made, ends.times(step), i)
             if many == ONE:
                 walk.one(given, made)
             elif each == 1:
-                walk.many(given, made, kept, text.number(inner), ONE, inner)
+                walk.many(given, made, kept, ir.size_value(inner), ONE, inner)
             else:
-                done = text.emit(f"mul i64 {i}, {BLOCK_ROWS}")
-                left = text.emit(f"sub i64 {count}, {done}")
-                few = text.emit(f"icmp slt i64 {left}, {BLOCK_ROWS}")
-                here = text.emit(f"select i1 {few}, i64 {left}, i64 {BLOCK_ROWS}")
+                done = ir.emit(f"mul i64 {i}, {BLOCK_ROWS}")
+                left = ir.emit(f"sub i64 {count}, {done}")
+                few = ir.emit(f"icmp slt i64 {left}, {BLOCK_ROWS}")
+                here = ir.emit(f"select i1 {few}, i64 {left}, i64 {BLOCK_ROWS}")
                 walk.many(given, made, kept, here, line, ONE)
 
-    made = tuple(view.memory for view in (*writes, *own))
-    step = Stage(tuple(v.memory for v in reads), made, {}, write)
+    made = tuple(view.buffer for view in (*writes, *own))
+    step = Stage(tuple(v.buffer for v in reads), made, {}, write)
     if not own:
-        step = replace(step, shared=whole.times(SymInt(EACH)))
-    steps.found.append(step)
+        step = replace(step, parallel_ops=whole.times(SymInt(EACH)))
+    builder.stages.append(step)
 
 
 def _row(dtype: str, extent: SymInt) -> BufferView:
@@ -162,33 +162,40 @@ Place = tuple[str, str]
 class _ScanEmitter:
     """The text of a loop along a line, or along lines side by side."""
 
-    def __init__(self, text: FunctionBuilder, way: ScanSpec, body: Body) -> None:
-        self._text, self._way, self._body = text, way, body
+    def __init__(self, ir: FunctionBuilder, spec: ScanSpec, body: Body) -> None:
+        self._ir, self._spec, self._body = ir, spec, body
 
-    def moved(self, places: Sequence[Place], step: SymInt, index: str) -> list[Place]:
+    def advanced(
+        self, places: Sequence[Place], step: SymInt, index: str
+    ) -> list[Place]:
         """Return the places this many steps further."""
-        return [(self._text.along(p, TYPES[d], step, index), d) for p, d in places]
+        return [
+            (self._ir.indexed_address(p, TYPES[d], step, index), d) for p, d in places
+        ]
 
     def one(self, given: Sequence[Place], made: Sequence[Place]) -> None:
         """Write a line, with carried values in registers."""
-        text, way = self._text, self._way
+        ir, spec = self._ir, self._spec
         carried = [
             LoopCarried(
-                TYPES[start.dtype], start.value, text.name("now"), text.name("next")
+                TYPES[start.dtype],
+                start.value,
+                ir.fresh_name("now"),
+                ir.fresh_name("next"),
             )
-            for start in way.starts
+            for start in spec.starts
         ]
-        pairs = zip(carried, way.starts, strict=True)
-        now = [self._number(each.now, start.dtype) for each, start in pairs]
-        with text.loop(text.number(way.lines.size), carried) as index:
+        pairs = zip(carried, spec.starts, strict=True)
+        now = [self._number(each.phi, start.dtype) for each, start in pairs]
+        with ir.loop(ir.size_value(spec.lines.size), carried) as index:
             place = self._place(index)
-            here = self.moved(given, ONE, place)
-            there = made if way.at_end else self.moved(made, ONE, place)
+            here = self.advanced(given, ONE, place)
+            there = made if spec.at_end else self.advanced(made, ONE, place)
             following = self._go(place, here, there, now)
             for each, number in zip(carried, following, strict=True):
                 same = f"bitcast {each.kind} {number.name} to {each.kind}"
-                text.line(f"{each.next} = {same}")
-        if way.at_end:
+                ir.line(f"{each.next} = {same}")
+        if spec.at_end:
             for number, to in zip(now, made, strict=False):
                 self._put(number, to)
 
@@ -208,28 +215,28 @@ class _ScanEmitter:
             aside: from a line to the next.
             ahead: from a place to the next.
         """
-        text, way = self._text, self._way
+        ir, spec = self._ir, self._spec
         group = f", {PARALLEL}"
-        ends = ONE if way.at_end else aside
-        with text.loop(count, how=AS_VECTORS) as j:
+        ends = ONE if spec.at_end else aside
+        with ir.loop(count, metadata=VECTORIZE) as j:
             for start, (at, _) in zip(
-                way.starts, self.moved(kept, ONE, j), strict=True
+                spec.starts, self.advanced(kept, ONE, j), strict=True
             ):
-                text.line(f"store {TYPES[start.dtype]} {start.value}, ptr {at}{group}")
-        with text.loop(text.number(way.lines.size)) as index:
+                ir.line(f"store {TYPES[start.dtype]} {start.value}, ptr {at}{group}")
+        with ir.loop(ir.size_value(spec.lines.size)) as index:
             place = self._place(index)
-            here = self.moved(given, ahead, place)
-            there = made if way.at_end else self.moved(made, ahead, place)
-            with text.loop(count, how=AS_VECTORS) as j:
-                own = self.moved(kept, ONE, j)
+            here = self.advanced(given, ahead, place)
+            there = made if spec.at_end else self.advanced(made, ahead, place)
+            with ir.loop(count, metadata=VECTORIZE) as j:
+                own = self.advanced(kept, ONE, j)
                 now = [self._got(each, group) for each in own]
-                read, to = self.moved(here, aside, j), self.moved(there, ends, j)
+                read, to = self.advanced(here, aside, j), self.advanced(there, ends, j)
                 following = self._go(place, read, to, now, group)
                 for number, each in zip(following, own, strict=True):
                     self._put(number, each, group)
-        if way.at_end:
-            with text.loop(count, how=AS_VECTORS) as j:
-                pairs = [self.moved(each, ONE, j) for each in (kept, made)]
+        if spec.at_end:
+            with ir.loop(count, metadata=VECTORIZE) as j:
+                pairs = [self.advanced(each, ONE, j) for each in (kept, made)]
                 for source, to_end in zip(*pairs, strict=False):
                     self._put(self._got(source, group), to_end, group)
 
@@ -243,28 +250,28 @@ class _ScanEmitter:
     ) -> Sequence[ElementValue]:
         """Write the work at a place; return the values carried on."""
         read = [self._got(at, group) for at in here]
-        number = ElementValue(place, "i64", self._text)
+        number = ElementValue(place, "i64", self._ir)
         following, written = self._body(ScanInputs(number, read, now))
-        if not self._way.at_end:
+        if not self._spec.at_end:
             for result, to in zip(written, there, strict=True):
                 self._put(result, to, group)
         return following
 
     def _place(self, index: str) -> str:
         """Return the index of a place."""
-        if not self._way.backward:
+        if not self._spec.backward:
             return index
-        last = self._text.number(self._way.lines.size, SymInt(-1))
-        return self._text.emit(f"sub i64 {last}, {index}")
+        last = self._ir.size_value(self._spec.lines.size, SymInt(-1))
+        return self._ir.emit(f"sub i64 {last}, {index}")
 
     def _number(self, name: str, dtype: str) -> ElementValue:
-        return ElementValue(name, TYPES[dtype], self._text, dtype == "float32")
+        return ElementValue(name, TYPES[dtype], self._ir, dtype == "float32")
 
     def _got(self, at: Place, group: str) -> ElementValue:
         pointer, dtype = at
         kind = TYPES[dtype]
-        name = self._text.emit(f"load {kind}, ptr {pointer}{group}")
+        name = self._ir.emit(f"load {kind}, ptr {pointer}{group}")
         return self._number(name, dtype)
 
     def _put(self, number: ElementValue, to: Place, group: str = "") -> None:
-        self._text.line(f"store {number.kind} {number.name}, ptr {to[0]}{group}")
+        self._ir.line(f"store {number.kind} {number.name}, ptr {to[0]}{group}")

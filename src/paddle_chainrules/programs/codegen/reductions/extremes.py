@@ -7,7 +7,7 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
 from ..ir_builder import BYTES
-from ..lowering import StageBuilder, written_as
+from ..lowering import StageBuilder, lowers
 from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
 from .running import LOWEST, lines_along
 
@@ -39,8 +39,8 @@ def _as(place: ElementValue, type: str) -> ElementValue:
     return place if type == "i64" else place.to("trunc", type)
 
 
-@written_as("argmax", "argmin")
-def _argmax_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("argmax", "argmin")
+def _argmax_loop(builder: StageBuilder, op: Operation) -> None:
     """Find the first of equal extremes, but never NaN, as in Paddle."""
     x, axis, *_ = op.args
     (out,) = op.outputs
@@ -48,7 +48,7 @@ def _argmax_loop(steps: StageBuilder, op: Operation) -> None:
     if out.dtype not in INTEGERS:
         raise NotLowerable
     starts = [CarryInit(out.dtype, "0"), _beyond(x.dtype, largest)]
-    lines = lines_along(steps, x, axis, axis is None)
+    lines = lines_along(builder, x, axis, axis is None)
 
     def body(at: ScanInputs) -> ScanOutputs:
         (x,), (place, most) = at.read, at.now
@@ -56,8 +56,8 @@ def _argmax_loop(steps: StageBuilder, op: Operation) -> None:
         here = _as(at.place, place.type)
         return ScanOutputs([better.where(here, place), better.where(x, most)])
 
-    way = ScanSpec(lines, starts, at_end=True)
-    emit_scan(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+    spec = ScanSpec(lines, starts, at_end=True)
+    emit_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
 SHORT = 32
@@ -67,15 +67,15 @@ In longer lines Paddle's kernels find the running maximum in half the time.
 """
 
 
-@written_as("cummax", "cummin")
-def _cummax_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("cummax", "cummin")
+def _cummax_loop(builder: StageBuilder, op: Operation) -> None:
     """Find the last of equal extremes; none after NaN."""
     x, axis, _ = op.args
     out, index = op.outputs
     largest = op.operator.name == "cummax"
     if index.dtype not in INTEGERS or out.dtype != x.dtype:
         raise NotLowerable
-    lines = lines_along(steps, x, axis)
+    lines = lines_along(builder, x, axis)
     if lines.inner == ONE and (lines.size.power or lines.size.factor > SHORT):
         raise NotLowerable
     starts = [_beyond(x.dtype, largest, infinite=True), CarryInit(index.dtype, "0")]
@@ -89,5 +89,5 @@ def _cummax_loop(steps: StageBuilder, op: Operation) -> None:
         where = better.where(_as(at.place, place.type), place)
         return ScanOutputs([result, where], [result, where])
 
-    made = [steps.new(out), steps.new(index)]
-    emit_scan(steps, op, ScanSpec(lines, starts), [steps.dense(x)], made, body)
+    made = [builder.allocate(out), builder.allocate(index)]
+    emit_scan(builder, op, ScanSpec(lines, starts), [builder.dense_view(x)], made, body)

@@ -11,7 +11,7 @@ from ..elements import exponentials
 from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
-from ..lowering import StageBuilder, written_as
+from ..lowering import StageBuilder, lowers
 from ..manipulation.indices import AxisSplit, lines_of
 from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
 
@@ -20,7 +20,7 @@ LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
 
 
 def lines_along(
-    steps: StageBuilder, x: Value, axis: Any, flat: bool = False
+    builder: StageBuilder, x: Value, axis: Any, flat: bool = False
 ) -> AxisSplit:
     """Return how a tensor lies along an axis, or as one line.
 
@@ -28,16 +28,16 @@ def lines_along(
         NotLowerable: the axis is not an integer.
     """
     if flat or not x.shape:
-        return AxisSplit(ONE, steps.sizes.product(x.shape), ONE)
+        return AxisSplit(ONE, builder.shape_env.product(x.shape), ONE)
     if type(axis) is not int:
         raise NotLowerable
-    return lines_of(x.shape, axis % len(x.shape), steps.sizes)
+    return lines_of(x.shape, axis % len(x.shape), builder.shape_env)
 
 
 def _running(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
-    way: ScanSpec,
+    spec: ScanSpec,
     more: Callable[[ElementValue, ElementValue], ElementValue],
     exclusive: bool,
 ) -> None:
@@ -51,37 +51,41 @@ def _running(
         result = more(now, x)
         return ScanOutputs([result], [now if exclusive else result])
 
-    emit_scan(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+    emit_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
 def _start(dtype: str, number: int) -> CarryInit:
     return CarryInit(dtype, f"{float(number)}" if dtype in FLOATS else f"{number}")
 
 
-@written_as("cumsum")
-def _cumsum_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("cumsum")
+def _cumsum_loop(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     starts = [_start(x.dtype, 0)]
-    way = ScanSpec(lines_along(steps, x, axis, flatten), starts, reverse)
-    _running(steps, op, way, lambda now, x: now + x, exclusive)
+    spec = ScanSpec(lines_along(builder, x, axis, flatten), starts, reverse)
+    _running(builder, op, spec, lambda now, x: now + x, exclusive)
 
 
-@written_as("cumprod")
-def _cumprod_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("cumprod")
+def _cumprod_loop(builder: StageBuilder, op: Operation) -> None:
     x, axis, exclusive, reverse = op.args
-    way = ScanSpec(lines_along(steps, x, axis), [_start(x.dtype, 1)], reverse)
-    _running(steps, op, way, lambda now, x: now * x, exclusive)
+    spec = ScanSpec(lines_along(builder, x, axis), [_start(x.dtype, 1)], reverse)
+    _running(builder, op, spec, lambda now, x: now * x, exclusive)
 
 
-@written_as("cumprod_grad")
-def _cumprod_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("cumprod_grad")
+def _cumprod_grad_loop(builder: StageBuilder, op: Operation) -> None:
     """Multiply the product before each place by the slope of the rest, inclusive."""
     x, _, g, axis, exclusive, reverse = op.args
     (out,) = op.outputs
     if not {x.dtype, g.dtype, out.dtype} <= FLOATS:
         raise NotLowerable
-    lines = lines_along(steps, x, axis)
-    given, slopes, result = steps.dense(x), steps.dense(g), steps.new(out)
+    lines = lines_along(builder, x, axis)
+    given, slopes, result = (
+        builder.dense_view(x),
+        builder.dense_view(g),
+        builder.allocate(out),
+    )
 
     def before(at: ScanInputs) -> ScanOutputs:
         (x,), (now,) = at.read, at.now
@@ -92,10 +96,10 @@ def _cumprod_grad_loop(steps: StageBuilder, op: Operation) -> None:
         here = now if exclusive else g + now
         return ScanOutputs([(g + x * now) if exclusive else x * here], [result * here])
 
-    way = ScanSpec(lines, [_start(x.dtype, 1)], reverse)
-    emit_scan(steps, op, way, [given], [result], before)
-    way = ScanSpec(lines, [_start(x.dtype, 0)], not reverse)
-    emit_scan(steps, op, way, [given, slopes, result], [result], after)
+    spec = ScanSpec(lines, [_start(x.dtype, 1)], reverse)
+    emit_scan(builder, op, spec, [given], [result], before)
+    spec = ScanSpec(lines, [_start(x.dtype, 0)], not reverse)
+    emit_scan(builder, op, spec, [given, slopes, result], [result], after)
 
 
 def _exactly(
@@ -114,27 +118,27 @@ def _log_sum(x: ElementValue, y: ElementValue) -> ElementValue:
     return exponentials.log1p(exponentials.exp(least - most)) + most
 
 
-@written_as("logcumsumexp")
-def _logcumsumexp_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("logcumsumexp")
+def _logcumsumexp_loop(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     if x.dtype not in FLOATS:
         raise NotLowerable
     starts = [CarryInit(x.dtype, LOWEST[x.dtype])]
-    lines = lines_along(steps, x, axis, flatten)
-    way = ScanSpec(lines, starts, reverse, is_dear=True)
-    _running(steps, op, way, lambda now, x: _exactly(_log_sum, now, x), exclusive)
+    lines = lines_along(builder, x, axis, flatten)
+    spec = ScanSpec(lines, starts, reverse, is_dear=True)
+    _running(builder, op, spec, lambda now, x: _exactly(_log_sum, now, x), exclusive)
 
 
-@written_as("logcumsumexp_grad")
-def _logcumsumexp_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("logcumsumexp_grad")
+def _logcumsumexp_grad_loop(builder: StageBuilder, op: Operation) -> None:
     """Compute by quotients of neighbouring sums, which are at most one."""
     x, out, g, axis, flatten, exclusive, reverse = op.args
     dtype = x.dtype
     if exclusive or {dtype, out.dtype, g.dtype} != {dtype} or dtype not in FLOATS:
         raise NotLowerable
     starts = [_start(dtype, 0), CarryInit(dtype, LOWEST[dtype])]
-    lines = lines_along(steps, x, axis, flatten)
-    way = ScanSpec(lines, starts, not reverse, is_dear=True)
+    lines = lines_along(builder, x, axis, flatten)
+    spec = ScanSpec(lines, starts, not reverse, is_dear=True)
 
     def body(at: ScanInputs) -> ScanOutputs:
         (x, out, g), (slope, following) = at.read, at.now
@@ -143,5 +147,5 @@ def _logcumsumexp_grad_loop(steps: StageBuilder, op: Operation) -> None:
         share = _exactly(lambda a, b: exponentials.exp(a - b), x, out)
         return ScanOutputs([slope, out], [share * slope])
 
-    reads = [steps.dense(value) for value in (x, out, g)]
-    emit_scan(steps, op, way, reads, [steps.new(op.outputs[0])], body)
+    reads = [builder.dense_view(value) for value in (x, out, g)]
+    emit_scan(builder, op, spec, reads, [builder.allocate(op.outputs[0])], body)

@@ -7,7 +7,7 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE, SymInt
 from ..ir_builder import TYPES, FunctionBuilder, LoopCarried
-from ..lowering import Address, Stage, StageBuilder, written_as
+from ..lowering import Address, Stage, StageBuilder, lowers
 from ..views import BufferView
 
 EVERY, STABLE = 16, 48
@@ -18,8 +18,8 @@ so where it is asked to.
 """
 
 
-@written_as("argsort")
-def _argsort_loop(steps: StageBuilder, op: Operation) -> None:
+@lowers("argsort")
+def _argsort_loop(builder: StageBuilder, op: Operation) -> None:
     x, axis, descending, stable = op.args
     out, index = op.outputs
     is_known = x.dtype in FLOATS or x.dtype in ("int32", "int64")
@@ -27,31 +27,34 @@ def _argsort_loop(steps: StageBuilder, op: Operation) -> None:
         raise NotLowerable
     axis %= len(x.shape)
     size = x.shape[axis]
-    if steps.sizes.of(size).power or size > (STABLE if stable else EVERY):
+    if builder.shape_env.extent(size).power or size > (STABLE if stable else EVERY):
         raise NotLowerable
     if axis == len(x.shape) - 1:
-        source, ends = steps.dense(x), [steps.new(out), steps.new(index)]
-        _sort(steps, op, source, ends, size, descending)
+        source, ends = (
+            builder.dense_view(x),
+            [builder.allocate(out), builder.allocate(index)],
+        )
+        _sort(builder, op, source, ends, size, descending)
         return
     order = [*(k for k in range(len(x.shape)) if k != axis), axis]
     shape = tuple(x.shape[k] for k in order)
     row, *made = (Value(v.number, shape, v.dtype, v.bytes) for v in (x, out, index))
-    source = steps.copied(_in_order(steps.view(x), order), row)
-    ends = [steps.new(value) for value in made]
-    _sort(steps, op, source, ends, size, descending)
+    source = builder.materialize(_in_order(builder.view(x), order), row)
+    ends = [builder.allocate(value) for value in made]
+    _sort(builder, op, source, ends, size, descending)
     back = [order.index(k) for k in range(len(order))]
     for view, value in zip(ends, (out, index), strict=True):
-        steps.copied(_in_order(view, back), value)
+        builder.materialize(_in_order(view, back), value)
 
 
 def _in_order(view: BufferView, order: list[int]) -> BufferView:
     shape = tuple(view.shape[k] for k in order)
     strides = tuple(view.strides[k] for k in order)
-    return BufferView(view.memory, view.offset, shape, strides)
+    return BufferView(view.buffer, view.offset, shape, strides)
 
 
 def _sort(
-    steps: StageBuilder,
+    builder: StageBuilder,
     op: Operation,
     source: BufferView,
     ends: list[BufferView],
@@ -63,40 +66,42 @@ def _sort(
     Args:
         ends: the sorted entries, and their old places.
     """
-    kind = TYPES[source.memory.dtype]
-    rows = steps.sizes.product(source.shape[:-1])
+    kind = TYPES[source.buffer.dtype]
+    rows = builder.shape_env.product(source.shape[:-1])
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
+    def write(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
         first, *to = (address(view) for view in (source, *ends))
 
         def loaded(row: str, place: str) -> ElementValue:
-            at = text.along(row, kind, ONE, place)
-            return ElementValue(text.emit(f"load {kind}, ptr {at}"), kind, text)
+            at = ir.indexed_address(row, kind, ONE, place)
+            return ElementValue(ir.emit(f"load {kind}, ptr {at}"), kind, ir)
 
-        with text.loop(text.number(rows)) as i:
-            row = text.along(first, kind, SymInt(size), i)
-            numbers = text.along(to[0], kind, SymInt(size), i)
-            places = text.along(to[1], "i64", SymInt(size), i)
-            with text.loop(str(size)) as k:
-                x, here = loaded(row, k), ElementValue(k, "i64", text)
-                count = LoopCarried("i32", "0", text.name("count"), text.name("more"))
-                with text.loop(str(size), [count]) as j:
+        with ir.loop(ir.size_value(rows)) as i:
+            row = ir.indexed_address(first, kind, SymInt(size), i)
+            numbers = ir.indexed_address(to[0], kind, SymInt(size), i)
+            places = ir.indexed_address(to[1], "i64", SymInt(size), i)
+            with ir.loop(str(size)) as k:
+                x, here = loaded(row, k), ElementValue(k, "i64", ir)
+                count = LoopCarried(
+                    "i32", "0", ir.fresh_name("count"), ir.fresh_name("more")
+                )
+                with ir.loop(str(size), [count]) as j:
                     other = loaded(row, j)
-                    is_earlier = _compared("slt", ElementValue(j, "i64", text), here)
+                    is_earlier = _compared("slt", ElementValue(j, "i64", ir), here)
                     goes_first = is_earlier.where(
                         _before(x, other, descending) ^ 1, _before(other, x, descending)
                     )
                     one = goes_first.to("zext", "i32")
-                    text.line(f"{count.next} = add i32 {count.now}, {one.name}")
-                place = text.emit(f"zext i32 {count.now} to i64")
-                at = text.along(numbers, kind, ONE, place)
-                text.line(f"store {kind} {x.name}, ptr {at}")
-                at = text.along(places, "i64", ONE, place)
-                text.line(f"store i64 {k}, ptr {at}")
+                    ir.line(f"{count.next} = add i32 {count.phi}, {one.name}")
+                place = ir.emit(f"zext i32 {count.phi} to i64")
+                at = ir.indexed_address(numbers, kind, ONE, place)
+                ir.line(f"store {kind} {x.name}, ptr {at}")
+                at = ir.indexed_address(places, "i64", ONE, place)
+                ir.line(f"store i64 {k}, ptr {at}")
 
-    made = tuple(view.memory for view in ends)
-    steps.found.append(Stage((source.memory,), made, {}, write))
+    made = tuple(view.buffer for view in ends)
+    builder.stages.append(Stage((source.buffer,), made, {}, write))
 
 
 def _compared(how: str, x: ElementValue, y: ElementValue) -> ElementValue:
