@@ -45,7 +45,7 @@ def test_nobody_has_what_another_has():
 
 
 def test_what_is_too_large_is_not_kept(monkeypatch):
-    monkeypatch.setattr(workspace, "KEPT", 1000)
+    monkeypatch.setattr(workspace, "MAX_CACHED_BYTES", 1000)
     large = borrowed(1001)
     give_back(large)
     assert not workspace._free

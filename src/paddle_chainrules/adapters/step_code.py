@@ -143,7 +143,7 @@ def _code(
                 inside = f"getelementptr inbounds {kind}, ptr"
                 places = [text.emit(f"{inside} {p}, i64 {i}") for p in (*tensors, grad)]
                 p, *kept, g = (
-                    ElementValue(of.loaded(place), kind, text, lanes=lanes)
+                    ElementValue(of.load(place), kind, text, lanes=lanes)
                     for place in places
                 )
                 if decays and formula is formulas.adam:  # of AdamW
@@ -153,7 +153,7 @@ def _code(
                 same = (x.broadcast(lanes) for x in once)
                 step, *kept = formula(*same, g, *kept)
                 for place, x in zip(places, (p - step, *kept), strict=False):
-                    of.stored(x.name, place)
+                    of.store(x.name, place)
         for place, x, factor in zip(scalars, before, factors, strict=True):
             text.line(f"store {kind} {(x * factor).name}, ptr {place}")
     return machine_code([str(text)])[0]

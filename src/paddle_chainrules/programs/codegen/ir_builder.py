@@ -1,4 +1,4 @@
-"""An LLVM function as text that is written line by line."""
+"""A builder of LLVM functions as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAG = 1
 """The block's slot that holds the address of the cancel flag."""
 
 PARALLEL = "!llvm.access.group !0"
-"""Mark of reads and writes in a loop that LLVM may turn into vectors."""
+"""Metadata of loads and stores in a loop that LLVM may vectorize."""
 
 VECTORIZE, NO_VECTORIZE = ", !llvm.loop !1", ", !llvm.loop !3"
 """Loop metadata: LLVM vectorizes the loop, or leaves it as it is."""
@@ -60,7 +60,7 @@ def memory_type(dtype: str) -> str:
 
 
 class InstructionSink(Protocol):
-    """A place for instructions."""
+    """A sink for instructions."""
 
     def emit(self, instruction: str) -> str:
         """Return the name of an instruction's result."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .elements.scalars import Shape
 from .extents import ONE, ZERO, ShapeEnv, SymInt
 from .ir_builder import TYPES, FunctionBuilder
-from .matrix_products.products import MatrixProduct, write_call
+from .matrix_products.products import MatrixProduct, emit_gemm_call
 from .nest import LoopNest, NestAccess
 from .views import BufferView, broadcast_strides
 
@@ -81,12 +81,12 @@ def product_domain(
         comment: a line before the code.
     """
     *batch, _, columns = matmul.shape
-    terms = matmul.x.view.shape[-2 if matmul.turned[0] else -1]
-    x_rows, x_terms = _matrix_strides(matmul.x.view, matmul.turned[0])
-    y_terms, y_columns = _matrix_strides(matmul.y.view, matmul.turned[1])
+    terms = matmul.x.view.shape[-2 if matmul.transposed[0] else -1]
+    x_rows, x_terms = _matrix_strides(matmul.x.view, matmul.transposed[0])
+    y_terms, y_columns = _matrix_strides(matmul.y.view, matmul.transposed[1])
     leading_dims = (
-        TERMS if matmul.x.turned != matmul.turned[0] else ROWS,
-        COLUMNS if matmul.y.turned != matmul.turned[1] else TERMS,
+        TERMS if matmul.x.transposed != matmul.transposed[0] else ROWS,
+        COLUMNS if matmul.y.transposed != matmul.transposed[1] else TERMS,
         ROWS,
     )
 
@@ -105,7 +105,7 @@ def product_domain(
         ]
         pointers = [address(operand.view) for operand in accesses]
         counts = [*map(str, tile.shape[-3:])]
-        write_call(ir, matmul, counts, pointers, leading_strides, beta)
+        emit_gemm_call(ir, matmul, counts, pointers, leading_strides, beta)
 
     return IterationDomain(
         (*matmul.shape, terms),

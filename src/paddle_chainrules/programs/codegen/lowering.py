@@ -20,8 +20,8 @@ from .extents import ZERO, ShapeEnv, SymInt
 from .fusion import FusionGroup
 from .ir_builder import TYPES, FunctionBuilder
 from .iteration_domains import IterationDomain, nest_domain, product_domain
-from .matrix_products.products import product, shared_batch, write_product
-from .matrix_products.thin import thin, write_thin
+from .matrix_products.products import emit_product, product, shared_batch
+from .matrix_products.thin import as_gemv, emit_gemv
 from .nest import LoopNest, NestAccess, emit_clear, parallel_loop_depth
 from .views import (
     VIEW_LOWERINGS,
@@ -75,7 +75,7 @@ class StageBuilder:
         has_products: whether a library multiplies.
         inputs: the views of values from elsewhere, in the order of their first use.
         views: the view of each value used so far.
-        stages: the steps so far.
+        stages: the stages so far.
         ops: the operations so far.
     """
 
@@ -244,14 +244,14 @@ class StageBuilder:
         )
         shape_env = self.shape_env
         reads = matmul.x.view.buffer, matmul.y.view.buffer
-        # No library is asked for by its name.
-        gemv = thin(matmul, shape_env) if wanted_blas() in ("on", "own") else None
+        # The user requests no library by its name.
+        gemv = as_gemv(matmul, shape_env) if wanted_blas() in ("on", "own") else None
         comment = f"; {op!r}  {op.where}"
 
         def emit(ir: FunctionBuilder, address: Address) -> None:
             ir.line(comment)
-            if not (gemv and write_thin(ir, gemv, matrices, address)):
-                write_product(ir, matmul, matrices, shape_env, address)
+            if not (gemv and emit_gemv(ir, gemv, matrices, address)):
+                emit_product(ir, matmul, matrices, shape_env, address)
 
         domain = product_domain(matmul, matrices, comment, shape_env)
         stage = Stage(reads, (out.buffer,), {}, emit, domain=domain)
@@ -411,12 +411,12 @@ def lowers(*names: str) -> Callable[[Any], Any]:
 
 
 @lowers("copy")
-def _copy_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_copy(builder: StageBuilder, op: Operation) -> None:
     builder.materialize(builder.view(op.args[0]), op.outputs[0])
 
 
 @lowers("concat")
-def _concat_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_concat(builder: StageBuilder, op: Operation) -> None:
     operands, axis = op.args
     if type(axis) is not int:
         raise NotLowerable
@@ -433,7 +433,7 @@ def _concat_loop(builder: StageBuilder, op: Operation) -> None:
 
 
 @lowers("stack")
-def _stack_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_stack(builder: StageBuilder, op: Operation) -> None:
     operands, axis = op.args
     (out,) = op.outputs
     axis %= len(out.shape)
@@ -447,7 +447,7 @@ def _stack_loop(builder: StageBuilder, op: Operation) -> None:
 
 
 @lowers("slice_grad")
-def _slice_grad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_slice_grad(builder: StageBuilder, op: Operation) -> None:
     _, cotangent, *_ = op.args
     grad = builder.zeros(op.outputs[0])
     slice_op = Operation(

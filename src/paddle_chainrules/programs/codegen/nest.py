@@ -300,7 +300,7 @@ class LoopNest:
         for k, value in enumerate(values, len(self._reads)):
             reduction, kind = self._accesses[k].reduction, self._accesses[k].kind
             if reduction and k in addresses.carried_in:
-                combined = reduction.of(
+                combined = reduction.combine(
                     kind, addresses.carried_in[k], value, " reassoc", addresses.lanes
                 )
                 results[k] = self._ir.emit(combined)
@@ -331,7 +331,7 @@ class LoopNest:
                 )
                 halves.append(ir.emit(f"shufflevector {operands}"))
             result = ir.emit(
-                reduction.of(kind, halves[0], halves[1], " reassoc", lanes)
+                reduction.combine(kind, halves[0], halves[1], " reassoc", lanes)
             )
         return ir.emit(f"extractelement {vector_type(kind, 1)} {result}, i64 0")
 
@@ -416,7 +416,7 @@ class LoopNest:
         if k in self._memory_reductions:
             old = self._load(pointer, stride, access, lanes)
             value = ir.emit(
-                self._memory_reductions[k].of(access.kind, old, value, lanes=lanes)
+                self._memory_reductions[k].combine(access.kind, old, value, lanes=lanes)
             )
         elif dtype == "bool":
             value = ir.emit(f"zext {vector_type('i1', lanes)} {value} to {kind}")

@@ -20,7 +20,7 @@ from ..codegen.fused_kernels.regions import (
     may_have_regions,
     with_regions,
 )
-from ..codegen.fusion import is_long
+from ..codegen.fusion import is_faster_fused
 from ..codegen.jit_engine import begin_machine_code, machine_code
 from ..codegen.matrix_products.blas import library
 from ..codegen.views import VIEW_LOWERINGS
@@ -246,7 +246,7 @@ class Program:
 
     def _with_regions(self, least: int, has_products: bool) -> Program:
         """Return the same with regions, which have no machine code yet."""
-        plain = self._shared() if has_products else self._fused(is_long)
+        plain = self._shared() if has_products else self._fused(is_faster_fused)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
         sizes = self.samples, has_products
         ops, more = decomposed(plain.ops, given, ends, *sizes)

@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 
-KEPT = 1 << 30
+MAX_CACHED_BYTES = 1 << 30
 """The most bytes of a memory that is kept."""
 
 Memory = tuple[int, Tensor]
@@ -40,7 +40,7 @@ def borrowed(size: int) -> Memory:
 
 def give_back(memory: Memory) -> None:
     """Make memory available to later calls."""
-    if memory[0] <= KEPT:
+    if memory[0] <= MAX_CACHED_BYTES:
         _free.append(memory)
 
 

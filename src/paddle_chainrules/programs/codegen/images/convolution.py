@@ -25,14 +25,14 @@ from .windows import (
     StridedOrigin,
     Windows,
     WindowStep,
-    steps_of,
+    strides_of,
     windows_of,
 )
 
-COLUMNS = 1 << 18
+COLUMN_MATRIX_BYTES = 1 << 18
 """The bytes of windows that are copied at a time."""
 
-LEAST = 16
+MIN_WINDOW_TERMS = 16
 """The fewest pixels of a window, in the channels of a group, to be done here.
 
 With fewer, Paddle's own kernels are as fast.
@@ -47,160 +47,179 @@ class MatrixOperand(NamedTuple):
     """A matrix stored row by row: its first entry, and the distance of rows."""
 
     first: str
-    step: int
-    turned: bool = False
+    row_stride: int
+    transposed: bool = False
 
 
 class _Convolution(WindowStep):
-    """The three products of a convolution, each a step of a region."""
+    """The three products of a convolution, each a stage of a region."""
 
     def __init__(self, builder: StageBuilder, windows: Windows, op: Operation) -> None:
         super().__init__(builder, windows, op)
-        first, rest = windows.result[0], math.prod(windows.result[1:])
-        most = max(COLUMNS // (windows.terms * rest * BYTES[self._dtype]), 1)
-        fitting = range(1, min(first, most) + 1)
-        self._rows = max(n for n in fitting if first % n == 0)
+        result_rows, row_size = windows.result[0], math.prod(windows.result[1:])
+        max_rows = max(
+            COLUMN_MATRIX_BYTES // (windows.terms * row_size * BYTES[self._dtype]), 1
+        )
+        fitting = range(1, min(result_rows, max_rows) + 1)
+        self._rows = max(n for n in fitting if result_rows % n == 0)
         """The rows of the result at a time."""
-        self._columns = self._rows * rest
-        self._matrix = self._scratch((windows.terms, self._columns))
+        self._columns = self._rows * row_size
+        self._column_matrix = self._scratch((windows.terms, self._columns))
 
-    def forward(self, image: Value, filters: Value, result: Value) -> None:
-        """Add the step for the result of an image and filters."""
-        it = self._it
-        sizes = it.filters, self._columns, it.terms
+    def add_forward(self, image: Value, filters: Value, result: Value) -> None:
+        """Add the stage for the result of an image and filters."""
+        windows = self._windows
+        sizes = windows.filters, self._columns, windows.terms
 
-        def write(ir: FunctionBuilder, address: Address) -> None:
-            self._fill_around(ir, address)
-            with self._images(ir, (x, out), address) as (here, to):
-                padded = self._around(ir, here, address)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            with self._image_loop(ir, (x, out), address) as (source, target):
+                padded = self._pad_image(ir, source, address)
                 with self._blocks(ir) as block:
                     left = self._filters(ir, address(w), block)
-                    right = self._covered(ir, padded, block, address)
-                    part = self._part(ir, to, block)
-                    self._multiply(ir, left, right, part, sizes)
+                    right = self._im2col(ir, padded, block, address)
+                    result_block = self._result_block(ir, target, block)
+                    self._emit_gemm(ir, left, right, result_block, sizes)
 
-        x, w, out = self._put((image, filters), result, [self._matrix], write)
+        x, w, out = self._add_stage(
+            (image, filters), result, [self._column_matrix], emit
+        )
 
-    def by_image(self, filters: Value, result: Value, image: Value) -> None:
-        """Add the step for the gradient by the image, from that of the result."""
-        it = self._it
-        sizes = it.terms, self._columns, it.filters
+    def add_image_gradient(self, filters: Value, result: Value, image: Value) -> None:
+        """Add the stage for the gradient by the image, from that of the result."""
+        windows = self._windows
+        sizes = windows.terms, self._columns, windows.filters
 
-        def write(ir: FunctionBuilder, address: Address) -> None:
-            with self._images(ir, (g, out), address) as (here, to):
-                padded = address(self._padded) if it.is_padded else to
-                if not it.is_matrix:
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            with self._image_loop(ir, (g, out), address) as (source, target):
+                padded = address(self._padded) if windows.is_padded else target
+                if not windows.is_matrix:
                     emit_clear(ir, self._padded, padded, STATIC_SHAPES)
                 with self._blocks(ir) as block:
                     left = self._filters(ir, address(w), block)
-                    right = self._part(ir, here, block)
-                    first = self._image(ir, padded, block)
-                    made = MatrixOperand(first, it.places)
-                    if not it.is_matrix:
-                        made = MatrixOperand(address(self._matrix), self._columns)
-                    turned = left._replace(turned=True)
-                    self._multiply(ir, turned, right, made, sizes)
-                    if not it.is_matrix:  # added up where windows overlap
-                        columns = self._columns_at(made.first)
-                        self._add(ir, self._over(), columns, self._windows(first))
-                if it.is_padded:
-                    self._copy(ir, self._within(ir, padded), self._whole(to))
+                    right = self._result_block(ir, source, block)
+                    first = self._first_window(ir, padded, block)
+                    product = MatrixOperand(first, windows.window_count)
+                    if not windows.is_matrix:
+                        product = MatrixOperand(
+                            address(self._column_matrix), self._columns
+                        )
+                    transposed_filters = left._replace(transposed=True)
+                    self._emit_gemm(ir, transposed_filters, right, product, sizes)
+                    if not windows.is_matrix:  # added up where windows overlap
+                        columns = self._columns_at(product.first)
+                        self._accumulate(
+                            ir, self._loop_shape(), columns, self._window_pixels(first)
+                        )
+                if windows.is_padded:
+                    self._copy_image(
+                        ir, self._interior(ir, padded), self._unpadded(target)
+                    )
 
-        w, g, out = self._put((filters, result), image, [self._matrix], write)
+        w, g, out = self._add_stage(
+            (filters, result), image, [self._column_matrix], emit
+        )
 
-    def by_filters(self, image: Value, result: Value, filters: Value) -> None:
-        """Add the step for the gradient by the filters, from that of the result."""
-        it = self._it
-        sizes = it.filters, it.terms, self._columns
+    def add_filter_gradient(self, image: Value, result: Value, filters: Value) -> None:
+        """Add the stage for the gradient by the filters, from that of the result."""
+        windows = self._windows
+        sizes = windows.filters, windows.terms, self._columns
 
-        def write(ir: FunctionBuilder, address: Address) -> None:
-            self._fill_around(ir, address)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
             emit_clear(ir, out, address(out), STATIC_SHAPES)
-            with self._images(ir, (x, g), address) as (here, given):
-                padded = self._around(ir, here, address)
+            with self._image_loop(ir, (x, g), address) as (source, cotangent):
+                padded = self._pad_image(ir, source, address)
                 with self._blocks(ir) as block:
-                    left = self._part(ir, given, block)
-                    right = self._covered(ir, padded, block, address)
-                    right = right._replace(turned=True)
+                    left = self._result_block(ir, cotangent, block)
+                    right = self._im2col(ir, padded, block, address)
+                    right = right._replace(transposed=True)
                     total = self._filters(ir, address(out), block)
-                    self._multiply(ir, left, right, total, sizes, onto=True)
+                    self._emit_gemm(ir, left, right, total, sizes, accumulates=True)
 
-        x, g, out = self._put((image, result), filters, [self._matrix], write)
+        x, g, out = self._add_stage(
+            (image, result), filters, [self._column_matrix], emit
+        )
 
-    # Where things are.
+    # Addresses.
 
     @contextmanager
     def _blocks(self, ir: FunctionBuilder) -> Iterator[Block]:
         """Loop over groups of channels, and in each over blocks of result rows."""
-        blocks = self._it.result[0] // self._rows
+        blocks = self._windows.result[0] // self._rows
         with (
-            ir.loop(str(self._it.groups), metadata=NO_VECTORIZE) as group,
+            ir.loop(str(self._windows.groups), metadata=NO_VECTORIZE) as group,
             ir.loop(str(blocks), metadata=NO_VECTORIZE) as block,
         ):
             yield group, block
 
-    def _image(self, ir: FunctionBuilder, padded: str, block: Block) -> str:
+    def _first_window(self, ir: FunctionBuilder, padded: str, block: Block) -> str:
         """Return the address of the first window."""
-        rows = self._rows * self._it.steps[0] * self._place[0]
-        steps = self._it.channels * self._channel, rows
-        return self._at(ir, padded, *zip(block, steps, strict=True))
+        block_stride = self._rows * self._windows.strides[0] * self._pixel_strides[0]
+        strides = self._windows.channels * self._channel_stride, block_stride
+        return self._address(ir, padded, *zip(block, strides, strict=True))
 
-    def _part(self, ir: FunctionBuilder, result: str, block: Block) -> MatrixOperand:
+    def _result_block(
+        self, ir: FunctionBuilder, result: str, block: Block
+    ) -> MatrixOperand:
         """Return a block of the result."""
-        steps = self._it.filters * self._it.places, self._columns
-        first = self._at(ir, result, *zip(block, steps, strict=True))
-        return MatrixOperand(first, self._it.places)
+        strides = self._windows.filters * self._windows.window_count, self._columns
+        first = self._address(ir, result, *zip(block, strides, strict=True))
+        return MatrixOperand(first, self._windows.window_count)
 
     def _filters(self, ir: FunctionBuilder, first: str, block: Block) -> MatrixOperand:
         """Return the filters of a group of channels."""
-        it = self._it
-        first = self._at(ir, first, (block[0], it.filters * it.terms))
-        return MatrixOperand(first, it.terms)
+        windows = self._windows
+        first = self._address(ir, first, (block[0], windows.filters * windows.terms))
+        return MatrixOperand(first, windows.terms)
 
-    # What is done.
+    # Loops.
 
-    def _over(self) -> Shape:
+    def _loop_shape(self) -> Shape:
         """Return the shape of loops over channels, pixels in a window, and windows."""
-        it = self._it
-        return it.channels, *it.kernel, self._rows, *it.result[1:]
+        windows = self._windows
+        return windows.channels, *windows.kernel, self._rows, *windows.result[1:]
 
     def _columns_at(self, first: str) -> StridedOrigin:
-        return StridedOrigin(first, steps_of(self._over()))
+        return StridedOrigin(first, strides_of(self._loop_shape()))
 
-    def _covered(
+    def _im2col(
         self, ir: FunctionBuilder, padded: str, block: Block, address: Address
     ) -> MatrixOperand:
         """Return the pixels in windows, one column for each window."""
-        first = self._image(ir, padded, block)
-        if self._it.is_matrix:
-            return MatrixOperand(first, self._it.places)
-        columns = address(self._matrix)
-        given, made = [self._windows(first)], [self._columns_at(columns)]
-        self._nest(ir, self._over(), given, made, lambda x: [x])
+        first = self._first_window(ir, padded, block)
+        if self._windows.is_matrix:
+            return MatrixOperand(first, self._windows.window_count)
+        columns = address(self._column_matrix)
+        pixels, column_entries = (
+            [self._window_pixels(first)],
+            [self._columns_at(columns)],
+        )
+        self._emit_nest(ir, self._loop_shape(), pixels, column_entries, lambda x: [x])
         return MatrixOperand(columns, self._columns)
 
-    def _multiply(
+    def _emit_gemm(
         self,
         ir: FunctionBuilder,
         x: MatrixOperand,
         y: MatrixOperand,
-        to: MatrixOperand,
+        target: MatrixOperand,
         sizes: Shape,
-        onto: bool = False,
+        accumulates: bool = False,
     ) -> None:
-        """Write the product of matrices, or add it to the result."""
-        given = [
-            *(f"i1 {str(each.turned).lower()}" for each in (x, y)),
+        """Emit the product of matrices, or add it to the result."""
+        args = [
+            *(f"i1 {str(operand.transposed).lower()}" for operand in (x, y)),
             *(f"i64 {size}" for size in sizes),
-            *(f"ptr {each.first}, i64 {each.step}" for each in (x, y)),
-            f"{self._kind} {float(onto)}",
-            f"ptr {to.first}, i64 {to.step}",
+            *(f"ptr {operand.first}, i64 {operand.row_stride}" for operand in (x, y)),
+            f"{self._kind} {float(accumulates)}",
+            f"ptr {target.first}, i64 {target.row_stride}",
         ]
         name = f"@product.{SUFFIX[self._dtype]}"
-        ir.line(f"call void {name}({', '.join(given)})")
+        ir.line(f"call void {name}({', '.join(args)})")
 
 
-def _of(
+def _convolution_of(
     builder: StageBuilder, op: Operation, image: Value, result: Value
 ) -> _Convolution | Depthwise:
     attrs = op.named
@@ -210,7 +229,7 @@ def _of(
     windows = windows_of(image, attrs["filter"], result, attrs)
     if (windows.channels, windows.filters) == (1, 1):
         return Depthwise(builder, windows, op)
-    if windows.groups > 1 and windows.terms < LEAST:
+    if windows.groups > 1 and windows.terms < MIN_WINDOW_TERMS:
         raise NotLowerable
     return _Convolution(builder, windows, op)
 
@@ -224,30 +243,30 @@ CONVOLUTIONS = frozenset(
 
 
 @lowers(*PLAIN)
-def _plain_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_plain(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(builder, op, x, out).forward(x, filters, out)
+    _convolution_of(builder, op, x, out).add_forward(x, filters, out)
 
 
 @lowers(*(f"{name}_grad" for name in PLAIN))
-def _plain_grad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_plain_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
-    by_x, by_filters = op.outputs
-    it = _of(builder, op, x, g)
-    it.by_filters(x, g, by_filters)
-    it.by_image(filters, g, by_x)
+    x_grad, filters_grad = op.outputs
+    convolution = _convolution_of(builder, op, x, g)
+    convolution.add_filter_gradient(x, g, filters_grad)
+    convolution.add_image_gradient(filters, g, x_grad)
 
 
 @lowers(*TRANSPOSED)
-def _turned_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_turned(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(builder, op, out, x).by_image(filters, x, out)
+    _convolution_of(builder, op, out, x).add_image_gradient(filters, x, out)
 
 
 @lowers(*(f"{name}_grad" for name in TRANSPOSED))
-def _turned_grad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_turned_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
-    by_x, by_filters = op.outputs
-    it = _of(builder, op, g, x)
-    it.by_filters(g, x, by_filters)
-    it.forward(g, filters, by_x)
+    x_grad, filters_grad = op.outputs
+    convolution = _convolution_of(builder, op, g, x)
+    convolution.add_filter_gradient(g, x, filters_grad)
+    convolution.add_forward(g, filters, x_grad)

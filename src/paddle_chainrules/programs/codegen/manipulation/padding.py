@@ -16,29 +16,29 @@ from ..views import BufferView
 
 
 @lowers("pad")
-def _pad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_pad(builder: StageBuilder, op: Operation) -> None:
     x, paddings, value = op.args
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
-    _pad(builder, op, x, pairs, value)
+    _add_pad(builder, op, x, pairs, value)
 
 
 @lowers("pad3d")
-def _pad3d_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_pad3d(builder: StageBuilder, op: Operation) -> None:
     x, paddings, mode, value, layout = op.args
-    _pad(builder, op, x, _in_space(paddings, mode, layout), value)
+    _add_pad(builder, op, x, _axis_paddings(paddings, mode, layout), value)
 
 
 @lowers("pad3d_grad")
-def _pad3d_grad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_pad3d_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, paddings, mode, _, layout = op.args
-    around = _in_space(paddings, mode, layout)
+    axis_paddings = _axis_paddings(paddings, mode, layout)
     (out,) = op.outputs
-    if any(n < 0 for pair in around for n in pair):
+    if any(n < 0 for pair in axis_paddings for n in pair):
         raise NotLowerable
-    builder.materialize(_inside(builder.view(g), around, out.shape), out)
+    builder.materialize(_interior(builder.view(g), axis_paddings, out.shape), out)
 
 
-def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
+def _axis_paddings(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
     """Return the padding of each dimension. Paddle gives the last dimension first."""
     if mode != "constant" or layout != "NCDHW" or type(paddings) is not list:
         raise NotLowerable
@@ -46,46 +46,46 @@ def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
     return [(0, 0), (0, 0), *pairs[::-1]]
 
 
-def _pad(
+def _add_pad(
     builder: StageBuilder,
     op: Operation,
     x: Value,
-    around: list[tuple[int, int]],
+    axis_paddings: list[tuple[int, int]],
     value: Any,
 ) -> None:
-    """Put a value within numbers that are all the same."""
-    is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
-    if not is_list or type(value) not in (int, float):
+    """Add stages that pad a value with a constant."""
+    is_valid = all(type(n) is int and n >= 0 for pair in axis_paddings for n in pair)
+    if not is_valid or type(value) not in (int, float):
         raise NotLowerable
     varies = (builder.shape_env.extent(n).power for n in x.shape)
-    if any(p and any(pair) for p, pair in zip(varies, around, strict=True)):
+    if any(p and any(pair) for p, pair in zip(varies, axis_paddings, strict=True)):
         raise NotLowerable  # which adds to the number of samples
     (out,) = op.outputs
-    whole = _filled(builder, out, value) if value else builder.zeros(out)
-    builder.copy_into(x, _inside(whole, around, x.shape))
+    padded = _add_constant(builder, out, value) if value else builder.zeros(out)
+    builder.copy_into(x, _interior(padded, axis_paddings, x.shape))
 
 
-def _filled(builder: StageBuilder, value: Value, number: float) -> BufferView:
-    """Make a value that is one number everywhere."""
+def _add_constant(builder: StageBuilder, value: Value, number: float) -> BufferView:
+    """Add a stage that fills a value with a constant."""
     if value.dtype not in FLOATS:
         raise NotLowerable
-    view, sizes = builder.allocate(value), builder.shape_env
+    view, shape_env = builder.allocate(value), builder.shape_env
     rounded = single(number) if value.dtype == "float32" else float(number)
     constant = f"0x{struct.pack('>d', rounded).hex().upper()}"
 
-    def write(ir: FunctionBuilder, address: Address) -> None:
-        emit_fill(ir, view, address(view), sizes, constant)
+    def emit(ir: FunctionBuilder, address: Address) -> None:
+        emit_fill(ir, view, address(view), shape_env, constant)
 
-    builder.stages.append(Stage((), (view.buffer,), {}, write))
+    builder.stages.append(Stage((), (view.buffer,), {}, emit))
     return view
 
 
-def _inside(
-    whole: BufferView, around: list[tuple[int, int]], shape: Shape
+def _interior(
+    padded: BufferView, axis_paddings: list[tuple[int, int]], shape: Shape
 ) -> BufferView:
     starts = [
-        whole.strides[k].times(SymInt(before))
-        for k, (before, _) in enumerate(around)
+        padded.strides[k].times(SymInt(before))
+        for k, (before, _) in enumerate(axis_paddings)
         if before
     ]
-    return BufferView(whole.buffer, (*whole.offset, *starts), shape, whole.strides)
+    return BufferView(padded.buffer, (*padded.offset, *starts), shape, padded.strides)

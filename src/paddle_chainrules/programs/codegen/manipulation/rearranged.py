@@ -1,4 +1,4 @@
-"""Tensors written part by part: rolled, repeated, on diagonals, by slices."""
+"""Tensors written slice by slice: rolled, repeated, on diagonals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..views import BufferView, broadcast_strides, diagonal, reshaped, strided_v
 from .indices import indices_of
 
 
-def _ints(given: Any) -> list[int]:
-    results = [given] if type(given) is int else given
+def _int_list(arg: Any) -> list[int]:
+    results = [arg] if type(arg) is int else arg
     if type(results) is not list or any(type(n) is not int for n in results):
         raise NotLowerable
     return results
 
 
-def _fixed(builder: StageBuilder, size: int) -> None:
+def _require_fixed_size(builder: StageBuilder, size: int) -> None:
     """Require a size that no value of the program has.
 
     Raises:
@@ -33,49 +33,51 @@ def _fixed(builder: StageBuilder, size: int) -> None:
 
 
 @lowers("roll")
-def _roll_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_roll(builder: StageBuilder, op: Operation) -> None:
     x, shifts, axes = op.args
-    shifts, axes, sizes = _ints(shifts), _ints(axes), builder.shape_env
+    shifts, axes, shape_env = _int_list(shifts), _int_list(axes), builder.shape_env
     if not x.shape or 0 in x.shape:
         raise NotLowerable
-    to = builder.allocate(op.outputs[0])
+    target = builder.allocate(op.outputs[0])
     if axes:
         source = builder.view(x)
     else:
-        if any(sizes.extent(n).power for n in x.shape):
+        if any(shape_env.extent(n).power for n in x.shape):
             raise NotLowerable
         flat = (math.prod(x.shape),)
-        source, to = (reshaped(v, flat, sizes) for v in (builder.dense_view(x), to))
+        source, target = (
+            reshaped(v, flat, shape_env) for v in (builder.dense_view(x), target)
+        )
         axes = [0]
     totals: dict[int, int] = {}
     for axis, shift in zip(axes, shifts, strict=True):
         axis %= len(source.shape)
         totals[axis] = totals.get(axis, 0) + shift
-    if any(sizes.extent(source.shape[axis]).power for axis in totals):
+    if any(shape_env.extent(source.shape[axis]).power for axis in totals):
         raise NotLowerable
-    parts = []
+    segments = []
     for axis, shift in totals.items():
         size = source.shape[axis]
         shift %= size
-        # From which place, to which, and how many.
-        parts.append(
+        # The axis, the start in the source, in the target, and the count.
+        segments.append(
             [(axis, 0, shift, size - shift), (axis, size - shift, 0, shift)]
             if shift
             else [(axis, 0, 0, size)]
         )
-    for chosen in itertools.product(*parts):
-        here, there = source, to
-        for axis, start, end, count in chosen:
-            _fixed(builder, count)
-            here, there = (
-                _part(here, axis, start, count),
-                _part(there, axis, end, count),
+    for combination in itertools.product(*segments):
+        source_slice, target_slice = source, target
+        for axis, start, target_start, count in combination:
+            _require_fixed_size(builder, count)
+            source_slice, target_slice = (
+                _axis_slice(source_slice, axis, start, count),
+                _axis_slice(target_slice, axis, target_start, count),
             )
-        builder.copy(here, there)
+        builder.copy(source_slice, target_slice)
 
 
-def _part(view: BufferView, axis: int, start: int, count: int) -> BufferView:
-    """Return this many places along a dimension."""
+def _axis_slice(view: BufferView, axis: int, start: int, count: int) -> BufferView:
+    """Return a slice of an axis."""
     shape = (*view.shape[:axis], count, *view.shape[axis + 1 :])
     return BufferView(
         view.buffer, view.offset_at(axis, SymInt(start)), shape, view.strides
@@ -83,76 +85,80 @@ def _part(view: BufferView, axis: int, start: int, count: int) -> BufferView:
 
 
 @lowers("repeat_interleave")
-def _repeat_interleave_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_repeat_interleave(builder: StageBuilder, op: Operation) -> None:
     x, count, axis, *_ = op.args
     if type(count) is not int or type(axis) is not int or not x.shape:
         raise NotLowerable
-    _fixed(builder, count)
+    _require_fixed_size(builder, count)
     axis %= len(x.shape)
-    source, to = builder.view(x), builder.allocate(op.outputs[0])
+    source, target = builder.view(x), builder.allocate(op.outputs[0])
     shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
     strides = (*source.strides[: axis + 1], ZERO, *source.strides[axis + 1 :])
     repeated = BufferView(source.buffer, source.offset, shape, strides)
     builder.copy(
-        repeated, BufferView(to.buffer, (), shape, builder.shape_env.strides(shape))
+        repeated, BufferView(target.buffer, (), shape, builder.shape_env.strides(shape))
     )
 
 
 @lowers("meshgrid", "broadcast_tensors")
-def _meshgrid_loop(builder: StageBuilder, op: Operation) -> None:
-    (parts,) = op.args
-    for k, (part, out) in enumerate(zip(parts, op.outputs, strict=True)):
-        view, to = builder.view(part), builder.allocate(out)
+def _lower_meshgrid(builder: StageBuilder, op: Operation) -> None:
+    (operands,) = op.args
+    for k, (operand, out) in enumerate(zip(operands, op.outputs, strict=True)):
+        view, target = builder.view(operand), builder.allocate(out)
         if op.operator.name == "meshgrid":
-            rank = len(parts)
-            shape = tuple(math.prod(part.shape) if i == k else 1 for i in range(rank))
+            rank = len(operands)
+            shape = tuple(
+                math.prod(operand.shape) if i == k else 1 for i in range(rank)
+            )
             view = reshaped(view, shape, builder.shape_env)
-        builder.copy(view, to)
+        builder.copy(view, target)
 
 
 @lowers("diag")
-def _diag_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_diag(builder: StageBuilder, op: Operation) -> None:
     x, offset, padding = op.args
     (out,) = op.outputs
     if padding or len(x.shape) not in (1, 2):
         raise NotLowerable
     if len(x.shape) == 1:
-        whole = builder.zeros(out)
+        matrix = builder.zeros(out)
         builder.copy_into(
-            x, diagonal(whole, (offset, 0, 1), x.shape, builder.shape_env)
+            x, diagonal(matrix, (offset, 0, 1), x.shape, builder.shape_env)
         )
     else:
-        taken = diagonal(builder.view(x), (offset, 0, 1), out.shape, builder.shape_env)
-        builder.materialize(taken, out)
+        extracted = diagonal(
+            builder.view(x), (offset, 0, 1), out.shape, builder.shape_env
+        )
+        builder.materialize(extracted, out)
 
 
 @lowers("diag_embed")
-def _diag_embed_loop(builder: StageBuilder, op: Operation) -> None:
-    x, *where = op.args
-    whole = builder.zeros(op.outputs[0])
-    builder.copy_into(x, diagonal(whole, where, x.shape, builder.shape_env))
+def _lower_diag_embed(builder: StageBuilder, op: Operation) -> None:
+    x, *offset_and_axes = op.args
+    matrix = builder.zeros(op.outputs[0])
+    builder.copy_into(x, diagonal(matrix, offset_and_axes, x.shape, builder.shape_env))
 
 
 @lowers("diagonal_grad")
-def _diagonal_grad_loop(builder: StageBuilder, op: Operation) -> None:
-    _, g, *where = op.args
-    whole = builder.zeros(op.outputs[0])
-    builder.copy_into(g, diagonal(whole, where, g.shape, builder.shape_env))
+def _lower_diagonal_grad(builder: StageBuilder, op: Operation) -> None:
+    _, g, *offset_and_axes = op.args
+    grad = builder.zeros(op.outputs[0])
+    builder.copy_into(g, diagonal(grad, offset_and_axes, g.shape, builder.shape_env))
 
 
 @lowers("strided_slice_grad")
-def _strided_slice_grad_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_strided_slice_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, axes, starts, _, strides = op.args
-    whole = builder.zeros(op.outputs[0])
+    grad = builder.zeros(op.outputs[0])
     builder.copy_into(
-        g, _sliced(builder, whole, axes, starts, strides)._replace(shape=g.shape)
+        g, _strided_slice(builder, grad, axes, starts, strides)._replace(shape=g.shape)
     )
 
 
-def _sliced(
+def _strided_slice(
     builder: StageBuilder, view: BufferView, axes: Any, starts: Any, strides: Any
 ) -> BufferView:
-    """Return a view that begins at these places with these strides.
+    """Return a slice with these starts and strides.
 
     The caller must give its shape.
     """
@@ -164,10 +170,10 @@ def _sliced(
 
 
 @lowers("set_value_with_tensor")
-def _set_value_with_tensor_loop(builder: StageBuilder, op: Operation) -> None:
-    x, part, starts, ends, strides, axes, gone, new = op.args
+def _lower_set_value_with_tensor(builder: StageBuilder, op: Operation) -> None:
+    x, values, starts, ends, strides, axes, removed_axes, new_axes = op.args
     (out,) = op.outputs
-    if new or part.dtype != x.dtype:
+    if new_axes or values.dtype != x.dtype:
         raise NotLowerable
     shape = [*x.shape]
     for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
@@ -176,40 +182,40 @@ def _set_value_with_tensor_loop(builder: StageBuilder, op: Operation) -> None:
         if builder.shape_env.extent(shape[axis]).power:
             raise NotLowerable
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
-        _fixed(builder, shape[axis])
+        _require_fixed_size(builder, shape[axis])
     if 0 in shape:
         raise NotLowerable
-    whole = builder.duplicate(x, out)
-    place = _sliced(builder, whole, axes, starts, strides)
-    kept = [k for k in range(len(shape)) if k not in gone]
-    place = BufferView(
-        *(place.buffer, place.offset, tuple(shape[k] for k in kept)),
-        tuple(place.strides[k] for k in kept),
+    result = builder.duplicate(x, out)
+    target = _strided_slice(builder, result, axes, starts, strides)
+    kept_axes = [k for k in range(len(shape)) if k not in removed_axes]
+    target = BufferView(
+        *(target.buffer, target.offset, tuple(shape[k] for k in kept_axes)),
+        tuple(target.strides[k] for k in kept_axes),
     )
-    broadcast_strides(builder.view(part), place.shape)  # or it has more dimensions
-    builder.copy_into(part, place)
+    broadcast_strides(builder.view(values), target.shape)  # or it has more dimensions
+    builder.copy_into(values, target)
 
 
 @lowers("one_hot")
-def _one_hot_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_one_hot(builder: StageBuilder, op: Operation) -> None:
     index, classes = op.args
     (out,) = op.outputs
     if type(classes) is not int:
         raise NotLowerable
     indices = indices_of(builder, index, [classes], wraps=False)
-    to = builder.zeros(out)
-    kind, row = TYPES[out.dtype], builder.shape_env.extent(classes)
+    target = builder.zeros(out)
+    kind, row_size = TYPES[out.dtype], builder.shape_env.extent(classes)
 
-    def write(ir: FunctionBuilder, address: Address) -> None:
+    def emit(ir: FunctionBuilder, address: Address) -> None:
         ir.line(f"; {op!r}  {op.where}")
-        first, rows = address(indices.view), address(to)
-        indices.check(ir, first)
-        with ir.loop(ir.size_value(indices.number)) as i:
-            place = indices.place(ir, first, i)
-            here = ir.indexed_address(
-                ir.indexed_address(rows, kind, row, i), kind, ONE, place
+        index_base, rows = address(indices.view), address(target)
+        indices.emit_bounds_check(ir, index_base)
+        with ir.loop(ir.size_value(indices.tuple_count)) as i:
+            class_index = indices.flat_index(ir, index_base, i)
+            element_address = ir.indexed_address(
+                ir.indexed_address(rows, kind, row_size, i), kind, ONE, class_index
             )
-            ir.line(f"store {kind} 1.0, ptr {here}")
+            ir.line(f"store {kind} 1.0, ptr {element_address}")
 
     reads = (indices.view.buffer,)
-    builder.stages.append(Stage(reads, (to.buffer,), {}, write, may_bail_out=True))
+    builder.stages.append(Stage(reads, (target.buffer,), {}, emit, may_bail_out=True))

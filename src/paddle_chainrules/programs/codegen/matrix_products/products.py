@@ -16,32 +16,34 @@ SUFFIX = {"float32": "f32", "float64": "f64"}
 
 
 class Factor(NamedTuple):
-    """A matrix as the library takes it: rows or columns without gaps.
+    """An operand as a library takes it: dense rows or columns.
 
     Attributes:
-        turned: whether the columns have no gaps, rather than the rows.
-        step: elements from one of these to the next.
+        transposed: whether the columns have no gaps, rather than the rows.
+        leading_dim: elements from one of these to the next.
     """
 
     view: BufferView
-    turned: bool
-    step: SymInt
+    transposed: bool
+    leading_dim: SymInt
 
 
-def factor(view: BufferView, shape_env: ShapeEnv) -> Factor:
+def matrix_factor(view: BufferView, shape_env: ShapeEnv) -> Factor:
     """Return the last two dimensions of a view as a factor.
 
     Raises:
-        NotLowerable: both rows and columns have gaps, or they lie backwards.
+        NotLowerable: both rows and columns have gaps, or a stride is negative.
     """
     rows, columns = view.shape[-2:]
-    down, across = view.strides[-2:]
-    if min(down.factor, across.factor) < 0:
+    row_stride, column_stride = view.strides[-2:]
+    if min(row_stride.factor, column_stride.factor) < 0:
         raise NotLowerable
-    if across == ONE or columns == 1:
-        return Factor(view, False, down if rows != 1 else shape_env.extent(columns))
-    if down == ONE or rows == 1:
-        return Factor(view, True, across)
+    if column_stride == ONE or columns == 1:
+        return Factor(
+            view, False, row_stride if rows != 1 else shape_env.extent(columns)
+        )
+    if row_stride == ONE or rows == 1:
+        return Factor(view, True, column_stride)
     raise NotLowerable
 
 
@@ -50,13 +52,13 @@ class MatrixProduct(NamedTuple):
 
     Attributes:
         shape: of the result, as matrices.
-        turned: tells for each factor whether it is transposed.
+        transposed: tells for each factor whether it is transposed.
     """
 
     x: Factor
     y: Factor
     shape: tuple[int, ...]
-    turned: tuple[bool, bool]
+    transposed: tuple[bool, bool]
 
 
 def product(
@@ -67,103 +69,115 @@ def product(
     Raises:
         NotLowerable: the entries are not floats, have several dtypes, or have gaps.
     """
-    _, _, turn_x, turn_y = op.args
+    _, _, transpose_x, transpose_y = op.args
     kinds = {view.buffer.dtype for view in views} | {op.outputs[0].dtype}
     if len(kinds) > 1 or not kinds <= FLOATS:
         raise NotLowerable
     x, y = views
     shape = [*op.outputs[0].shape]
     if len(x.shape) == 1:
-        x, turn_x = reshaped(x, (1, *x.shape), shape_env), False
+        x, transpose_x = reshaped(x, (1, *x.shape), shape_env), False
         shape.insert(len(shape) - (len(y.shape) > 1), 1)
     if len(y.shape) == 1:
-        y, turn_y = reshaped(y, (*y.shape, 1), shape_env), False
+        y, transpose_y = reshaped(y, (*y.shape, 1), shape_env), False
         shape.append(1)
-    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, shape_env):
+    if (
+        len(y.shape) == 2
+        and len(x.shape) > 2
+        and not transpose_x
+        and is_dense(x, shape_env)
+    ):
         rows = math.prod(x.shape[:-1])
         if shape_env.extent(rows) == shape_env.product(
             x.shape[:-1]
         ):  # one after another
             x = reshaped(x, (rows, x.shape[-1]), shape_env)
             shape = [rows, shape[-1]]
-    turned = bool(turn_x), bool(turn_y)
+    transposed = bool(transpose_x), bool(transpose_y)
     return MatrixProduct(
-        factor(x, shape_env), factor(y, shape_env), tuple(shape), turned
+        matrix_factor(x, shape_env),
+        matrix_factor(y, shape_env),
+        tuple(shape),
+        transposed,
     )
 
 
-def shared_batch(result: MatrixProduct) -> int | None:
-    """Return the dimension of many products that threads may share, if any."""
-    batch = result.shape[:-2]
+def shared_batch(matmul: MatrixProduct) -> int | None:
+    """Return the batch dimension that threads may share, if any."""
+    batch = matmul.shape[:-2]
     return next((k for k, size in enumerate(batch) if size != 1), None)
 
 
-def write_product(
+def emit_product(
     ir: FunctionBuilder,
-    result: MatrixProduct,
+    matmul: MatrixProduct,
     out: BufferView,
     shape_env: ShapeEnv,
     address: Callable[[BufferView], str],
 ) -> None:
-    """Write the call, in loops where there are many matrices.
+    """Emit the call, in loops over the batch.
 
     Args:
         out: the result, without gaps, in its shape as matrices.
     """
-    x, y = result.x, result.y
-    kind, batch = x.view.buffer.dtype, result.shape[:-2]
-    steps = [
+    x, y = matmul.x, matmul.y
+    dtype, batch = x.view.buffer.dtype, matmul.shape[:-2]
+    batch_strides = [
         broadcast_strides(
             view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch
         )
         for view in (x.view, y.view, out)
     ]
-    inner = x.view.shape[-2 if result.turned[0] else -1]
+    terms = x.view.shape[-2 if matmul.transposed[0] else -1]
     counts = [
-        ir.size_value(shape_env.extent(size)) for size in (*result.shape[-2:], inner)
+        ir.size_value(shape_env.extent(size)) for size in (*matmul.shape[-2:], terms)
     ]
-    rows = [*map(ir.size_value, (x.step, y.step)), counts[1]]
-    element = TYPES[kind]
+    leading_dims = [*map(ir.size_value, (x.leading_dim, y.leading_dim)), counts[1]]
+    element = TYPES[dtype]
 
-    def level(depth: int, pointers: Sequence[str]) -> None:
+    def emit_batch_loop(depth: int, pointers: Sequence[str]) -> None:
         if depth == len(batch):
-            write_call(ir, result, counts, pointers, rows)
+            emit_gemm_call(ir, matmul, counts, pointers, leading_dims)
             return
         start, stop = "0", ir.size_value(shape_env.extent(batch[depth]))
-        if depth == shared_batch(result):
+        if depth == shared_batch(matmul):
             start, stop = ir.thread_range(stop)
         with ir.loop(stop, metadata=NO_VECTORIZE, start=start) as index:
-            pairs = zip(pointers, steps, strict=True)
-            here = [
+            pairs = zip(pointers, batch_strides, strict=True)
+            advanced = [
                 ir.indexed_address(p, element, each[depth], index) for p, each in pairs
             ]
-            level(depth + 1, here)
+            emit_batch_loop(depth + 1, advanced)
 
-    level(0, [address(view) for view in (x.view, y.view, out)])
+    emit_batch_loop(0, [address(view) for view in (x.view, y.view, out)])
 
 
-def write_call(
+def emit_gemm_call(
     ir: FunctionBuilder,
-    result: MatrixProduct,
+    matmul: MatrixProduct,
     counts: Sequence[str],
     pointers: Sequence[str],
-    steps: Sequence[str],
+    leading_dims: Sequence[str],
     beta: str = "0.0",
 ) -> None:
-    """Write the call for one of the products.
+    """Emit the call for one of the products.
 
     Args:
         counts: rows, columns, and terms.
         pointers: to both factors, and the result.
-        steps: from a row of each to the next, as it lies in memory.
+        leading_dims: the distance of rows of each in memory.
         beta: the factor of the old content.
     """
-    kind = result.x.view.buffer.dtype
-    pairs = zip((result.x, result.y), result.turned, strict=True)
-    flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
+    dtype = matmul.x.view.buffer.dtype
+    pairs = zip((matmul.x, matmul.y), matmul.transposed, strict=True)
+    flags = [
+        f"i1 {str(operand.transposed != transposed).lower()}"
+        for operand, transposed in pairs
+    ]
     a, b, c = (
-        f"ptr {at}, i64 {step}" for at, step in zip(pointers, steps, strict=True)
+        f"ptr {pointer}, i64 {leading_dim}"
+        for pointer, leading_dim in zip(pointers, leading_dims, strict=True)
     )
     sizes = (f"i64 {size}" for size in counts)
-    given = ", ".join([*flags, *sizes, a, b, f"{TYPES[kind]} {beta}", c])
-    ir.line(f"call void @product.{SUFFIX[kind]}({given})")
+    args = ", ".join([*flags, *sizes, a, b, f"{TYPES[dtype]} {beta}", c])
+    ir.line(f"call void @product.{SUFFIX[dtype]}({args})")

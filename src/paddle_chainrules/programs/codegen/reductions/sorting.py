@@ -10,7 +10,7 @@ from ..ir_builder import TYPES, FunctionBuilder, LoopCarried
 from ..lowering import Address, Stage, StageBuilder, lowers
 from ..views import BufferView
 
-EVERY, STABLE = 16, 48
+MAX_SORTED, MAX_STABLE_SORTED = 16, 48
 """The most entries of a row that is sorted here, without and with stable order.
 
 Paddle leaves equal ones in their order up to the first number. In longer rows it does
@@ -19,7 +19,7 @@ so where it is asked to.
 
 
 @lowers("argsort")
-def _argsort_loop(builder: StageBuilder, op: Operation) -> None:
+def _lower_argsort(builder: StageBuilder, op: Operation) -> None:
     x, axis, descending, stable = op.args
     out, index = op.outputs
     is_known = x.dtype in FLOATS or x.dtype in ("int32", "int64")
@@ -27,88 +27,93 @@ def _argsort_loop(builder: StageBuilder, op: Operation) -> None:
         raise NotLowerable
     axis %= len(x.shape)
     size = x.shape[axis]
-    if builder.shape_env.extent(size).power or size > (STABLE if stable else EVERY):
+    if builder.shape_env.extent(size).power or size > (
+        MAX_STABLE_SORTED if stable else MAX_SORTED
+    ):
         raise NotLowerable
     if axis == len(x.shape) - 1:
-        source, ends = (
+        source, targets = (
             builder.dense_view(x),
             [builder.allocate(out), builder.allocate(index)],
         )
-        _sort(builder, op, source, ends, size, descending)
+        _add_sort(builder, op, source, targets, size, descending)
         return
     order = [*(k for k in range(len(x.shape)) if k != axis), axis]
     shape = tuple(x.shape[k] for k in order)
-    row, *made = (Value(v.number, shape, v.dtype, v.bytes) for v in (x, out, index))
-    source = builder.materialize(_in_order(builder.view(x), order), row)
-    ends = [builder.allocate(value) for value in made]
-    _sort(builder, op, source, ends, size, descending)
-    back = [order.index(k) for k in range(len(order))]
-    for view, value in zip(ends, (out, index), strict=True):
-        builder.materialize(_in_order(view, back), value)
+    transposed_x, *transposed = (
+        Value(v.number, shape, v.dtype, v.bytes) for v in (x, out, index)
+    )
+    source = builder.materialize(_permuted(builder.view(x), order), transposed_x)
+    targets = [builder.allocate(value) for value in transposed]
+    _add_sort(builder, op, source, targets, size, descending)
+    inverse_order = [order.index(k) for k in range(len(order))]
+    for view, value in zip(targets, (out, index), strict=True):
+        builder.materialize(_permuted(view, inverse_order), value)
 
 
-def _in_order(view: BufferView, order: list[int]) -> BufferView:
+def _permuted(view: BufferView, order: list[int]) -> BufferView:
     shape = tuple(view.shape[k] for k in order)
     strides = tuple(view.strides[k] for k in order)
     return BufferView(view.buffer, view.offset, shape, strides)
 
 
-def _sort(
+def _add_sort(
     builder: StageBuilder,
     op: Operation,
     source: BufferView,
-    ends: list[BufferView],
+    targets: list[BufferView],
     size: int,
     descending: bool,
 ) -> None:
-    """Add a step that sorts rows.
+    """Add a stage that sorts rows.
 
     Args:
-        ends: the sorted entries, and their old places.
+        targets: the sorted entries, and their old indices.
     """
     kind = TYPES[source.buffer.dtype]
     rows = builder.shape_env.product(source.shape[:-1])
 
-    def write(ir: FunctionBuilder, address: Address) -> None:
+    def emit(ir: FunctionBuilder, address: Address) -> None:
         ir.line(f"; {op!r}  {op.where}")
-        first, *to = (address(view) for view in (source, *ends))
+        base, *target_bases = (address(view) for view in (source, *targets))
 
-        def loaded(row: str, place: str) -> ElementValue:
-            at = ir.indexed_address(row, kind, ONE, place)
+        def load_entry(row: str, index: str) -> ElementValue:
+            at = ir.indexed_address(row, kind, ONE, index)
             return ElementValue(ir.emit(f"load {kind}, ptr {at}"), kind, ir)
 
         with ir.loop(ir.size_value(rows)) as i:
-            row = ir.indexed_address(first, kind, SymInt(size), i)
-            numbers = ir.indexed_address(to[0], kind, SymInt(size), i)
-            places = ir.indexed_address(to[1], "i64", SymInt(size), i)
+            row = ir.indexed_address(base, kind, SymInt(size), i)
+            sorted_row = ir.indexed_address(target_bases[0], kind, SymInt(size), i)
+            order_row = ir.indexed_address(target_bases[1], "i64", SymInt(size), i)
             with ir.loop(str(size)) as k:
-                x, here = loaded(row, k), ElementValue(k, "i64", ir)
+                x, position = load_entry(row, k), ElementValue(k, "i64", ir)
                 count = LoopCarried(
                     "i32", "0", ir.fresh_name("count"), ir.fresh_name("more")
                 )
                 with ir.loop(str(size), [count]) as j:
-                    other = loaded(row, j)
-                    is_earlier = _compared("slt", ElementValue(j, "i64", ir), here)
+                    other = load_entry(row, j)
+                    is_earlier = _compared("slt", ElementValue(j, "i64", ir), position)
                     goes_first = is_earlier.where(
-                        _before(x, other, descending) ^ 1, _before(other, x, descending)
+                        _sorts_before(x, other, descending) ^ 1,
+                        _sorts_before(other, x, descending),
                     )
-                    one = goes_first.to("zext", "i32")
-                    ir.line(f"{count.next} = add i32 {count.phi}, {one.name}")
-                place = ir.emit(f"zext i32 {count.phi} to i64")
-                at = ir.indexed_address(numbers, kind, ONE, place)
+                    increment = goes_first.to("zext", "i32")
+                    ir.line(f"{count.next} = add i32 {count.phi}, {increment.name}")
+                index = ir.emit(f"zext i32 {count.phi} to i64")
+                at = ir.indexed_address(sorted_row, kind, ONE, index)
                 ir.line(f"store {kind} {x.name}, ptr {at}")
-                at = ir.indexed_address(places, "i64", ONE, place)
+                at = ir.indexed_address(order_row, "i64", ONE, index)
                 ir.line(f"store i64 {k}, ptr {at}")
 
-    made = tuple(view.buffer for view in ends)
-    builder.stages.append(Stage((source.buffer,), made, {}, write))
+    written_buffers = tuple(view.buffer for view in targets)
+    builder.stages.append(Stage((source.buffer,), written_buffers, {}, emit))
 
 
-def _compared(how: str, x: ElementValue, y: ElementValue) -> ElementValue:
-    return x.make(f"icmp {how} {x.kind} {x.name}, {y.name}", "i1")
+def _compared(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
+    return x.make(f"icmp {predicate} {x.kind} {x.name}, {y.name}", "i1")
 
 
-def _before(x: ElementValue, y: ElementValue, descending: bool) -> ElementValue:
+def _sorts_before(x: ElementValue, y: ElementValue, descending: bool) -> ElementValue:
     """Tell whether a number comes before another that is not equal.
 
     NaN is the largest.
