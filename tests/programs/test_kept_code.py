@@ -36,7 +36,7 @@ print(len(made), value.item(), *(float(g.sum()) for g in grads.values()))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder that is used by programs as if this process began with it."""
-    entries._method()  # compiled once a process, and kept where that happens
+    entries._builtin_method()  # compiled once a process, and kept where that happens
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
     monkeypatch.setattr(object_cache, "_absolute", {})

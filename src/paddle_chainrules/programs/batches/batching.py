@@ -59,12 +59,12 @@ def recorded_one(
         raise
     if record.draws:
         restore_random_state(state)
-    ops = [*_with_stops(record)]
+    ops = [*_with_stop_gradients(record)]
     leaves = record.inputs, record.constants
     return program_of(ops, *leaves, outputs, "sample"), record
 
 
-def _with_stops(record: Tracer) -> Iterator[Operation]:
+def _with_stop_gradients(record: Tracer) -> Iterator[Operation]:
     """Give its operations, with stop_gradient where the tape is cut."""
     leaves = (*record.inputs, *record.constants)
     fresh = fresh_numbers(leaves, record.ops)
@@ -140,7 +140,7 @@ def batched(
             same number.
         randomness: whether random numbers are refused, or drawn for each sample or once
             for all.
-        drawn: the values that were drawn for all samples, kept for other calls.
+        drawn: the values that were drawn for all samples, to reuse in other calls.
 
     Raises:
         NoRule: an operator can't be batched.

@@ -49,7 +49,7 @@ As machine code it is faster by a tenth than its blocks, which visit their rows 
 
 
 MAX_BLOCKS_AT_ONCE = 16
-"""The number of probes up to which all rows run at once, before they go in blocks."""
+"""The number of probes up to which all rows run at once, rather than in blocks."""
 
 ABOUT = 2
 """Derivatives take at most about this many times the bytes of their function."""
@@ -311,11 +311,11 @@ class _Block:
 def _traced_bytes(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> int:
     """Return the bytes of all results in a trace of the first rows."""
     with not_listening():
-        first = [
+        first_inputs = [
             _first_rows(x, PROBE) if row else x
             for x, row in zip(inputs, rows, strict=True)
         ]
-    record, _ = recorded_inside(plain, first)
+    record, _ = recorded_inside(plain, first_inputs)
     return sum(v.bytes for op in record.ops for v in op.outputs)
 
 
@@ -327,11 +327,11 @@ def _trace_block(
     assert isinstance(outer, Tracer)
     outer.by_series = True
     with not_listening():
-        first = [
+        first_inputs = [
             _first_rows(x, size) if row else x
             for x, row in zip(inputs, rows, strict=True)
         ]
-    record, outputs = recorded_inside(fn, first)
+    record, outputs = recorded_inside(fn, first_inputs)
     if record.draws or record.writes:
         record.fail(
             "random numbers are drawn, or something is written in place, where it is "

@@ -1,9 +1,9 @@
 """Grouping of a program's operations into loops.
 
 An elementwise operation waits from when its arguments exist until something else needs
-its result. Then it goes into one loop with all that it needs, and with other needed
+its result. Then one loop computes it with all that it needs, and with other needed
 operations that read the same. Cheap results are computed again in a later loop and not
-kept: the time of a loop is that of its memory accesses.
+stored: the time of a loop is that of its memory accesses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FusionGroup(NamedTuple):
     """Operations on elements of tensors of one shape, and sums or maxima of these.
 
     Attributes:
-        reads: tensors from elsewhere, each to be broadcast to that shape.
+        reads: tensors from outside, each to be broadcast to that shape.
         outputs: the results that others need.
     """
 

@@ -20,7 +20,7 @@ from .ir_builder import METADATA, TYPES, VECTORIZABLE_LOOP
 from .matrix_products.blas import BlasLibrary, library
 from .matrix_products.gemm import OWN, symbol, tiles_declaration
 from .matrix_products.products import SUFFIX
-from .matrix_products.tiled import tiled_text
+from .matrix_products.tiled import tiled_product_text
 from .object_cache import cache_key, loading, lookup, store
 from .processor import processor
 from .threads import SHARED, symbols
@@ -45,7 +45,7 @@ DECLARATIONS = (
 
 _lock = new_lock(held_at_fork=True)  # LLVM has locks of its own
 _functions_by_text: WeakValueDictionary[str, Code] = WeakValueDictionary()
-"""Functions by their text.
+"""Compiled functions by their text.
 
 They stay as long as a program has them, or they are among the last.
 """
@@ -66,7 +66,7 @@ _recent: OrderedDict[str, Code] = OrderedDict()
 
 
 def machine_code(texts: Sequence[str]) -> list[Code]:
-    """Return the function of each text, in which its name is ``@NAME``.
+    """Compile texts, or look them up; return the function of each, named ``@NAME``.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -128,13 +128,13 @@ def module_text(
     texts: Sequence[str],
     names: Sequence[str],
     blas: BlasLibrary | None,
-    is_whole: bool = False,
+    includes_tiles: bool = False,
 ) -> str:
     """Return a module: these functions by their names, and those that they call.
 
     Args:
         blas: what multiplies matrices, if anything does.
-        is_whole: whether our own products are part of it, rather than linked.
+        includes_tiles: whether our own products are part of it, rather than linked.
     """
     functions = [
         text.replace("@NAME", f"@{n}") for text, n in zip(texts, names, strict=True)
@@ -144,8 +144,8 @@ def module_text(
     for dtype, suffix in SUFFIX.items():
         if blas is not None and f"@product.{suffix}" in body:
             callees.append(blas.text(dtype))
-            if blas.has_tiles and is_whole:
-                callees.append(tiled_text(dtype, symbol(OWN, dtype)))
+            if blas.has_tiles and includes_tiles:
+                callees.append(tiled_product_text(dtype, symbol(OWN, dtype)))
             elif blas.has_tiles:
                 callees.append(tiles_declaration(dtype))
     sums = map(_declare_sum, sorted({*re.findall(SUM, "".join([*callees, body]))}))
@@ -190,7 +190,7 @@ def tiles_address(dtype: str) -> int:
     """Return the address of our own products, compiled at the first call."""
     with _lock:
         if dtype not in _tiled:
-            text, name = tiled_text(dtype, TILED), TILED
+            text, name = tiled_product_text(dtype, TILED), TILED
             sums = map(_declare_sum, sorted({*re.findall(SUM, text)}))
             # It is written as vectors, and as fast without LLVM's passes.
             _tiled[dtype] = compile_and_load(
@@ -209,7 +209,7 @@ def compile_and_load(
         text: the module.
         names: its functions that are called from outside.
         callees: addresses of functions that it calls, by their names.
-        opt: how much LLVM looks for faster code: 0 for none, 1 for text that is fast as
+        opt: LLVM's optimization level: 0 for none, 1 for text that is fast as
             it is, 3 for loops that are left to it, if there are any. Each takes several
             times as long as the one before.
 

@@ -73,7 +73,7 @@ class StageBuilder:
 
     Attributes:
         has_products: whether a library multiplies.
-        inputs: the views of values from elsewhere, in the order of their first use.
+        inputs: the views of values from outside, in the order of their first use.
         views: the view of each value used so far.
         stages: the stages so far.
         ops: the operations so far.
@@ -200,7 +200,7 @@ class StageBuilder:
         read = NestAccess(view, broadcast_strides(view, target.shape))
         write = NestAccess(target, broadcast_strides(target, target.shape))
         self._add_nest(
-            target.shape, [read], [write], lambda elements, text, lanes: elements
+            target.shape, [read], [write], lambda elements, ir, lanes: elements
         )
         self.stages[-1] = replace(self.stages[-1], copy=(view, target))
 
@@ -400,7 +400,7 @@ STAGE_LOWERINGS: dict[str, Callable[[StageBuilder, Operation], None]] = {}
 """Rules of operators that add stages, by the operator's name."""
 
 
-def lowers(*names: str) -> Callable[[Any], Any]:
+def lowering_rule(*names: str) -> Callable[[Any], Any]:
     """Register a lowering rule of these operators, as a decorator."""
 
     def register(rule: Any) -> Any:
@@ -410,12 +410,12 @@ def lowers(*names: str) -> Callable[[Any], Any]:
     return register
 
 
-@lowers("copy")
+@lowering_rule("copy")
 def _lower_copy(builder: StageBuilder, op: Operation) -> None:
     builder.materialize(builder.view(op.args[0]), op.outputs[0])
 
 
-@lowers("concat")
+@lowering_rule("concat")
 def _lower_concat(builder: StageBuilder, op: Operation) -> None:
     operands, axis = op.args
     if type(axis) is not int:
@@ -432,7 +432,7 @@ def _lower_concat(builder: StageBuilder, op: Operation) -> None:
         starts.append(builder.shape_env.extent(operand.shape[axis]))
 
 
-@lowers("stack")
+@lowering_rule("stack")
 def _lower_stack(builder: StageBuilder, op: Operation) -> None:
     operands, axis = op.args
     (out,) = op.outputs
@@ -446,7 +446,7 @@ def _lower_stack(builder: StageBuilder, op: Operation) -> None:
         )
 
 
-@lowers("slice_grad")
+@lowering_rule("slice_grad")
 def _lower_slice_grad(builder: StageBuilder, op: Operation) -> None:
     _, cotangent, *_ = op.args
     grad = builder.zeros(op.outputs[0])

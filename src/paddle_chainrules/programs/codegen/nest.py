@@ -73,7 +73,7 @@ class LoopNest:
     Neighbouring dimensions are one loop where all accesses continue from one to the
     next as within one. Sums and maxima along the innermost loop are carried from one
     iteration to the next, in any order. If the innermost loop is a single vector, this
-    holds for the loop around it, too. Along other loops they are made in memory, in
+    holds for the loop around it, too. Along other loops they are reduced in memory, in
     order.
 
     Args:
@@ -346,7 +346,9 @@ class LoopNest:
             and k not in self._register_reductions
             for k, stride in enumerate(loop.strides)
         )
-        if has_dependence or self._cost(loop, full) >= self._cost(loop, 0):
+        if has_dependence or self._element_cost(loop, full) >= self._element_cost(
+            loop, 0
+        ):
             return 0, False
         max_lanes = full
         if not strided_count and self._work <= MEDIUM_BODY_OPS:
@@ -368,7 +370,7 @@ class LoopNest:
                 result, best_time = (n, not remainder), time
         return result
 
-    def _cost(self, loop: _Loop, lanes: int) -> float:
+    def _element_cost(self, loop: _Loop, lanes: int) -> float:
         """Return about how many operations an element takes, in vectors or alone."""
         result = self._work + LOOP_OVERHEAD_OPS
         for k, stride in enumerate(loop.strides):

@@ -138,8 +138,8 @@ def _folder_and_key() -> tuple[Path, bytes] | None:
             raise CacheUnusable("there is no such user")
         if not hasattr(os, "geteuid"):
             raise CacheUnusable("this system does not tell who may write into a folder")
-        folder = _folder(absolute)
-        return folder, _key(folder)
+        folder = _trusted_folder(absolute)
+        return folder, _signing_key(folder)
     except (CacheUnusable, OSError, ValueError) as error:
         _warn(absolute, _reason(error))
         return None
@@ -149,7 +149,7 @@ _absolute: dict[str, str] = {}
 """Folders by their names in the environment, resolved at the first use."""
 
 
-def _folder(path: Path) -> Path:
+def _trusted_folder(path: Path) -> Path:
     """Return the folder that a path leads to, and create it if it is missing.
 
     Raises:
@@ -193,7 +193,7 @@ def _folder(path: Path) -> Path:
     return current
 
 
-def _key(folder: Path) -> bytes:
+def _signing_key(folder: Path) -> bytes:
     """Return the key that signs files, and create it if there is none.
 
     Raises:
@@ -258,10 +258,10 @@ _warned: set[str] = set()
 
 
 def _warn(folder: Path, reason: str) -> None:
-    text = (
+    message = (
         f"machine code is not kept in {folder} ({reason}); set {CODE} to a folder of "
         "your own that others may not write into, or unset it"
     )
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, stacklevel=2)
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=2)

@@ -108,7 +108,9 @@ def _host_processor() -> Processor:
     level = wanted_cpu()
     if level == "native":
         return Processor(llvm.get_host_cpu_name(), features.flatten())
-    if missing := [name for name in needed(level) if not features.get(name, False)]:
+    if missing := [
+        name for name in level_instructions(level) if not features.get(name, False)
+    ]:
         raise ValueError(
             f"the environment has {CPU}={level!r}, but this processor "
             f"({llvm.get_host_cpu_name()}) lacks {', '.join(missing)}; set a lower "
@@ -130,10 +132,12 @@ def level() -> str:
     if target.name in LEVELS:
         return target.name
     features = llvm.get_host_cpu_features()
-    supported = [name for name in LEVELS if all(map(features.get, needed(name)))]
+    supported = [
+        name for name in LEVELS if all(map(features.get, level_instructions(name)))
+    ]
     return supported[-1] if supported else target.name
 
 
-def needed(name: str) -> list[str]:
+def level_instructions(name: str) -> list[str]:
     """Return the instructions of a level, as LLVM calls them."""
     return " ".join(LEVEL_INSTRUCTIONS[: LEVELS.index(name) + 1]).split()

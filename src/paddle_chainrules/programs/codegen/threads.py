@@ -63,7 +63,7 @@ def may_share(count: SymInt | None) -> bool:
     )
 
 
-FIRST = 1
+FIRST_ARGUMENT = 1
 """The index of the first address in a parallel function's arguments, after its own."""
 
 HEAD = "internal i1 @NAME.step(ptr %given, i64 %thread, i64 %threads) noinline"
@@ -108,7 +108,7 @@ It runs on one thread where there is little to do.
 def load_arguments(names: Sequence[str]) -> list[str]:
     """Return lines that load a parallel function's addresses from its arguments."""
     lines = []
-    for index, name in enumerate(names, FIRST):
+    for index, name in enumerate(names, FIRST_ARGUMENT):
         lines.append(f"{name}.at = getelementptr i64, ptr %given, i64 {index}")
         lines.append(f"{name} = load ptr, ptr {name}.at")
     return lines
@@ -118,9 +118,9 @@ def emit_parallel_call(
     ir: FunctionBuilder, function: str, addresses: Sequence[str], count: SymInt
 ) -> None:
     """Emit a call that runs a function of this many operations on all threads."""
-    size = 8 * (FIRST + len(addresses))
+    size = 8 * (FIRST_ARGUMENT + len(addresses))
     arguments = ir.alloca(size, 8, ("given", size))
-    for index, pointer in enumerate(addresses, FIRST):
+    for index, pointer in enumerate(addresses, FIRST_ARGUMENT):
         slot = ir.emit(f"getelementptr i64, ptr {arguments}, i64 {index}", "at")
         ir.line(f"store ptr {pointer}, ptr {slot}")
     ir.line(

@@ -186,12 +186,14 @@ def strided_view(
     size = view.shape[axis]
     if step < 0 and shape_env.extent(size).power:
         raise NotLowerable
-    first = _slice_start(view, axis, start, shape_env)
+    start_index = _slice_start(view, axis, start, shape_env)
     if step < 0:
-        first = SymInt(min(first.factor, size - 1))
+        start_index = SymInt(min(start_index.factor, size - 1))
     strides = [*view.strides]
     strides[axis] = strides[axis].times(SymInt(step))
-    return view._replace(offset=view.offset_at(axis, first), strides=tuple(strides))
+    return view._replace(
+        offset=view.offset_at(axis, start_index), strides=tuple(strides)
+    )
 
 
 @_view_lowering("flip")

@@ -90,7 +90,7 @@ Source: Eigen 3.3, ``MathFunctionsImpl.h``.
 """
 
 
-def clamped(x: ElementValue, low: float, high: float) -> ElementValue:
+def clamp(x: ElementValue, low: float, high: float) -> ElementValue:
     """Return the nearest number between two bounds; NaN stays."""
     x = (x < low).where(low, x)
     return (x > high).where(high, x)
@@ -111,7 +111,7 @@ def exp_with_error(
         low: a small correction that is added to x.
         exponent_shift: both are divided by 2 to this power, to avoid overflow.
     """
-    x = clamped(x, *((-700, 160) if x.is_single else (-760, 720)))
+    x = clamp(x, *((-700, 160) if x.is_single else (-760, 720)))
     _, k, r, error = _reduce_argument(x)
     square, q = r * r, r.polynomial(EXP)
     if x.is_single:
@@ -119,11 +119,16 @@ def exp_with_error(
         return (square.fma(q, r) + 1) * scale, x.constant(0)
     if low is not None:  # by which the exponential itself is multiplied
         error = error + low * (square.fma(q, r) + 1)
-    rest = square.fma(q, error) + r
-    result = rest + 1
+    minus_one = square.fma(q, error) + r
+    result = minus_one + 1
     half = k >> 1
-    first, second = half.power_of_two(), (k - half - exponent_shift).power_of_two()
-    return result * first * second, (rest - (result - 1)) * first * second
+    low_scale, high_scale = (
+        half.power_of_two(),
+        (k - half - exponent_shift).power_of_two(),
+    )
+    return result * low_scale * high_scale, (
+        minus_one - (result - 1)
+    ) * low_scale * high_scale
 
 
 def _reduce_argument(
@@ -151,7 +156,7 @@ def exp_of_reduced_narrow(k: ElementValue, r: ElementValue) -> ElementValue:
 
 def expm1(x: ElementValue) -> ElementValue:
     """Return ``exp(x) - 1``."""
-    _, k, r, _ = _reduce_argument(clamped(x, -40, 160 if x.is_single else 709.8))
+    _, k, r, _ = _reduce_argument(clamp(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
     result = (half.fma(r, half - 0.5) + square * half) * 2
@@ -213,9 +218,11 @@ def _log(
     s = f / (f + 2)
     half = f * f * 0.5
     z = s * s
-    rest = n * LN2_LOW
-    rest = s.fma(z.fma(z.polynomial(LOG), half), rest if low is None else rest + low)
-    return n.fma(LN2_HIGH, f - (half - rest))
+    correction = n * LN2_LOW
+    correction = s.fma(
+        z.fma(z.polynomial(LOG), half), correction if low is None else correction + low
+    )
+    return n.fma(LN2_HIGH, f - (half - correction))
 
 
 def sigmoid(x: ElementValue) -> ElementValue:
@@ -239,7 +246,7 @@ def _divide_by_one_plus(
     return result - (error if low is None else error - low) * (1.45 - total * 0.48)
 
 
-def gated(
+def times_sigmoid(
     x: ElementValue, y: ElementValue, low: ElementValue | None = None
 ) -> ElementValue:
     """Return ``x / (1 + exp(-y))``, with y of the sign of x and no smaller than it.
@@ -298,9 +305,9 @@ def silu_slope_narrow(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`silu_narrow`."""
     large, small = _sigmoids_narrow(x)
     below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
-    left = small * below.fma(large, 1.0) * SCALE_NARROW
-    right = large * x.fma(small * SCALE_NARROW, 1.0)
-    result = (x < 0).where(left, right)
+    negative = small * below.fma(large, 1.0) * SCALE_NARROW
+    positive = large * x.fma(small * SCALE_NARROW, 1.0)
+    result = (x < 0).where(negative, positive)
     return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
@@ -315,7 +322,7 @@ def tanh(x: ElementValue) -> ElementValue:
 def eigen_tanh(x: ElementValue) -> ElementValue:
     """Return Eigen's tanh in float32, with its bits: nothing is contracted."""
     odd, even, limit = EIGEN_TANH
-    y = clamped(x, -limit, limit)
+    y = clamp(x, -limit, limit)
     z = y * y
     p, q = (_horner_uncontracted(coefficients, z) for coefficients in (odd, even))
     return (abs(x) < 0.0004).where(x, p * y / q)

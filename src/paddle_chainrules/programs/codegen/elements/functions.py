@@ -49,7 +49,7 @@ def _register_formula(
         return formula(*widened).to("fptrunc", "float").name
 
 
-def _number(value: Any) -> float:
+def _constant_argument(value: Any) -> float:
     """Return a constant argument.
 
     Raises:
@@ -81,7 +81,7 @@ _register_formula(
 
 
 def _silu(x: ElementValue) -> ElementValue:
-    return exponentials.gated(x, x)
+    return exponentials.times_sigmoid(x, x)
 
 
 _register_formula("silu", "swish", formula=_silu, narrow=exponentials.silu_narrow)
@@ -118,7 +118,7 @@ _register_formula("log10", formula=_log_of_base(10.0))
 
 def _power_of_constant(x: ElementValue, base: Any) -> ElementValue:
     """Return a power of a constant, for float32 only, since it amplifies errors."""
-    base = single(_number(base))
+    base = single(_constant_argument(base))
     if not x.is_single or not 0 < base < math.inf:
         raise NotLowerable
     return exponentials.exp(x * math.log(base))
@@ -147,14 +147,14 @@ def _gelu_narrow(x: ElementValue, approximate: bool) -> ElementValue | None:
 
 def _softplus(x: ElementValue, beta: Any, threshold: Any) -> ElementValue:
     """Return Paddle's softplus. The threshold has the dtype of the compared value."""
-    beta, threshold = _number(beta), _number(threshold)
+    beta, threshold = _constant_argument(beta), _constant_argument(threshold)
     y = x * beta
     result = exponentials.softplus(y)
     return (y > threshold).where(x, result if beta == 1 else result / beta)
 
 
 def _elu(x: ElementValue, alpha: Any) -> ElementValue:
-    low = exponentials.expm1(x) * single(_number(alpha))
+    low = exponentials.expm1(x) * single(_constant_argument(alpha))
     return (x < 0).where(low, x)
 
 
@@ -175,7 +175,7 @@ def _power(x: ElementValue, exponent: Any) -> ElementValue:
         NotLowerable: in float64, the exponent is not one of a few; its power would have
             larger errors.
     """
-    exponent = single(_number(exponent))
+    exponent = single(_constant_argument(exponent))
     if x.is_single:
         return exponentials.power(x, exponent)
     square = x * x
@@ -198,7 +198,7 @@ def _power_narrow(x: ElementValue, exponent: Any) -> ElementValue | None:
     """Return a power that one operation gives, rounded once in float32 too."""
     results = {1.0: lambda: x, 2.0: lambda: x * x, -1.0: lambda: 1 / x}
     results |= {0.5: lambda: _root(x)}
-    return results.get(single(_number(exponent)), lambda: None)()
+    return results.get(single(_constant_argument(exponent)), lambda: None)()
 
 
 _register_formula("pow", "Tensor.__pow__", formula=_power, narrow=_power_narrow)
@@ -231,11 +231,11 @@ def _sign(x: ElementValue) -> ElementValue:
 
 
 def _leaky_relu(x: ElementValue, alpha: Any) -> ElementValue:
-    return (x < 0).where(x * _number(alpha), x)
+    return (x < 0).where(x * _constant_argument(alpha), x)
 
 
 def _clip(x: ElementValue, low: Any, high: Any) -> ElementValue:
-    return exponentials.clamped(x, _number(low), _number(high))
+    return exponentials.clamp(x, _constant_argument(low), _constant_argument(high))
 
 
 def _largest(x: ElementValue, y: ElementValue) -> ElementValue:
@@ -269,14 +269,16 @@ _register_exact("minimum", formula=_smallest)
 
 
 def _leaky_relu_grad(x: ElementValue, g: ElementValue, alpha: Any) -> ElementValue:
-    slope = (x < 0).where(x.constant(_number(alpha)), (x >= 0).where(x.constant(1), 0))
+    slope = (x < 0).where(
+        x.constant(_constant_argument(alpha)), (x >= 0).where(x.constant(1), 0)
+    )
     return g * slope
 
 
 def _elu_grad(
     x: ElementValue, out: ElementValue, g: ElementValue, alpha: Any
 ) -> ElementValue:
-    alpha = single(_number(alpha))
+    alpha = single(_constant_argument(alpha))
     if alpha < 0:
         raise NotLowerable
     return (out > 0).where(g, g * (out + alpha))
@@ -285,12 +287,12 @@ def _elu_grad(
 def _selu_grad(
     out: ElementValue, g: ElementValue, scale: Any, alpha: Any
 ) -> ElementValue:
-    scale, alpha = single(_number(scale)), single(_number(alpha))
+    scale, alpha = single(_constant_argument(scale)), single(_constant_argument(alpha))
     return g * (out <= 0).where(out + single(scale * alpha), scale)
 
 
 def _clip_grad(x: ElementValue, g: ElementValue, low: Any, high: Any) -> ElementValue:
-    is_inside = (x >= _number(low)) & (x <= _number(high))
+    is_inside = (x >= _constant_argument(low)) & (x <= _constant_argument(high))
     return is_inside.where(g, 0.0)
 
 
@@ -330,8 +332,8 @@ def _silu_grad_narrow(
 def _softplus_grad(
     x: ElementValue, g: ElementValue, beta: Any, threshold: Any
 ) -> ElementValue:
-    y = x * _number(beta)
-    return (y > _number(threshold)).where(g, g * exponentials.sigmoid(y))
+    y = x * _constant_argument(beta)
+    return (y > _constant_argument(threshold)).where(g, g * exponentials.sigmoid(y))
 
 
 def _softplus_grad_narrow(
@@ -340,7 +342,9 @@ def _softplus_grad_narrow(
     """Return the same if beta is 1. The rounding error of another product grows."""
     if beta != 1:
         return None
-    return (x > _number(threshold)).where(g, g * exponentials.sigmoid_narrow(x))
+    return (x > _constant_argument(threshold)).where(
+        g, g * exponentials.sigmoid_narrow(x)
+    )
 
 
 def _gelu_grad(x: ElementValue, g: ElementValue, approximate: bool) -> ElementValue:

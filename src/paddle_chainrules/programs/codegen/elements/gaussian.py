@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 from .exponentials import (
-    clamped,
+    clamp,
     exp,
     exp_of_reduced_narrow,
     exp_with_error,
-    gated,
     reduce_argument_narrow,
     sigmoid,
+    times_sigmoid,
 )
 from .number import ElementValue, Polynomial
 
@@ -73,7 +73,7 @@ TAIL_NARROW = (
 Near 0 the rounding error of its argument matters less than with 4.
 """
 
-FIRST_LOW = -2.2175033409973908e-17
+FIRST_COEFFICIENT_ERROR = -2.2175033409973908e-17
 """The rounding error of the first coefficient of ``TAIL``."""
 
 SCALE = 2.0**-64
@@ -85,12 +85,12 @@ def erf(x: ElementValue) -> ElementValue:
     near = x * (x * x).polynomial(ERF)
     y = abs(x)
     y = (y > 7).where(7, y)
-    numerator, denominator, *_ = _tail(y * math.sqrt(2))
+    numerator, denominator, *_ = _tail_fraction(y * math.sqrt(2))
     far = 1 - exp(-(y * y)) * numerator / denominator * 2
     return (abs(x) < 1).where(near, far).copysign(x)
 
 
-def _tail(
+def _tail_fraction(
     x: ElementValue,
 ) -> tuple[ElementValue, ElementValue, ElementValue, ElementValue]:
     """Return two numbers whose ratio is ``exp(x**2 / 2) q(x)``.
@@ -99,24 +99,26 @@ def _tail(
     """
     denominator = x + 4
     t = (x - 4) / denominator
-    first, *rest = TAIL[not x.is_single]
+    constant_term, *rest = TAIL[not x.is_single]
     polynomial_part, error = t.two_product(t.polynomial(rest))
-    numerator = polynomial_part + first
+    numerator = polynomial_part + constant_term
     return (
         numerator,
         denominator,
-        error + FIRST_LOW + (polynomial_part - (numerator - first)),
+        error
+        + FIRST_COEFFICIENT_ERROR
+        + (polynomial_part - (numerator - constant_term)),
         t,
     )
 
 
-def _bell(x: ElementValue) -> tuple[ElementValue, ElementValue]:
+def _scaled_bell(x: ElementValue) -> tuple[ElementValue, ElementValue]:
     """Return ``exp(-x**2 / 2)`` over the scale, and its rounding error."""
     square, error = x.two_square()
     return exp_with_error(square * -0.5, error * -0.5, exponent_shift=-64)
 
 
-def _bell_narrow(y: ElementValue) -> ElementValue:
+def _scaled_bell_narrow(y: ElementValue) -> ElementValue:
     """Return ``exp(-y**2 / 2)`` over the scale, in float32, of y from 0 to 15.
 
     The upper half of y has an exact square. What it leaves out of the square of y is
@@ -128,7 +130,7 @@ def _bell_narrow(y: ElementValue) -> ElementValue:
     return exp_of_reduced_narrow(k + 64, r)
 
 
-def _tail_narrow(t: ElementValue) -> ElementValue:
+def _tail_polynomial_narrow(t: ElementValue) -> ElementValue:
     """Evaluate a polynomial as two of the square, to shorten dependence chains."""
     square = t * t
     odd = square.polynomial(TAIL_NARROW[1::2])
@@ -140,17 +142,17 @@ def gelu_narrow(x: ElementValue) -> ElementValue:
     y = abs(x)
     y = (y > 15).where(15, y)
     ratio = y / (y + 2.5)
-    result = _bell_narrow(y) * _tail_narrow(ratio.fma(2, -1)) * ratio
+    result = _scaled_bell_narrow(y) * _tail_polynomial_narrow(ratio.fma(2, -1)) * ratio
     result = result.fma(-SCALE, (x > 0).where(x, 0.0))
     return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def gelu_slope_narrow(x: ElementValue) -> ElementValue:
     """Return :func:`gelu_slope` in float32."""
-    x = clamped(x, -15, 15)
+    x = clamp(x, -15, 15)
     y = abs(x)
-    bell, reciprocal = _bell_narrow(y) * SCALE, 1 / (y + 2.5)
-    beyond = bell * _tail_narrow(reciprocal.fma(-5, 1)) * reciprocal
+    bell, reciprocal = _scaled_bell_narrow(y) * SCALE, 1 / (y + 2.5)
+    beyond = bell * _tail_polynomial_narrow(reciprocal.fma(-5, 1)) * reciprocal
     beyond = (x < 0).where(beyond, 1 - beyond)
     return x.fma(bell * (1 / math.sqrt(2 * math.pi)), beyond)
 
@@ -163,8 +165,8 @@ def gelu(x: ElementValue) -> ElementValue:
     """
     y = abs(x)
     y = (y > 40).where(40, y)
-    numerator, denominator, numerator_error, t = _tail(y)
-    bell, bell_error = _bell(y)
+    numerator, denominator, numerator_error, t = _tail_fraction(y)
+    bell, bell_error = _scaled_bell(y)
     weighted_bell, weighted_error = y.two_product(bell)
     product, error = weighted_bell.two_product(numerator)
     result = product / denominator
@@ -183,9 +185,9 @@ def gelu(x: ElementValue) -> ElementValue:
 
 def gelu_slope(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`gelu`."""
-    x = clamped(x, -40, 40)
-    numerator, denominator, *_ = _tail(abs(x))
-    bell = _bell(abs(x))[0] * SCALE
+    x = clamp(x, -40, 40)
+    numerator, denominator, *_ = _tail_fraction(abs(x))
+    bell = _scaled_bell(abs(x))[0] * SCALE
     beyond = bell * numerator / denominator
     return (x < 0).where(beyond, 1 - beyond) + x * (bell * (1 / math.sqrt(2 * math.pi)))
 
@@ -208,12 +210,12 @@ def gelu_tanh(x: ElementValue) -> ElementValue:
         (product - (total - rounded_product)) + (A - rounded_product)
     )
     exponent, low = total.two_product(y)
-    return gated(x, exponent, low + y * correction)
+    return times_sigmoid(x, exponent, low + y * correction)
 
 
 def gelu_tanh_slope(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`gelu_tanh`."""
-    x = clamped(x, -40, 40)
+    x = clamp(x, -40, 40)
     z = x * x
     y = x * z.fma(B, A)
     share = sigmoid(y)

@@ -30,7 +30,7 @@ class Polynomial(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _text(value: Real, type: str, sign: float) -> str:
+def _constant_text(value: Real, type: str, sign: float) -> str:
     """Return a constant as LLVM text; zeros are told apart by their sign."""
     if type not in FRACTION:
         return str(value)
@@ -81,7 +81,7 @@ class ElementValue:
 
     def constant(self, value: Real) -> ElementValue:
         """Return a number of this type, rounded once."""
-        text = _text(value, self.type, math.copysign(1, value))
+        text = _constant_text(value, self.type, math.copysign(1, value))
         text = splat(self.type, text, self.lanes)
         return ElementValue(text, self.type, self.lines, self.is_single, self.lanes)
 

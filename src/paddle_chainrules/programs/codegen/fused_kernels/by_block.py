@@ -173,8 +173,8 @@ class TiledChain:
                 copy.row_stride,
                 copy.shape,
             )
-            first, _ = self._packed.setdefault(key, (copy, dims))
-            copy = copy._replace(target=first.target)
+            existing, _ = self._packed.setdefault(key, (copy, dims))
+            copy = copy._replace(target=existing.target)
             tile_dim = row_dim if row_dim in (copy.outer, copy.inner) else None
             return TileAccess(
                 copy.target, copy.strides, (*[None] * len(batch_dims), tile_dim)

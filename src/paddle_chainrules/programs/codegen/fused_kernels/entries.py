@@ -113,11 +113,11 @@ _lock = new_lock()
 _compiled_entry: list[tuple[_Method, Any]] = []
 """The definition of the builtin function, and what owns its code.
 
-All entries point to it. So it is made once, and stays as long as the process.
+All entries point to it. So it is compiled once, and lives as long as the process.
 """
 
 
-def _method() -> _Method:
+def _builtin_method() -> _Method:
     """Return the definition of the builtin function."""
     with _lock:
         if not _compiled_entry:
@@ -141,7 +141,7 @@ def _method() -> _Method:
 def prepare_entries() -> None:
     """Make the code of the builtin function, where there can be one."""
     if exchange() is not None:
-        _method()
+        _builtin_method()
 
 
 def entry(
@@ -156,8 +156,8 @@ def entry(
     """Return the builtin function that runs a region.
 
     It takes the inputs and returns a list of the outputs; None if an input is not as
-    it was when the region was captured, lies elsewhere or has gaps, if the results are
-    large, or if the region ends early.
+    it was when the region was captured, is on another device or has gaps, if results
+    are large, or if the region ends early.
 
     Args:
         code: the region's function.
@@ -201,7 +201,7 @@ def entry(
     table_words += [work.get(0, 0), work.get(1, 0), table.read, table.wrap]
     table_words += [id(Tensor), table.description_offset, table.dense, *rows]
     packed_table = pack(f"{len(table_words)}q", *table_words)
-    method = _method()
+    method = _builtin_method()
     new_builtin = ctypes.pythonapi.PyCFunction_NewEx
     new_builtin.restype = ctypes.py_object
     new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]

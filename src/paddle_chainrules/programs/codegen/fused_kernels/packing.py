@@ -1,8 +1,8 @@
 """Packing of matrices in memory, so that a library multiplies them fast.
 
-Rows that are a multiple of some kilobytes apart share few places of the processor's
+Rows that are a multiple of some kilobytes apart map to few sets of the processor's
 cache. Products of such rows take up to three times as long. So intermediate results get
-rows of another length, and such factors from elsewhere are copied, a matrix at a time.
+rows of another length, and such factors from outside are copied, a matrix at a time.
 """
 
 from __future__ import annotations

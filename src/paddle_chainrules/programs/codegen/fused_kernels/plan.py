@@ -39,7 +39,7 @@ ALIGNED = 64
 """Slots are a multiple of this many bytes."""
 
 
-def _rounded(size: SymInt) -> SymInt:
+def _round_to_alignment(size: SymInt) -> SymInt:
     return SymInt(-(-size.factor // ALIGNED) * ALIGNED, size.power)
 
 
@@ -48,7 +48,7 @@ def assign_buffers(
 ) -> BufferAssignment:
     """Assign a slot to each buffer that is neither an input nor an output.
 
-    A result lies over what its step reads for the last time at the same places, or in a
+    A buffer reuses the slot of one that its stage reads last, at the same indices, or a
     free slot of the same size.
     """
     external = {*inputs, *outputs}
@@ -74,7 +74,7 @@ def assign_buffers(
                     break
             if buffer in slots:
                 continue
-            size = _rounded(buffer.extent.times(SymInt(BYTES[buffer.dtype])))
+            size = _round_to_alignment(buffer.extent.times(SymInt(BYTES[buffer.dtype])))
             if not free.get(size):
                 free.setdefault(size, []).append(len(sizes))
                 sizes.append(size)

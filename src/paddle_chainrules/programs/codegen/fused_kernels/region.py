@@ -26,7 +26,7 @@ from ..views import BufferView
 from .entries import Enter, entry
 from .plan import ALIGNED, BufferAssignment, assign_buffers
 from .tile_fusion import tile_chains
-from .workspace import CPU, borrowed, give_back
+from .workspace import CPU, borrow_memory, return_memory
 
 ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
 WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
@@ -151,7 +151,7 @@ class Region(Operator):
         self.work = plan.bytes
         n = samples.size if samples else 0
         self.may_bail_out = any(stage.may_bail_out for stage in builder.stages)
-        self.work_bytes = sum(each.at(n) for each in self.work)
+        self.work_bytes = sum(size.at(n) for size in self.work)
         self.on_stack = samples is None and self.work_bytes <= MAX_STACK_BYTES
         self.left_bytes = 0 if self.on_stack else self.work_bytes
         self.text = self._build_text(builder, plan)
@@ -311,10 +311,12 @@ class Region(Operator):
             yield f"    [{names}] = {name_of(all_without_gaps, 'without_gaps')}(given)"
         for out in self._outputs:
             dtype = name_of(getattr(paddle, out.dtype), out.dtype)
-            yield f"{value_text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
+            yield (
+                f"{value_text(out)} = {empty}({self._shape_text(out)}, {dtype}, {cpu})"
+            )
         tensors = [value_text(v) for v in self.order]
         if self.work and not self.on_stack:
-            yield f"memory = {name_of(borrowed, 'borrowed')}({self._work_size()})"
+            yield f"memory = {name_of(borrow_memory, 'borrowed')}({self._work_size()})"
             tensors.append("memory[1]")
         count = FIRST + len(tensors)
         pack = name_of(_pack(count), f"pack{count}")
@@ -326,7 +328,7 @@ class Region(Operator):
         yield f"except {name_of(struct_error, 'no_address')}:"
         yield f"    raise {name_of(without_memory, 'without_memory')}() from None"
         if self.work and not self.on_stack:
-            yield f"{name_of(give_back, 'give_back')}(memory)"
+            yield f"{name_of(return_memory, 'give_back')}(memory)"
             yield "del memory"
         if self.may_bail_out:
             yield f"if is_left: return {fallback}"
@@ -338,7 +340,7 @@ class Region(Operator):
         values: Sequence[Value],
     ) -> Iterator[str]:
         """Give Python lines that check tensors before their addresses are taken."""
-        rows = [self._shape(value) for value in values]
+        rows = [self._shape_text(value) for value in values]
         shapes = f"[{', '.join(rows)}]"
         if self._samples is None:
             shapes = name_of([[*value.shape] for value in values], "shapes")
@@ -357,10 +359,10 @@ class Region(Operator):
             sums[power] = sums.get(power, 0) + factor
         return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
 
-    def _shape(self, value: Value) -> str:
-        return f"[{', '.join(map(self._size, value.shape))}]"
+    def _shape_text(self, value: Value) -> str:
+        return f"[{', '.join(map(self._size_text, value.shape))}]"
 
-    def _size(self, size: int) -> str:
+    def _size_text(self, size: int) -> str:
         factor, power = self._shape_env.extent(size)
         return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
 

@@ -37,7 +37,7 @@ SLOW_VIEWS = frozenset({"flip"})
 
 
 def may_be_part(op: Operation, has_products: bool) -> bool:
-    """Tell whether an operation may be part of a region.
+    """Tell whether an operation may be in a region.
 
     Args:
         has_products: whether products may be.
@@ -54,7 +54,7 @@ def may_be_part(op: Operation, has_products: bool) -> bool:
 
 
 def may_have_regions(ops: Iterable[Operation]) -> bool:
-    """Tell whether at least two operations may be part of a region."""
+    """Tell whether at least two operations may be in a region."""
     names = ((op.operator.name, op.operator.loop) for op in ops)
     return (
         sum(_count(n, loop is not None or n in STAGE_LOWERINGS) for n, loop in names)
@@ -67,7 +67,7 @@ def _count(name: str, has_rule: bool) -> int:
 
 
 def has_products_among(ops: Iterable[Operation]) -> bool:
-    """Tell whether there are products that may be part of regions."""
+    """Tell whether there are products that may be in regions."""
     return not PRODUCTS.isdisjoint(op.operator.name for op in ops)
 
 
@@ -98,7 +98,7 @@ def with_regions(
 
     Args:
         inputs: values from before, which the caller keeps alive.
-        has_products: whether products may be part of regions.
+        has_products: whether products may be in regions.
         min_operations: the number of kinds of operations that make a region.
     """
     shape_env = ShapeEnv(samples)

@@ -2,7 +2,7 @@
 
 A product of matrices may be larger than its factors, as the scores of attention are.
 Later stages consume it: arithmetic and sums of each row, and products that make less of
-it. All of them go over blocks of rows. Then the intermediate results are as large as a
+it. All of them run on tiles of rows. Then the intermediate results are as large as a
 block, which stays in the processor's cache.
 """
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import NotLowerable, Shape
 from ..ir_builder import BYTES, NO_VECTORIZE, FunctionBuilder
-from ..lowering import Address, StageBuilder, lowers
+from ..lowering import Address, StageBuilder, lowering_rule
 from ..matrix_products.products import SUFFIX
 from ..nest import emit_clear
 from .depthwise import Depthwise
@@ -46,7 +46,7 @@ Block = tuple[str, str]
 class MatrixOperand(NamedTuple):
     """A matrix stored row by row: its first entry, and the distance of rows."""
 
-    first: str
+    base: str
     row_stride: int
     transposed: bool = False
 
@@ -75,7 +75,7 @@ class _Convolution(WindowStep):
             self._fill_padding(ir, address)
             with self._image_loop(ir, (x, out), address) as (source, target):
                 padded = self._pad_image(ir, source, address)
-                with self._blocks(ir) as block:
+                with self._block_loops(ir) as block:
                     left = self._filters(ir, address(w), block)
                     right = self._im2col(ir, padded, block, address)
                     result_block = self._result_block(ir, target, block)
@@ -95,11 +95,11 @@ class _Convolution(WindowStep):
                 padded = address(self._padded) if windows.is_padded else target
                 if not windows.is_matrix:
                     emit_clear(ir, self._padded, padded, STATIC_SHAPES)
-                with self._blocks(ir) as block:
+                with self._block_loops(ir) as block:
                     left = self._filters(ir, address(w), block)
                     right = self._result_block(ir, source, block)
-                    first = self._first_window(ir, padded, block)
-                    product = MatrixOperand(first, windows.window_count)
+                    window_base = self._first_window(ir, padded, block)
+                    product = MatrixOperand(window_base, windows.window_count)
                     if not windows.is_matrix:
                         product = MatrixOperand(
                             address(self._column_matrix), self._columns
@@ -107,9 +107,12 @@ class _Convolution(WindowStep):
                     transposed_filters = left._replace(transposed=True)
                     self._emit_gemm(ir, transposed_filters, right, product, sizes)
                     if not windows.is_matrix:  # added up where windows overlap
-                        columns = self._columns_at(product.first)
+                        columns = self._columns_at(product.base)
                         self._accumulate(
-                            ir, self._loop_shape(), columns, self._window_pixels(first)
+                            ir,
+                            self._loop_shape(),
+                            columns,
+                            self._window_pixels(window_base),
                         )
                 if windows.is_padded:
                     self._copy_image(
@@ -130,7 +133,7 @@ class _Convolution(WindowStep):
             emit_clear(ir, out, address(out), STATIC_SHAPES)
             with self._image_loop(ir, (x, g), address) as (source, cotangent):
                 padded = self._pad_image(ir, source, address)
-                with self._blocks(ir) as block:
+                with self._block_loops(ir) as block:
                     left = self._result_block(ir, cotangent, block)
                     right = self._im2col(ir, padded, block, address)
                     right = right._replace(transposed=True)
@@ -144,7 +147,7 @@ class _Convolution(WindowStep):
     # Addresses.
 
     @contextmanager
-    def _blocks(self, ir: FunctionBuilder) -> Iterator[Block]:
+    def _block_loops(self, ir: FunctionBuilder) -> Iterator[Block]:
         """Loop over groups of channels, and in each over blocks of result rows."""
         blocks = self._windows.result[0] // self._rows
         with (
@@ -164,14 +167,14 @@ class _Convolution(WindowStep):
     ) -> MatrixOperand:
         """Return a block of the result."""
         strides = self._windows.filters * self._windows.window_count, self._columns
-        first = self._address(ir, result, *zip(block, strides, strict=True))
-        return MatrixOperand(first, self._windows.window_count)
+        base = self._address(ir, result, *zip(block, strides, strict=True))
+        return MatrixOperand(base, self._windows.window_count)
 
-    def _filters(self, ir: FunctionBuilder, first: str, block: Block) -> MatrixOperand:
+    def _filters(self, ir: FunctionBuilder, base: str, block: Block) -> MatrixOperand:
         """Return the filters of a group of channels."""
         windows = self._windows
-        first = self._address(ir, first, (block[0], windows.filters * windows.terms))
-        return MatrixOperand(first, windows.terms)
+        base = self._address(ir, base, (block[0], windows.filters * windows.terms))
+        return MatrixOperand(base, windows.terms)
 
     # Loops.
 
@@ -180,19 +183,19 @@ class _Convolution(WindowStep):
         windows = self._windows
         return windows.channels, *windows.kernel, self._rows, *windows.result[1:]
 
-    def _columns_at(self, first: str) -> StridedOrigin:
-        return StridedOrigin(first, strides_of(self._loop_shape()))
+    def _columns_at(self, base: str) -> StridedOrigin:
+        return StridedOrigin(base, strides_of(self._loop_shape()))
 
     def _im2col(
         self, ir: FunctionBuilder, padded: str, block: Block, address: Address
     ) -> MatrixOperand:
         """Return the pixels in windows, one column for each window."""
-        first = self._first_window(ir, padded, block)
+        window_base = self._first_window(ir, padded, block)
         if self._windows.is_matrix:
-            return MatrixOperand(first, self._windows.window_count)
+            return MatrixOperand(window_base, self._windows.window_count)
         columns = address(self._column_matrix)
         pixels, column_entries = (
-            [self._window_pixels(first)],
+            [self._window_pixels(window_base)],
             [self._columns_at(columns)],
         )
         self._emit_nest(ir, self._loop_shape(), pixels, column_entries, lambda x: [x])
@@ -211,9 +214,9 @@ class _Convolution(WindowStep):
         args = [
             *(f"i1 {str(operand.transposed).lower()}" for operand in (x, y)),
             *(f"i64 {size}" for size in sizes),
-            *(f"ptr {operand.first}, i64 {operand.row_stride}" for operand in (x, y)),
+            *(f"ptr {operand.base}, i64 {operand.row_stride}" for operand in (x, y)),
             f"{self._kind} {float(accumulates)}",
-            f"ptr {target.first}, i64 {target.row_stride}",
+            f"ptr {target.base}, i64 {target.row_stride}",
         ]
         name = f"@product.{SUFFIX[self._dtype]}"
         ir.line(f"call void {name}({', '.join(args)})")
@@ -239,16 +242,16 @@ TRANSPOSED = tuple(f"{name}_transpose" for name in PLAIN)
 CONVOLUTIONS = frozenset(
     f"{name}{end}" for name in (*PLAIN, *TRANSPOSED) for end in ("", "_grad")
 )
-"""Operators that go over windows with filters."""
+"""Operators that apply filters to windows."""
 
 
-@lowers(*PLAIN)
+@lowering_rule(*PLAIN)
 def _lower_plain(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _convolution_of(builder, op, x, out).add_forward(x, filters, out)
 
 
-@lowers(*(f"{name}_grad" for name in PLAIN))
+@lowering_rule(*(f"{name}_grad" for name in PLAIN))
 def _lower_plain_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
     x_grad, filters_grad = op.outputs
@@ -257,13 +260,13 @@ def _lower_plain_grad(builder: StageBuilder, op: Operation) -> None:
     convolution.add_image_gradient(filters, g, x_grad)
 
 
-@lowers(*TRANSPOSED)
+@lowering_rule(*TRANSPOSED)
 def _lower_turned(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _convolution_of(builder, op, out, x).add_image_gradient(filters, x, out)
 
 
-@lowers(*(f"{name}_grad" for name in TRANSPOSED))
+@lowering_rule(*(f"{name}_grad" for name in TRANSPOSED))
 def _lower_turned_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
     x_grad, filters_grad = op.outputs

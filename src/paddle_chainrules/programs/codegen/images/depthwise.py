@@ -14,10 +14,10 @@ from .windows import STATIC_SHAPES, StridedOrigin, WindowStep, strides_of
 class Depthwise(WindowStep):
     """Loops over channels, the pixels in a window, and windows."""
 
-    def _filters(self, first: str) -> StridedOrigin:
+    def _filters(self, base: str) -> StridedOrigin:
         """Return the pixels of a filter, the same for all windows."""
         strides = strides_of((self._channels, *self._windows.kernel))
-        return StridedOrigin(first, (*strides, *(0,) * len(self._windows.result)))
+        return StridedOrigin(base, (*strides, *(0,) * len(self._windows.result)))
 
     def add_forward(self, image: Value, filters: Value, result: Value) -> None:
         """Add the stage for the result of an image and filters."""

@@ -7,7 +7,7 @@ from typing import Any
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, StageBuilder, lowers
+from ..lowering import Address, StageBuilder, lowering_rule
 from ..nest import emit_clear
 from .windows import STATIC_SHAPES, StridedOrigin, Windows, WindowStep, strides_of
 
@@ -71,14 +71,14 @@ class _Patches(WindowStep):
         x, out = self._add_stage((columns,), image, [], emit)
 
 
-@lowers("unfold", "fold_grad")
+@lowering_rule("unfold", "fold_grad")
 def _lower_unfold(builder: StageBuilder, op: Operation) -> None:
     image = op.args[0] if op.operator.name == "unfold" else op.args[1]
     (out,) = op.outputs
     _Patches(builder, _windows_of(image, op.named), op).unfold(image, out)
 
 
-@lowers("fold", "unfold_grad")
+@lowering_rule("fold", "unfold_grad")
 def _lower_fold(builder: StageBuilder, op: Operation) -> None:
     columns = op.args[0] if op.operator.name == "fold" else op.args[1]
     (out,) = op.outputs

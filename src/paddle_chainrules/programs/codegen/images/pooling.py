@@ -11,7 +11,7 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, SUM, NotLowerable
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, StageBuilder, lowers
+from ..lowering import Address, StageBuilder, lowering_rule
 from ..nest import emit_clear, emit_fill
 from ..views import BufferView
 from .windows import (
@@ -30,7 +30,7 @@ LOWEST_FLOAT32, LOWEST_FLOAT32_TEXT = -(2.0**128 - 2.0**104), "0xC7EFFFFFE000000
 LAYOUTS = {"NCHW": 2, "NCDHW": 2, "NHWC": 1, "NDHWC": 1}
 """The number of leading dimensions that count images, by layout.
 
-Channels that are last are one more dimension of the image. Windows cover one place of
+Channels that are last are one more dimension of the image. Windows cover one index of
 it.
 """
 
@@ -61,16 +61,16 @@ def _windows_of(image: Value, result: Value, attrs: dict[str, Any]) -> Windows:
         (o - 1) * stride + k for o, stride, k in zip(out, strides, kernel, strict=True)
     ]
     padded = [*map(max, padded, needed)]
-    one, zero = [1] * len(channels), [0] * len(channels)
+    ones, zeros = [1] * len(channels), [0] * len(channels)
     return Windows(
         *(math.prod(image.shape[:leading_dims]), 1, 1, 1),
         image=(*space, *channels),
-        kernel=(*kernel, *one),
+        kernel=(*kernel, *ones),
         result=(*out, *channels),
-        pad_before=(*(p for p, _ in paddings), *zero),
+        pad_before=(*(p for p, _ in paddings), *zeros),
         padded=(*padded, *channels),
-        strides=(*strides, *one),
-        dilations=(1,) * (len(space) + len(one)),
+        strides=(*strides, *ones),
+        dilations=(1,) * (len(space) + len(ones)),
     )
 
 
@@ -304,13 +304,13 @@ def _route_to_maximum(
 POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})
 
 
-@lowers("pool2d", "pool3d")
+@lowering_rule("pool2d", "pool3d")
 def _lower_pool2d(builder: StageBuilder, op: Operation) -> None:
     x, (out,) = op.args[0], op.outputs
     _Pooling(builder, x, out, op).add_forward(x, out)
 
 
-@lowers("pool2d_grad", "pool3d_grad")
+@lowering_rule("pool2d_grad", "pool3d_grad")
 def _lower_pool2d_grad(builder: StageBuilder, op: Operation) -> None:
     x, out, g = op.args[:3]
     _Pooling(builder, x, out, op).add_image_gradient(x, out, g, op.outputs[0])

@@ -73,7 +73,7 @@ def padding(
 
     Args:
         attrs: the attributes of an operator.
-        space: the sizes of the image.
+        space: the spatial sizes of the image.
         spans: the sizes of a window.
     """
     algorithm, paddings, n = attrs["padding_algorithm"], attrs["paddings"], len(space)
@@ -132,7 +132,7 @@ def strides_of(shape: Shape) -> tuple[int, ...]:
 class StridedOrigin(NamedTuple):
     """The first entry of an array, and its strides along each dimension."""
 
-    first: str
+    base: str
     strides: Shape
 
 
@@ -230,8 +230,8 @@ class WindowStep:
     def _interior(self, ir: FunctionBuilder, padded: str) -> StridedOrigin:
         """Return the interior of a padded image."""
         pairs = zip(self._windows.pad_before, self._pixel_strides, strict=True)
-        first = ir.offset_address(padded, self._kind, sum(n * s for n, s in pairs))
-        return StridedOrigin(first, (self._channel_stride, *self._pixel_strides))
+        base = ir.offset_address(padded, self._kind, sum(n * s for n, s in pairs))
+        return StridedOrigin(base, (self._channel_stride, *self._pixel_strides))
 
     def _unpadded(self, image: str) -> StridedOrigin:
         return StridedOrigin(image, strides_of((self._channels, *self._windows.image)))
@@ -265,20 +265,20 @@ class WindowStep:
         """Return the shape of loops over channels, pixels in a window, and windows."""
         return self._channels, *self._windows.kernel, *self._windows.result
 
-    def _window_pixels(self, first: str) -> StridedOrigin:
+    def _window_pixels(self, base: str) -> StridedOrigin:
         """Return the pixels in windows, along :meth:`_loop_shape`."""
         windows, pixel_strides = self._windows, self._pixel_strides
         inner = (d * s for d, s in zip(windows.dilations, pixel_strides, strict=True))
         outer = (n * s for n, s in zip(windows.strides, pixel_strides, strict=True))
-        return StridedOrigin(first, (self._channel_stride, *inner, *outer))
+        return StridedOrigin(base, (self._channel_stride, *inner, *outer))
 
-    def _window_results(self, first: str) -> StridedOrigin:
+    def _window_results(self, base: str) -> StridedOrigin:
         """Return the result of each window, the same for all of its pixels."""
         channel_stride, *result_strides = strides_of(
             (self._channels, *self._windows.result)
         )
         return StridedOrigin(
-            first, (channel_stride, *(0,) * len(self._windows.kernel), *result_strides)
+            base, (channel_stride, *(0,) * len(self._windows.kernel), *result_strides)
         )
 
     def _emit_nest(
@@ -308,7 +308,7 @@ class WindowStep:
                 result_shape = tuple(n for n, s in pairs if s.factor)
                 view = BufferView(self._padded.buffer, (), result_shape, ())
             views.append(view)  # which keeps its identity
-            pointers[id(view)] = origin.first
+            pointers[id(view)] = origin.base
             return NestAccess(view, strides, combine)
 
         loaded = [access(origin) for origin in reads]

@@ -22,7 +22,7 @@ from ..ir_builder import (
     LoopCarried,
     memory_type,
 )
-from ..lowering import Address, Stage, StageBuilder, lowers
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
 from ..views import BufferView
 
 INTEGERS = frozenset({"int32", "int64"})
@@ -297,13 +297,13 @@ SCATTER_COMBINE: dict[str, Body] = {
 """Functions that combine a value with the old entry, by mode."""
 
 
-@lowers("gather", "index_select")
+@lowering_rule("gather", "index_select")
 def _lower_gather(builder: StageBuilder, op: Operation) -> None:
     x, index, axis = op.args
     _add_gather(builder, op, x, _require_vector(index), _axis(axis, x))
 
 
-@lowers("embedding")
+@lowering_rule("embedding")
 def _lower_embedding(builder: StageBuilder, op: Operation) -> None:
     index, x, padding, _ = op.args
     if padding != -1:
@@ -311,14 +311,14 @@ def _lower_embedding(builder: StageBuilder, op: Operation) -> None:
     _add_gather(builder, op, x, index, 0, wraps=False)
 
 
-@lowers("gather_grad")
+@lowering_rule("gather_grad")
 def _lower_gather_grad(builder: StageBuilder, op: Operation) -> None:
     x, index, g, axis = op.args
     target = builder.zeros(op.outputs[0])
     _add_scatter(builder, op, target, _require_vector(index), g, _axis(axis, x), "add")
 
 
-@lowers("index_add")
+@lowering_rule("index_add")
 def _lower_index_add(builder: StageBuilder, op: Operation) -> None:
     x, index, values, axis = op.args
     target = builder.duplicate(x, op.outputs[0])
@@ -327,7 +327,7 @@ def _lower_index_add(builder: StageBuilder, op: Operation) -> None:
     )
 
 
-@lowers("gather_nd")
+@lowering_rule("gather_nd")
 def _lower_gather_nd(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
     indices, split = _tuple_indices(builder, x, index)
@@ -335,7 +335,7 @@ def _lower_gather_nd(builder: StageBuilder, op: Operation) -> None:
     add_gather_or_scatter(builder, op, indices, split, source, target, scatters=False)
 
 
-@lowers("scatter_nd_add")
+@lowering_rule("scatter_nd_add")
 def _lower_scatter_nd_add(builder: StageBuilder, op: Operation) -> None:
     x, index, values = op.args
     indices, split = _tuple_indices(builder, x, index)
@@ -367,13 +367,13 @@ def _tuple_indices(
     )
 
 
-@lowers("take_along_axis")
+@lowering_rule("take_along_axis")
 def _lower_take_along_axis(builder: StageBuilder, op: Operation) -> None:
     x, index, axis = op.args
     _add_elementwise_gather(builder, op, x, index, _axis(axis, x), wraps=True)
 
 
-@lowers("index_sample")
+@lowering_rule("index_sample")
 def _lower_index_sample(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
     _add_elementwise_gather(builder, op, x, index, 1, wraps=False)
@@ -396,7 +396,7 @@ def _add_elementwise_gather(
     )
 
 
-@lowers("put_along_axis")
+@lowering_rule("put_along_axis")
 def _lower_put_along_axis(builder: StageBuilder, op: Operation) -> None:
     x, index, values, axis, mode, with_self = op.args
     axis = _axis(axis, x)
@@ -422,7 +422,7 @@ def _elementwise_indices(
     return indices, split_axis(x.shape, axis, builder.shape_env)
 
 
-@lowers("Tensor._getitem_dygraph")
+@lowering_rule("Tensor._getitem_dygraph")
 def _lower_getitem(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
     entries = [*index] if isinstance(index, list | tuple) else [index]
@@ -431,7 +431,7 @@ def _lower_getitem(builder: StageBuilder, op: Operation) -> None:
     _add_gather(builder, op, x, entries[0], 0)
 
 
-@lowers("index_put")
+@lowering_rule("index_put")
 def _lower_index_put(builder: StageBuilder, op: Operation) -> None:
     x, indices, values, accumulate = op.args
     if len(indices) != 1 or values.shape != indices[0].shape + x.shape[1:]:
@@ -442,7 +442,7 @@ def _lower_index_put(builder: StageBuilder, op: Operation) -> None:
     )
 
 
-@lowers("scatter")
+@lowering_rule("scatter")
 def _lower_scatter(builder: StageBuilder, op: Operation) -> None:
     x, index, values, overwrite = op.args
     if not overwrite or len(index.shape) != 1:

@@ -10,25 +10,25 @@ from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable, Shape
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, Stage, StageBuilder, lowers
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
 from ..nest import emit_fill
 from ..views import BufferView
 
 
-@lowers("pad")
+@lowering_rule("pad")
 def _lower_pad(builder: StageBuilder, op: Operation) -> None:
     x, paddings, value = op.args
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
     _add_pad(builder, op, x, pairs, value)
 
 
-@lowers("pad3d")
+@lowering_rule("pad3d")
 def _lower_pad3d(builder: StageBuilder, op: Operation) -> None:
     x, paddings, mode, value, layout = op.args
     _add_pad(builder, op, x, _axis_paddings(paddings, mode, layout), value)
 
 
-@lowers("pad3d_grad")
+@lowering_rule("pad3d_grad")
 def _lower_pad3d_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, paddings, mode, _, layout = op.args
     axis_paddings = _axis_paddings(paddings, mode, layout)
@@ -84,8 +84,8 @@ def _interior(
     padded: BufferView, axis_paddings: list[tuple[int, int]], shape: Shape
 ) -> BufferView:
     starts = [
-        padded.strides[k].times(SymInt(before))
-        for k, (before, _) in enumerate(axis_paddings)
-        if before
+        padded.strides[k].times(SymInt(pad_before))
+        for k, (pad_before, _) in enumerate(axis_paddings)
+        if pad_before
     ]
     return BufferView(padded.buffer, (*padded.offset, *starts), shape, padded.strides)

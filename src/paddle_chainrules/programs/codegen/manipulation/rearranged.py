@@ -10,7 +10,7 @@ from ...tracing.operations import Operation
 from ..elements.scalars import NotLowerable
 from ..extents import ONE, ZERO, SymInt
 from ..ir_builder import TYPES, FunctionBuilder
-from ..lowering import Address, Stage, StageBuilder, lowers
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
 from ..views import BufferView, broadcast_strides, diagonal, reshaped, strided_view
 from .indices import indices_of
 
@@ -32,7 +32,7 @@ def _require_fixed_size(builder: StageBuilder, size: int) -> None:
         raise NotLowerable
 
 
-@lowers("roll")
+@lowering_rule("roll")
 def _lower_roll(builder: StageBuilder, op: Operation) -> None:
     x, shifts, axes = op.args
     shifts, axes, shape_env = _int_list(shifts), _int_list(axes), builder.shape_env
@@ -84,7 +84,7 @@ def _axis_slice(view: BufferView, axis: int, start: int, count: int) -> BufferVi
     )
 
 
-@lowers("repeat_interleave")
+@lowering_rule("repeat_interleave")
 def _lower_repeat_interleave(builder: StageBuilder, op: Operation) -> None:
     x, count, axis, *_ = op.args
     if type(count) is not int or type(axis) is not int or not x.shape:
@@ -100,7 +100,7 @@ def _lower_repeat_interleave(builder: StageBuilder, op: Operation) -> None:
     )
 
 
-@lowers("meshgrid", "broadcast_tensors")
+@lowering_rule("meshgrid", "broadcast_tensors")
 def _lower_meshgrid(builder: StageBuilder, op: Operation) -> None:
     (operands,) = op.args
     for k, (operand, out) in enumerate(zip(operands, op.outputs, strict=True)):
@@ -114,7 +114,7 @@ def _lower_meshgrid(builder: StageBuilder, op: Operation) -> None:
         builder.copy(view, target)
 
 
-@lowers("diag")
+@lowering_rule("diag")
 def _lower_diag(builder: StageBuilder, op: Operation) -> None:
     x, offset, padding = op.args
     (out,) = op.outputs
@@ -132,21 +132,21 @@ def _lower_diag(builder: StageBuilder, op: Operation) -> None:
         builder.materialize(extracted, out)
 
 
-@lowers("diag_embed")
+@lowering_rule("diag_embed")
 def _lower_diag_embed(builder: StageBuilder, op: Operation) -> None:
     x, *offset_and_axes = op.args
     matrix = builder.zeros(op.outputs[0])
     builder.copy_into(x, diagonal(matrix, offset_and_axes, x.shape, builder.shape_env))
 
 
-@lowers("diagonal_grad")
+@lowering_rule("diagonal_grad")
 def _lower_diagonal_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, *offset_and_axes = op.args
     grad = builder.zeros(op.outputs[0])
     builder.copy_into(g, diagonal(grad, offset_and_axes, g.shape, builder.shape_env))
 
 
-@lowers("strided_slice_grad")
+@lowering_rule("strided_slice_grad")
 def _lower_strided_slice_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, axes, starts, _, strides = op.args
     grad = builder.zeros(op.outputs[0])
@@ -169,7 +169,7 @@ def _strided_slice(
     return view
 
 
-@lowers("set_value_with_tensor")
+@lowering_rule("set_value_with_tensor")
 def _lower_set_value_with_tensor(builder: StageBuilder, op: Operation) -> None:
     x, values, starts, ends, strides, axes, removed_axes, new_axes = op.args
     (out,) = op.outputs
@@ -196,7 +196,7 @@ def _lower_set_value_with_tensor(builder: StageBuilder, op: Operation) -> None:
     builder.copy_into(values, target)
 
 
-@lowers("one_hot")
+@lowering_rule("one_hot")
 def _lower_one_hot(builder: StageBuilder, op: Operation) -> None:
     index, classes = op.args
     (out,) = op.outputs

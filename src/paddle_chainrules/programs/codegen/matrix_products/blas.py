@@ -158,27 +158,27 @@ def library() -> BlasLibrary | None:
 
 
 def choose_library(
-    wanted: str, results: Mapping[str, LoadedLibrary]
+    requested: str, results: Mapping[str, LoadedLibrary]
 ) -> BlasLibrary | None:
     """Choose the library that multiplies.
 
     Args:
-        wanted: a name, ``own`` for our own products alone, ``on`` for the fastest, or
-            ``off`` for none.
+        requested: a name, ``own`` for our own products alone, ``on`` for the fastest,
+            or ``off`` for none.
         results: libraries by name, the preferred one first.
 
     Raises:
         ValueError: it is not among those found.
     """
-    if wanted == "off":
+    if requested == "off":
         return None
-    if wanted == OWN:
+    if requested == OWN:
         return _own_library(f"by {BLAS}")
-    if wanted not in ("on", *results):
+    if requested not in ("on", *results):
         raise ValueError(
-            f"the environment has {BLAS}={wanted!r}, but of the libraries that Paddle "
-            f"and numpy bring, this process has {', '.join(results) or 'none'}; set it "
-            "to 'on', or to what is there"
+            f"the environment has {BLAS}={requested!r}, but of the libraries that "
+            f"Paddle and numpy bring, this process has {', '.join(results) or 'none'}; "
+            "set it to 'on', or to what is there"
         )
     names, reasons, symbols = {}, {}, {}
     for dtype in DTYPES:
@@ -188,7 +188,7 @@ def choose_library(
             if dtype in library_of_process.addresses
         }
         if candidates:
-            name, reasons[dtype] = _choose_name(wanted, dtype, candidates)
+            name, reasons[dtype] = _choose_name(requested, dtype, candidates)
             names[dtype] = name
             symbols[symbol(name, dtype)] = candidates[name].addresses[dtype]
     if not names:
@@ -202,7 +202,11 @@ def choose_library(
         else SMALL_GEMM_TWO_DIMS
     )
     return BlasLibrary(
-        names, reasons, symbols, has_tiles=wanted == "on", max_small_size=max_small_size
+        names,
+        reasons,
+        symbols,
+        has_tiles=requested == "on",
+        max_small_size=max_small_size,
     )
 
 
@@ -212,33 +216,35 @@ def _own_library(reason: str) -> BlasLibrary:
 
 
 def _choose_name(
-    wanted: str, dtype: str, candidates: Mapping[str, LoadedLibrary]
+    requested: str, dtype: str, candidates: Mapping[str, LoadedLibrary]
 ) -> tuple[str, str]:
     """Return the library to use, of those that can multiply, and the reason."""
-    if wanted in candidates:
-        return wanted, f"by {BLAS}"
+    if requested in candidates:
+        return requested, f"by {BLAS}"
     limit = candidates["mkl"].threads if "mkl" in candidates else None
-    limit = limit or _number(os.environ.get("OMP_NUM_THREADS"))
+    limit = limit or _parse_count(os.environ.get("OMP_NUM_THREADS"))
     eligible = [
         name
         for name, candidate in candidates.items()
         if (candidate.threads or 1) <= limit
     ] or [*candidates]
     ratios = _ratios(dtype, candidates, eligible)
-    first = eligible[0]
+    preferred = eligible[0]
     best = min(eligible, key=lambda name: ratios.get(name, 1.0))
-    reasons = [f"{wanted} has no {dtype}"] if wanted != "on" else []
-    reasons += [f"{name} takes {x:.2f} of {first}'s time" for name, x in ratios.items()]
+    reasons = [f"{requested} has no {dtype}"] if requested != "on" else []
+    reasons += [
+        f"{name} takes {x:.2f} of {preferred}'s time" for name, x in ratios.items()
+    ]
     reasons += [
         f"{name} has {candidate.threads} threads, Paddle {limit}"
         for name, candidate in candidates.items()
         if name not in eligible
     ]
     explanation = ", ".join(reasons) or "there is no other"
-    return best if ratios.get(best, 1.0) < SWITCH_RATIO else first, explanation
+    return best if ratios.get(best, 1.0) < SWITCH_RATIO else preferred, explanation
 
 
-def _number(text: str | None) -> int:
+def _parse_count(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 1
 
 
@@ -251,17 +257,17 @@ def _ratios(
     it only where OpenBLAS is not here, or is much faster than MKL and has too many
     threads.
     """
-    first = eligible[0]
-    others = [name for name in candidates if name not in (first, "onednn")]
+    preferred = eligible[0]
+    others = [name for name in candidates if name not in (preferred, "onednn")]
     results = {}
     for name in others:
         shapes = MEASURED_SHAPES if name in eligible else ONE_THREAD_SHAPES
-        results[name] = _ratio(dtype, candidates, (first, name), shapes)
+        results[name] = _ratio(dtype, candidates, (preferred, name), shapes)
     if "onednn" in eligible[1:]:
         faster = [name for name in others if results[name] < SWITCH_RATIO]
         if not others or (faster and not {*faster} & {*eligible}):
             results["onednn"] = _ratio(
-                dtype, candidates, (first, "onednn"), MEASURED_SHAPES
+                dtype, candidates, (preferred, "onednn"), MEASURED_SHAPES
             )
     return results
 
@@ -276,8 +282,8 @@ def _ratio(
     addresses = {name: candidates[name].addresses[dtype] for name in names}
     logs = []
     for shape in shapes:
-        first, second = _seconds(addresses, dtype, shape).values()
-        logs.append(math.log(second / first))
+        first_seconds, second_seconds = _seconds(addresses, dtype, shape).values()
+        logs.append(math.log(second_seconds / first_seconds))
     return math.exp(math.fsum(logs) / len(logs))
 
 

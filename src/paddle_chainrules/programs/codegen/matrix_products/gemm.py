@@ -34,7 +34,7 @@ CONVENTIONS = {
     "onednn": Convention("i8 signext", None, ord("N"), ord("T"), "i64", "i32"),
     "openblas": CBLAS._replace(size="i64"),
 }
-"""Conventions by library. oneDNN's matrices always lie row by row."""
+"""Conventions by library. oneDNN's matrices are always row-major."""
 
 PARAMETERS = (
     "i1 %ta, i1 %tb, i64 %m, i64 %n, i64 %k, ptr %a, i64 %lda, ptr %b, i64 %ldb, "
@@ -80,7 +80,7 @@ def product_text(
 
     ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b, i64
     ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
-    matrices that lie row by row, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
+    row-major matrices, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
     With ``ta`` the matrix at ``a`` is (k, m), with ``tb`` the matrix at ``b`` is (n,
     k). ``c`` overlaps neither. Its old content does not matter where beta is zero. The
     leading dimension of a single row does not matter; rows that overlap (a smaller one
@@ -90,7 +90,7 @@ def product_text(
     computes ``count`` products, of matrices that are these numbers of entries apart.
 
     For float64 they are ``@product.f64`` and ``@products.f64``. Plain loops compute
-    products that a library is not asked for (no terms, sizes beyond its integers) or
+    products that a library can't compute (no terms, sizes beyond its integers) or
     refuses.
 
     Args:

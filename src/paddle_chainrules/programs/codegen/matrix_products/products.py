@@ -145,7 +145,8 @@ def emit_product(
         with ir.loop(stop, metadata=NO_VECTORIZE, start=start) as index:
             pairs = zip(pointers, batch_strides, strict=True)
             advanced = [
-                ir.indexed_address(p, element, each[depth], index) for p, each in pairs
+                ir.indexed_address(p, element, strides[depth], index)
+                for p, strides in pairs
             ]
             emit_batch_loop(depth + 1, advanced)
 

@@ -110,7 +110,7 @@ def _emit_row_sums(
         sum_count = max(
             1, min(PARTIAL_SUMS, MAX_VECTOR_BYTES // (width * BYTES[dtype]), gemv.terms)
         )
-        first = ir.offset_address(matrix, kind, start)
+        matrix_base = ir.offset_address(matrix, kind, start)
 
         def emit_term(
             k: int, matrix_row: str, row_entry: str, vec: VectorType = vec
@@ -130,7 +130,7 @@ def _emit_row_sums(
         ]
         with ir.loop(str(gemv.terms // sum_count), carried, NO_VECTORIZE) as index:
             matrix_row = ir.indexed_address(
-                first, kind, SymInt(sum_count * gemv.term_stride), index
+                matrix_base, kind, SymInt(sum_count * gemv.term_stride), index
             )
             row_entry = ir.indexed_address(
                 row, kind, SymInt(sum_count * gemv.row_stride), index
@@ -144,7 +144,7 @@ def _emit_row_sums(
         for carry in carried[1:]:
             total = vec.add(total, carry.phi)
         for k in range(gemv.terms - gemv.terms % sum_count, gemv.terms):
-            total = vec.add(total, emit_term(k, first, row))
+            total = vec.add(total, emit_term(k, matrix_base, row))
         vec.store(total, ir.offset_address(target, kind, start))
 
 

@@ -1,10 +1,10 @@
 """Products of matrices as machine code of our own: tiles that stay in registers.
 
-A row of tiles goes over a panel of the second factor, as many columns as two vectors
+A row of tiles uses a panel of the second factor, as many columns as two vectors
 hold. A transposed factor is copied panel by panel, and so is one that many
-rows need, whose own rows may share few places of the cache. Each entry adds its terms
+rows need, whose own rows may map to few sets of the cache. Each entry adds its terms
 in their order, one after another, so a row has the same bits among few rows and many.
-Of the last one to three columns, sums go along the terms instead, or along the rows.
+Of the last one to three columns, vectors go along the terms instead, or along the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .gemm import fill_placeholders
 from .vectors import VectorType
 
 MAX_PANEL_TERMS = 256
-"""The most terms that go over a panel at a time, so that it stays in the cache."""
+"""The most terms of a panel, so that it stays in the cache."""
 
 MIN_COPY_ROWS = 48
 """The rows from which on a panel is copied though it is not transposed."""
@@ -42,7 +42,7 @@ COLUMN = (
 )
 
 
-def tiled_text(dtype: str, name: str) -> str:
+def tiled_product_text(dtype: str, name: str) -> str:
     """Return the functions of a dtype; the one that others call has this name.
 
     It is ``i1 @name(i1 ta, i1 tb, i64 m, ...)``, with the parameters that
@@ -69,12 +69,16 @@ class _KernelEmitter:
 
     def texts(self) -> list[FunctionBuilder]:
         """Return the functions; the last one is ``@tiled``."""
-        tiles = [self._tile(h, w) for w in self._widths for h in self._heights]
-        panels = [self._panel(w) for w in self._widths]
-        helpers = self._transposing_copy(), self._dots(), self._along_rows()
-        return [*tiles, *panels, *helpers, self._product()]
+        tiles = [self._build_tile(h, w) for w in self._widths for h in self._heights]
+        panels = [self._build_panel(w) for w in self._widths]
+        helpers = (
+            self._build_transposing_copy(),
+            self._build_dots(),
+            self._build_row_sums(),
+        )
+        return [*tiles, *panels, *helpers, self._build_product()]
 
-    def _tile(self, height: int, width: int) -> FunctionBuilder:
+    def _build_tile(self, height: int, width: int) -> FunctionBuilder:
         """Emit a function of some rows and columns of the result."""
         ir = FunctionBuilder(
             f"internal i1 @tile.SUFFIX.{height}x{width}({TILE}) {HELPER_ATTRIBUTES}"
@@ -98,7 +102,8 @@ class _KernelEmitter:
                 )
         row_offsets = [_times_constant(ir, "%ldc", i) for i in range(height)]
         result_rows = [
-            _element_address(ir, "%c", self._real, end) for end in row_offsets
+            _element_address(ir, "%c", self._real, row_offset)
+            for row_offset in row_offsets
         ]
         self._emit_result(ir, vec, result_rows, [carry.phi for carry in sums])
         return ir
@@ -121,7 +126,7 @@ class _KernelEmitter:
                 old = vec.multiply(vec.load(address), beta)
                 vec.store(vec.add(total, old), address)
 
-    def _panel(self, width: int) -> FunctionBuilder:
+    def _build_panel(self, width: int) -> FunctionBuilder:
         """Emit a function of all rows, and as many columns of the result."""
         ir = FunctionBuilder(
             f"internal i1 @panel.SUFFIX.{width}({PANEL}) {HELPER_ATTRIBUTES}"
@@ -161,10 +166,10 @@ class _KernelEmitter:
             row = vec.load(_element_address(ir, "%b", self._real, _mul(ir, p, "%ldb")))
             vec.store(row, _element_address(ir, copy, self._real, _mul(ir, p, width)))
 
-    def _transposing_copy(self) -> FunctionBuilder:
+    def _build_transposing_copy(self) -> FunctionBuilder:
         """Emit a function that copies a transposed panel.
 
-        It goes four by four, then over the rest.
+        It copies blocks of four by four, then the remainder.
         """
         ir = FunctionBuilder(
             f"internal i1 @turned.SUFFIX({TURNED}) {HELPER_ATTRIBUTES}"
@@ -200,7 +205,7 @@ class _KernelEmitter:
             target = ir.emit(f"add i64 {_mul(ir, target_row, '%n')}, {j}")
             vec.store(row, _element_address(ir, "%copy", self._real, target))
 
-    def _dots(self) -> FunctionBuilder:
+    def _build_dots(self) -> FunctionBuilder:
         """Emit a function of one column, whose terms are contiguous in a."""
         ir = FunctionBuilder(f"internal i1 @dots.SUFFIX({COLUMN}) {HELPER_ATTRIBUTES}")
         real, lanes = self._real, self._lanes
@@ -218,8 +223,8 @@ class _KernelEmitter:
             remaining = ir.emit(f"sub i64 %m, {start}")
             count = ir.emit(f"udiv i64 {remaining}, {height}")
             with ir.loop(count) as i:
-                first = ir.emit(f"add i64 {start}, {_mul(ir, i, height)}")
-                rows = [ir.emit(f"add i64 {first}, {h}") for h in range(height)]
+                first_row = ir.emit(f"add i64 {start}, {_mul(ir, i, height)}")
+                rows = [ir.emit(f"add i64 {first_row}, {h}") for h in range(height)]
                 self._emit_dot_rows(ir, rows, b, (vectors, vector_terms))
             start = ir.emit(f"add i64 {start}, {_mul(ir, count, height)}")
         return ir
@@ -261,7 +266,7 @@ class _KernelEmitter:
         ]
         self._emit_result(ir, scalar, result_entries, [carry.phi for carry in totals])
 
-    def _along_rows(self) -> FunctionBuilder:
+    def _build_row_sums(self) -> FunctionBuilder:
         """Emit a function of one column, where rows are contiguous in a."""
         ir = FunctionBuilder(f"internal i1 @along.SUFFIX({COLUMN}) {HELPER_ATTRIBUTES}")
         scalar = VectorType(ir, self._dtype, 1)
@@ -273,11 +278,11 @@ class _KernelEmitter:
             count = ir.emit(f"udiv i64 {remaining}, {width}")
             with ir.loop(count) as i:
                 row = ir.emit(f"add i64 {start}, {_mul(ir, i, width)}")
-                first = _element_address(ir, "%a", self._real, row)
+                column = _element_address(ir, "%a", self._real, row)
                 total = vec.carried_sum()
                 with ir.loop("%k", [total]) as p:
                     source = _element_address(
-                        ir, first, self._real, _mul(ir, p, "%lda")
+                        ir, column, self._real, _mul(ir, p, "%lda")
                     )
                     y = _element_address(ir, "%b", self._real, _mul(ir, p, "%bdown"))
                     term = vec.multiply(vec.load(source), vec.load_broadcast(y))
@@ -291,7 +296,7 @@ class _KernelEmitter:
             start = ir.emit(f"add i64 {start}, {_mul(ir, count, width)}")
         return ir
 
-    def _product(self) -> FunctionBuilder:
+    def _build_product(self) -> FunctionBuilder:
         """Emit the product of any sizes."""
         ir = FunctionBuilder("internal i1 @tiled.SUFFIX(PARAMETERS) noinline nounwind")
         real = self._real

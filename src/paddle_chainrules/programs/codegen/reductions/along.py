@@ -90,7 +90,7 @@ BLOCK_ROWS, MIN_OUTER = 16, 3
 Body = Callable[[ScanInputs], ScanOutputs]
 
 
-def emit_scan(
+def add_scan(
     builder: StageBuilder,
     op: Operation,
     spec: ScanSpec,
@@ -100,7 +100,7 @@ def emit_scan(
 ) -> None:
     """Add the stage of a scan along all lines.
 
-    Lines that lie side by side are done together. Their carried values are in scratch
+    Lines side by side are scanned together. Their carried values are in scratch
     buffers.
 
     Args:

@@ -7,8 +7,8 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
 from ..ir_builder import BYTES
-from ..lowering import StageBuilder, lowers
-from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
+from ..lowering import StageBuilder, lowering_rule
+from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, add_scan
 from .running import LOWEST, split_along
 
 HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
@@ -29,7 +29,7 @@ def _initial_extreme(dtype: str, largest: bool, infinite: bool = False) -> Carry
     return CarryInit(dtype, (LOWEST if largest else HIGHEST)[dtype])
 
 
-def _compared(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
+def _compare(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Tell whether ``gt``, ``ge``, ``lt`` or ``le`` holds, for numbers of any type."""
     comparison = (
         f"icmp s{predicate}" if x.type in ("i32", "i64") else f"fcmp o{predicate}"
@@ -41,7 +41,7 @@ def _index_as(index: ElementValue, type: str) -> ElementValue:
     return index if type == "i64" else index.to("trunc", type)
 
 
-@lowers("argmax", "argmin")
+@lowering_rule("argmax", "argmin")
 def _lower_argmax(builder: StageBuilder, op: Operation) -> None:
     """Find the first of equal extremes, but never NaN, as in Paddle."""
     x, axis, *_ = op.args
@@ -54,14 +54,14 @@ def _lower_argmax(builder: StageBuilder, op: Operation) -> None:
 
     def body(inputs: ScanInputs) -> ScanOutputs:
         (x,), (best_index, best) = inputs.entries, inputs.carry
-        is_better = _compared("gt" if largest else "lt", x, best)
+        is_better = _compare("gt" if largest else "lt", x, best)
         position = _index_as(inputs.position, best_index.type)
         return ScanOutputs(
             [is_better.where(position, best_index), is_better.where(x, best)]
         )
 
     spec = ScanSpec(split, inits, at_end=True)
-    emit_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
+    add_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
 MAX_CONTIGUOUS_LINE = 32
@@ -71,7 +71,7 @@ In longer lines Paddle's kernels find the running maximum in half the time.
 """
 
 
-@lowers("cummax", "cummin")
+@lowering_rule("cummax", "cummin")
 def _lower_cummax(builder: StageBuilder, op: Operation) -> None:
     """Find the last of equal extremes; none after NaN."""
     x, axis, _ = op.args
@@ -91,7 +91,7 @@ def _lower_cummax(builder: StageBuilder, op: Operation) -> None:
 
     def body(inputs: ScanInputs) -> ScanOutputs:
         (x,), (best, best_index) = inputs.entries, inputs.carry
-        is_better = _compared("ge" if largest else "le", x, best)
+        is_better = _compare("ge" if largest else "le", x, best)
         if x.type in ("float", "double"):
             is_better = is_better | x.is_nan()
         result = is_better.where(x, best)
@@ -101,6 +101,6 @@ def _lower_cummax(builder: StageBuilder, op: Operation) -> None:
         return ScanOutputs([result, result_index], [result, result_index])
 
     targets = [builder.allocate(out), builder.allocate(index)]
-    emit_scan(
+    add_scan(
         builder, op, ScanSpec(split, inits), [builder.dense_view(x)], targets, body
     )

@@ -11,9 +11,9 @@ from ..elements import exponentials
 from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
-from ..lowering import StageBuilder, lowers
+from ..lowering import StageBuilder, lowering_rule
 from ..manipulation.indices import AxisSplit, split_axis
-from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
+from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, add_scan
 
 LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
 """The lowest finite numbers."""
@@ -51,14 +51,14 @@ def _add_running(
         result = combine(carry, x)
         return ScanOutputs([result], [carry if exclusive else result])
 
-    emit_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
+    add_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
 def _carry_init(dtype: str, number: int) -> CarryInit:
     return CarryInit(dtype, f"{float(number)}" if dtype in FLOATS else f"{number}")
 
 
-@lowers("cumsum")
+@lowering_rule("cumsum")
 def _lower_cumsum(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     inits = [_carry_init(x.dtype, 0)]
@@ -66,14 +66,14 @@ def _lower_cumsum(builder: StageBuilder, op: Operation) -> None:
     _add_running(builder, op, spec, lambda carry, x: carry + x, exclusive)
 
 
-@lowers("cumprod")
+@lowering_rule("cumprod")
 def _lower_cumprod(builder: StageBuilder, op: Operation) -> None:
     x, axis, exclusive, reverse = op.args
     spec = ScanSpec(split_along(builder, x, axis), [_carry_init(x.dtype, 1)], reverse)
     _add_running(builder, op, spec, lambda carry, x: carry * x, exclusive)
 
 
-@lowers("cumprod_grad")
+@lowering_rule("cumprod_grad")
 def _lower_cumprod_grad(builder: StageBuilder, op: Operation) -> None:
     """Multiply the product before each entry by the slope of the rest, inclusive."""
     x, _, g, axis, exclusive, reverse = op.args
@@ -99,9 +99,9 @@ def _lower_cumprod_grad(builder: StageBuilder, op: Operation) -> None:
         )
 
     spec = ScanSpec(split, [_carry_init(x.dtype, 1)], reverse)
-    emit_scan(builder, op, spec, [entries], [result], forward_body)
+    add_scan(builder, op, spec, [entries], [result], forward_body)
     spec = ScanSpec(split, [_carry_init(x.dtype, 0)], not reverse)
-    emit_scan(builder, op, spec, [entries, cotangents, result], [result], backward_body)
+    add_scan(builder, op, spec, [entries, cotangents, result], [result], backward_body)
 
 
 def _in_float64(
@@ -120,7 +120,7 @@ def _log_sum(x: ElementValue, y: ElementValue) -> ElementValue:
     return exponentials.log1p(exponentials.exp(smaller - larger)) + larger
 
 
-@lowers("logcumsumexp")
+@lowering_rule("logcumsumexp")
 def _lower_logcumsumexp(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     if x.dtype not in FLOATS:
@@ -133,7 +133,7 @@ def _lower_logcumsumexp(builder: StageBuilder, op: Operation) -> None:
     )
 
 
-@lowers("logcumsumexp_grad")
+@lowering_rule("logcumsumexp_grad")
 def _lower_logcumsumexp_grad(builder: StageBuilder, op: Operation) -> None:
     """Compute by quotients of neighbouring sums, which are at most one."""
     x, out, g, axis, flatten, exclusive, reverse = op.args
@@ -152,4 +152,4 @@ def _lower_logcumsumexp_grad(builder: StageBuilder, op: Operation) -> None:
         return ScanOutputs([slope, out], [share * slope])
 
     reads = [builder.dense_view(value) for value in (x, out, g)]
-    emit_scan(builder, op, spec, reads, [builder.allocate(op.outputs[0])], body)
+    add_scan(builder, op, spec, reads, [builder.allocate(op.outputs[0])], body)

@@ -7,18 +7,18 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE, SymInt
 from ..ir_builder import TYPES, FunctionBuilder, LoopCarried
-from ..lowering import Address, Stage, StageBuilder, lowers
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
 from ..views import BufferView
 
 MAX_SORTED, MAX_STABLE_SORTED = 16, 48
 """The most entries of a row that is sorted here, without and with stable order.
 
 Paddle leaves equal ones in their order up to the first number. In longer rows it does
-so where it is asked to.
+so only for a stable sort.
 """
 
 
-@lowers("argsort")
+@lowering_rule("argsort")
 def _lower_argsort(builder: StageBuilder, op: Operation) -> None:
     x, axis, descending, stable = op.args
     out, index = op.outputs
@@ -43,15 +43,15 @@ def _lower_argsort(builder: StageBuilder, op: Operation) -> None:
     transposed_x, *transposed = (
         Value(v.number, shape, v.dtype, v.bytes) for v in (x, out, index)
     )
-    source = builder.materialize(_permuted(builder.view(x), order), transposed_x)
+    source = builder.materialize(_permute_axes(builder.view(x), order), transposed_x)
     targets = [builder.allocate(value) for value in transposed]
     _add_sort(builder, op, source, targets, size, descending)
     inverse_order = [order.index(k) for k in range(len(order))]
     for view, value in zip(targets, (out, index), strict=True):
-        builder.materialize(_permuted(view, inverse_order), value)
+        builder.materialize(_permute_axes(view, inverse_order), value)
 
 
-def _permuted(view: BufferView, order: list[int]) -> BufferView:
+def _permute_axes(view: BufferView, order: list[int]) -> BufferView:
     shape = tuple(view.shape[k] for k in order)
     strides = tuple(view.strides[k] for k in order)
     return BufferView(view.buffer, view.offset, shape, strides)
@@ -78,8 +78,8 @@ def _add_sort(
         base, *target_bases = (address(view) for view in (source, *targets))
 
         def load_entry(row: str, index: str) -> ElementValue:
-            at = ir.indexed_address(row, kind, ONE, index)
-            return ElementValue(ir.emit(f"load {kind}, ptr {at}"), kind, ir)
+            entry_address = ir.indexed_address(row, kind, ONE, index)
+            return ElementValue(ir.emit(f"load {kind}, ptr {entry_address}"), kind, ir)
 
         with ir.loop(ir.size_value(rows)) as i:
             row = ir.indexed_address(base, kind, SymInt(size), i)
@@ -92,7 +92,7 @@ def _add_sort(
                 )
                 with ir.loop(str(size), [count]) as j:
                     other = load_entry(row, j)
-                    is_earlier = _compared("slt", ElementValue(j, "i64", ir), position)
+                    is_earlier = _compare("slt", ElementValue(j, "i64", ir), position)
                     goes_first = is_earlier.where(
                         _sorts_before(x, other, descending) ^ 1,
                         _sorts_before(other, x, descending),
@@ -100,16 +100,16 @@ def _add_sort(
                     increment = goes_first.to("zext", "i32")
                     ir.line(f"{count.next} = add i32 {count.phi}, {increment.name}")
                 index = ir.emit(f"zext i32 {count.phi} to i64")
-                at = ir.indexed_address(sorted_row, kind, ONE, index)
-                ir.line(f"store {kind} {x.name}, ptr {at}")
-                at = ir.indexed_address(order_row, "i64", ONE, index)
-                ir.line(f"store i64 {k}, ptr {at}")
+                entry_address = ir.indexed_address(sorted_row, kind, ONE, index)
+                ir.line(f"store {kind} {x.name}, ptr {entry_address}")
+                entry_address = ir.indexed_address(order_row, "i64", ONE, index)
+                ir.line(f"store i64 {k}, ptr {entry_address}")
 
     written_buffers = tuple(view.buffer for view in targets)
     builder.stages.append(Stage((source.buffer,), written_buffers, {}, emit))
 
 
-def _compared(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
+def _compare(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
     return x.make(f"icmp {predicate} {x.kind} {x.name}, {y.name}", "i1")
 
 
@@ -119,7 +119,7 @@ def _sorts_before(x: ElementValue, y: ElementValue, descending: bool) -> Element
     NaN is the largest.
     """
     if x.type in ("i32", "i64"):
-        return _compared("sgt" if descending else "slt", x, y)
+        return _compare("sgt" if descending else "slt", x, y)
     if descending:
         return (x > y) | (x.is_nan() & (y.is_nan() ^ 1))
     return (x < y) | (y.is_nan() & (x.is_nan() ^ 1))
