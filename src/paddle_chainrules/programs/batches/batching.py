@@ -34,7 +34,7 @@ class BatchWarning(UserWarning):
     """Warns that an operator runs for one sample after another."""
 
 
-def of_one(
+def trace_sample(
     fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
 ) -> Program:
     """Return a function's program at one sample, while a record may listen outside."""
@@ -46,7 +46,7 @@ def recorded_one(
     samples: Sequence[Tensor],
     is_unlikely: bool = False,
 ) -> tuple[Program, Tracer]:
-    """Return the program as :func:`of_one` does, and its tracer.
+    """Return the program as :func:`trace_sample` does, and its tracer.
 
     Args:
         is_unlikely: as :func:`recorded_inside` takes it.
@@ -275,7 +275,7 @@ def _batch_by_formula(
             raise NoRule("all of its results; the formula leaves some out")
         return results[: len(op.outputs)]
 
-    program = of_one(formula_of_tensors, samples)
+    program = trace_sample(formula_of_tensors, samples)
     flags = [v in batched_values for v in inputs]
     size = next(env[v].shape[0] for v in inputs if v in batched_values)
     results, is_batched = batched(program, [env[v] for v in inputs], flags)

@@ -183,19 +183,19 @@ def _blocks_reverse(call: Call) -> list[Any]:
     return [None, [next(requested_grads) if _requires(x) else None for x in tensors]]
 
 
-def are_few(n: int) -> bool:
+def may_probe_all_rows(n: int) -> bool:
     """Tell whether a function of n rows may be run whole, to see what it makes."""
     return n <= MAX_BLOCKS_AT_ONCE * PROBE
 
 
-def go_as_they_are(recorded_ops: Sequence[Operation], n: int) -> bool:
+def need_no_tiles(recorded_ops: Sequence[Operation], n: int) -> bool:
     """Tell whether n rows need no blocks, by what a function has made of them."""
     if n <= PROBE or any(op.operator.random for op in recorded_ops):
         return True
     return sum(v.bytes for op in recorded_ops for v in op.outputs) * ABOUT <= WHOLE
 
 
-def in_blocks(
+def run_tiled(
     fn: Rows, unchecked: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
 ) -> list[Tensor] | None:
     """Compute ``fn(inputs)`` in blocks while a record listens, or return None.
@@ -240,7 +240,7 @@ def in_blocks(
     return BLOCKS.every([blocks, tensors])
 
 
-def one_after_another(
+def run_tiles_in_sequence(
     fn: Rows,
     inputs: Sequence[Tensor],
     is_row_input: Sequence[bool],

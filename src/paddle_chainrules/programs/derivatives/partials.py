@@ -16,7 +16,12 @@ from paddle import Tensor
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import random_state, restore_random_state
-from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_another
+from ..batches.blocks import (
+    may_probe_all_rows,
+    need_no_tiles,
+    run_tiled,
+    run_tiles_in_sequence,
+)
 from ..operators.calls import Series
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
@@ -186,7 +191,7 @@ def _in_turn(
 
     over = [*[False] * n, *[True] * len(given)]
     sums = [False, True] * len(seen.outputs)
-    each = iter(one_after_another(some, [*point, *given], over, IN_TURN, sums))
+    each = iter(run_tiles_in_sequence(some, [*point, *given], over, IN_TURN, sums))
     return [
         part
         for y in seen.outputs
@@ -236,12 +241,12 @@ def _at_point(
     """Evaluate ``answer`` for a function at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
     seen = None
-    if len(rows) != 1 or are_few(*rows):
+    if len(rows) != 1 or may_probe_all_rows(*rows):
         seen = _seen(fn, inputs, directions, by_rows)
-    if len(rows) == 1 and (seen is None or not go_as_they_are(seen.made, *rows)):
+    if len(rows) == 1 and (seen is None or not need_no_tiles(seen.made, *rows)):
         state = random_state()
         try:
-            result = in_blocks(
+            result = run_tiled(
                 lambda point: answer(_seen(fn, point, directions, True)),
                 lambda point: answer(_seen(fn, point, directions, False)),
                 fn,
