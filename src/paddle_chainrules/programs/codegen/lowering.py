@@ -244,7 +244,7 @@ class StageBuilder:
         )
         shape_env = self.shape_env
         reads = matmul.x.view.buffer, matmul.y.view.buffer
-        # The user requests no library by its name.
+        # Only where the user names no library.
         gemv = as_gemv(matmul, shape_env) if wanted_blas() in ("on", "own") else None
         comment = f"; {op!r}  {op.where}"
 
@@ -319,16 +319,14 @@ class StageBuilder:
             )
 
         def emit(ir: FunctionBuilder, address: Address) -> None:
-            build_nest(ir, address).emit(
-                lambda read_buffers, lanes: body(read_buffers, ir, lanes)
-            )
+            build_nest(ir, address).emit(lambda inputs, lanes: body(inputs, ir, lanes))
 
         overwritable = {
             each.view.buffer: _overwritable_reads(each, reads)
             for each in writes
             if not each.reduction
         }
-        read_buffers, written_buffers = (
+        inputs, outputs = (
             tuple(each.view.buffer for each in accesses) for accesses in (reads, writes)
         )
         domain = nest_domain(shape, reads, writes, body, each)
@@ -338,8 +336,8 @@ class StageBuilder:
             else shape_env.product(shape).times(SymInt(each))
         )
         stage = Stage(
-            read_buffers,
-            written_buffers,
+            inputs,
+            outputs,
             overwritable,
             emit,
             domain=domain,

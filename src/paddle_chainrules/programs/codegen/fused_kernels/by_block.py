@@ -151,10 +151,7 @@ class TiledChain:
             domain,
             dims,
             reads,
-            [
-                self._tile_access(access_written, dims)
-                for access_written in domain.writes
-            ],
+            [self._tile_access(write, dims) for write in domain.writes],
         )
 
     def _tile_access(
@@ -227,8 +224,8 @@ class TiledChain:
         """Emit all stages for one tile.
 
         Args:
-            indices: the indices of the matrix and the block.
-            has_previous: whether there were other rows before.
+            indices: the indices of the matrix and the tile.
+            has_previous: whether there were tiles before.
         """
         ir.poll_cancel()
         for stage in self._tiled_stages:
@@ -257,7 +254,7 @@ class TiledChain:
                 view_shape = (
                     rows,
                     self._row_strides[access.view.buffer],
-                )  # with what is between rows
+                )  # with the padding between rows
             view = BufferView(access.view.buffer, (), view_shape, ())
             addresses[id(view)] = self._tile_address(ir, address, tile_access, indices)
             return NestAccess(view, strides, access.reduction)

@@ -143,7 +143,7 @@ class _Chain:
         self.axes: Shape = ()
         self.stages: list[tuple[Stage, Dims]] = []
         self._tiled_accesses: dict[Buffer, AccessMap] = {}
-        """The accesses of buffers of which each tile completes its own rows."""
+        """The accesses of buffers whose rows each tile completes."""
         self._touched = _StageAccesses(root)
 
     def take_stages(self, stages: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -179,7 +179,7 @@ class _Chain:
 
     @property
     def first_result(self) -> Buffer:
-        """The result of that product."""
+        """The result of the product that begins the chain."""
         return self.stages[0][0].writes[0]
 
     def untiled_bytes(self, external: Collection[Buffer]) -> int:

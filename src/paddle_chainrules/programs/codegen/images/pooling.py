@@ -120,7 +120,7 @@ class _Pooling(WindowStep):
         pad_value = "0.0" if self._is_mean else LOWEST_FLOAT32_TEXT
         super().__init__(builder, _windows_of(image, result, attrs), op, pad_value)
         if not self._is_mean and self._windows.window_count == 1:
-            raise NotLowerable  # a loop over what is the largest would wait for itself
+            raise NotLowerable  # each iteration would depend on the one before
         self._leading_dims = LAYOUTS[attrs["data_format"]]
         self._extent = builder.shape_env.product(image.shape[: self._leading_dims])
         self._counted_sizes = (

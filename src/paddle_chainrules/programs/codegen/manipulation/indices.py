@@ -144,7 +144,7 @@ def add_gather_or_scatter(
     target: BufferView,
     *,
     scatters: bool,
-    combine: Body = lambda x, full_address: x,
+    combine: Body = lambda x, full_entry: x,
     index_per_element: bool = False,
 ) -> None:
     """Add a stage that gathers entries by index, or scatters them.
@@ -187,13 +187,9 @@ def add_gather_or_scatter(
         indices.emit_bounds_check(ir, index_base)
         full_base, indexed_base = bases[::-1] if scatters else bases
 
-        def emit_element(
-            full_address: str, indexed_address: str, group: str = ""
-        ) -> None:
+        def emit_element(full_entry: str, indexed_entry: str, group: str = "") -> None:
             x, y = (
-                (indexed_address, full_address)
-                if scatters
-                else (full_address, indexed_address)
+                (indexed_entry, full_entry) if scatters else (full_entry, indexed_entry)
             )
             value, old = (
                 ElementValue(ir.emit(f"load {kind}, ptr {location}{group}"), kind, ir)
@@ -219,20 +215,18 @@ def add_gather_or_scatter(
                     )
                     with ir.loop(ir.size_value(inner)) as j:
                         location = indices.flat_index(ir, index_address, j)
-                        full_address = ir.indexed_address(
-                            full_row, kind, inner, location
-                        )
-                        full_address = ir.indexed_address(full_address, kind, ONE, j)
+                        full_entry = ir.indexed_address(full_row, kind, inner, location)
+                        full_entry = ir.indexed_address(full_entry, kind, ONE, j)
                         emit_element(
-                            full_address, ir.indexed_address(indexed_row, kind, ONE, j)
+                            full_entry, ir.indexed_address(indexed_row, kind, ONE, j)
                         )
                 else:
                     location = indices.flat_index(ir, index_base, k)
-                    full_address = ir.indexed_address(full_row, kind, inner, location)
+                    full_entry = ir.indexed_address(full_row, kind, inner, location)
                     with ir.loop(ir.size_value(inner), metadata=VECTORIZE) as j:
-                        element_address = ir.indexed_address(full_address, kind, ONE, j)
-                        indexed_address = ir.indexed_address(indexed_row, kind, ONE, j)
-                        emit_element(element_address, indexed_address, f", {PARALLEL}")
+                        element_address = ir.indexed_address(full_entry, kind, ONE, j)
+                        indexed_entry = ir.indexed_address(indexed_row, kind, ONE, j)
+                        emit_element(element_address, indexed_entry, f", {PARALLEL}")
 
     reads = indices.view.buffer, source.buffer
     builder.stages.append(Stage(reads, (target.buffer,), {}, emit, may_bail_out=True))

@@ -205,7 +205,9 @@ class _ScanEmitter:
             for init in spec.inits
         ]
         pairs = zip(carried, spec.inits, strict=True)
-        carry = [self._as_value(phi.phi, init.dtype) for phi, init in pairs]
+        carry = [
+            self._as_value(loop_value.phi, init.dtype) for loop_value, init in pairs
+        ]
         with ir.loop(ir.size_value(spec.split.size), carried) as index:
             entry_index = self._entry_index(index)
             source_entries = self.advanced(sources, ONE, entry_index)
@@ -215,9 +217,11 @@ class _ScanEmitter:
             next_carry = self._emit_body(
                 entry_index, source_entries, target_entries, carry
             )
-            for phi, value in zip(carried, next_carry, strict=True):
-                assignment = f"bitcast {phi.kind} {value.name} to {phi.kind}"
-                ir.line(f"{phi.next} = {assignment}")
+            for loop_value, value in zip(carried, next_carry, strict=True):
+                assignment = (
+                    f"bitcast {loop_value.kind} {value.name} to {loop_value.kind}"
+                )
+                ir.line(f"{loop_value.next} = {assignment}")
         if spec.at_end:
             for value, target in zip(carry, targets, strict=False):
                 self._store(value, target)

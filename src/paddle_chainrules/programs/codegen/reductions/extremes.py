@@ -29,7 +29,7 @@ def _initial_extreme(dtype: str, largest: bool, infinite: bool = False) -> Carry
     return CarryInit(dtype, (LOWEST if largest else HIGHEST)[dtype])
 
 
-def _compare(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
+def _compare_values(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Tell whether ``gt``, ``ge``, ``lt`` or ``le`` holds, for numbers of any type."""
     comparison = (
         f"icmp s{predicate}" if x.type in ("i32", "i64") else f"fcmp o{predicate}"
@@ -54,7 +54,7 @@ def _lower_argmax(builder: StageBuilder, op: Operation) -> None:
 
     def body(inputs: ScanInputs) -> ScanOutputs:
         (x,), (best_index, best) = inputs.entries, inputs.carry
-        is_better = _compare("gt" if largest else "lt", x, best)
+        is_better = _compare_values("gt" if largest else "lt", x, best)
         position = _index_as(inputs.position, best_index.type)
         return ScanOutputs(
             [is_better.where(position, best_index), is_better.where(x, best)]
@@ -91,7 +91,7 @@ def _lower_cummax(builder: StageBuilder, op: Operation) -> None:
 
     def body(inputs: ScanInputs) -> ScanOutputs:
         (x,), (best, best_index) = inputs.entries, inputs.carry
-        is_better = _compare("ge" if largest else "le", x, best)
+        is_better = _compare_values("ge" if largest else "le", x, best)
         if x.type in ("float", "double"):
             is_better = is_better | x.is_nan()
         result = is_better.where(x, best)

@@ -92,7 +92,9 @@ def _add_sort(
                 )
                 with ir.loop(str(size), [count]) as j:
                     other = load_entry(row, j)
-                    is_earlier = _compare("slt", ElementValue(j, "i64", ir), position)
+                    is_earlier = _compare_integers(
+                        "slt", ElementValue(j, "i64", ir), position
+                    )
                     goes_first = is_earlier.where(
                         _sorts_before(x, other, descending) ^ 1,
                         _sorts_before(other, x, descending),
@@ -109,7 +111,7 @@ def _add_sort(
     builder.stages.append(Stage((source.buffer,), written_buffers, {}, emit))
 
 
-def _compare(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
+def _compare_integers(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
     return x.make(f"icmp {predicate} {x.kind} {x.name}, {y.name}", "i1")
 
 
@@ -119,7 +121,7 @@ def _sorts_before(x: ElementValue, y: ElementValue, descending: bool) -> Element
     NaN is the largest.
     """
     if x.type in ("i32", "i64"):
-        return _compare("sgt" if descending else "slt", x, y)
+        return _compare_integers("sgt" if descending else "slt", x, y)
     if descending:
         return (x > y) | (x.is_nan() & (y.is_nan() ^ 1))
     return (x < y) | (y.is_nan() & (x.is_nan() ^ 1))
