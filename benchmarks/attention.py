@@ -41,11 +41,11 @@ def slopes(q: Any, k: Any, v: Any, c: Any) -> list[Any]:
 
 def program(given: list[Any], large: int) -> Program:
     """Of the value, or with gradients, in blocks where that saves so many bytes."""
-    before, tile_fusion.LARGE = tile_fusion.LARGE, large
+    before, tile_fusion.MIN_SAVED_BYTES = tile_fusion.MIN_SAVED_BYTES, large
     try:
         return make_program(slopes if len(given) > 3 else attention)(*given).with_loops
     finally:
-        tile_fusion.LARGE = before
+        tile_fusion.MIN_SAVED_BYTES = before
 
 
 def native(given: list[Any]) -> Any:
@@ -73,7 +73,7 @@ def by_torch(given: list[Any]) -> Callable[[], Any]:
 def row(b: int, n: int, heads: int, count: int) -> str:
     """A row of the table."""
     given = [paddle.randn([b, n, heads, WIDTH]) for _ in range(count)]
-    whole, blocks = program(given, 1 << 60), program(given, tile_fusion.LARGE)
+    whole, blocks = program(given, 1 << 60), program(given, tile_fusion.MIN_SAVED_BYTES)
     sides: dict[str, Callable[[], Any]] = {
         "native": lambda: native(given),
         "PyTorch": by_torch(given),

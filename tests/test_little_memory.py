@@ -67,7 +67,7 @@ def test_who_asks_for_machine_code_is_told(monkeypatch):
     monkeypatch.setattr(headroom, "headroom", lambda: 100 << 20)
     with pytest.raises(MemoryError, match=r"leaves 100 MB; raise it .*LOOPS=off"):
         jit_engine.machine_code(["a text that nobody has compiled"])
-    monkeypatch.setattr(blas, "_chosen", [])
+    monkeypatch.setattr(blas, "_process_library", [])
     with pytest.raises(MemoryError, match=r"may need 512 MB"):
         blas.library()
 
@@ -99,12 +99,12 @@ def compiled(count, begin):
     for k in range(begin, begin + count):
         machine.machine_code([TEXT.replace("NUMBER", f"{k}.5")])
 
-machine.LAST = 60
+machine.MAX_RECENT_FUNCTIONS = 60
 compiled(10, 0)
 sizes = [resident()]
 compiled(50, 1_000)  # all of them stay
 sizes.append(resident())
-compiled(machine.LAST, 2_000)
+compiled(machine.MAX_RECENT_FUNCTIONS, 2_000)
 sizes.append(resident())
 compiled(100, 3_000)  # for each, another one goes
 sizes.append(resident())

@@ -81,7 +81,7 @@ def run_fenced(program, tensors, samples=0):
             fill = known[value].numpy() if value in op.inputs else None
             shape = value.shape if fill is None else fill.shape
             if samples and fill is None:
-                shape = [region._sizes.of(size).at(samples) for size in shape]
+                shape = [region._shape_env.extent(size).at(samples) for size in shape]
             buffers[value] = Fenced(shape, value.dtype, fill)
         size = sum(each.at(samples) for each in region.work) + 63
         work = Fenced([size // 8 + 1], "float64")

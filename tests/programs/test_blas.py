@@ -47,7 +47,7 @@ def compiled(name, dtype, symbols, has_tiles=False):
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if has_tiles:
-        llvm.add_symbol(gemm.symbol("own", dtype), loops_machine.tiles(dtype))
+        llvm.add_symbol(gemm.symbol("own", dtype), loops_machine.tiles_address(dtype))
     for symbol, address in symbols.items():
         llvm.add_symbol(symbol, address)
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -81,11 +81,11 @@ KNOWN = {}
 
 def functions(name, dtype):
     if (name, dtype) not in KNOWN:
-        chosen = blas.chosen(name, FOUND)
+        chosen = blas.choose_library(name, FOUND)
         found, has_tiles = chosen.names[dtype], name in ("own", "on")
         assert found == name or name == "on"
         assert chosen.text(dtype) == gemm.product_text(
-            found, dtype, has_tiles, chosen.some
+            found, dtype, has_tiles, chosen.max_small_size
         )
         KNOWN[name, dtype] = compiled(found, dtype, chosen.symbols, has_tiles)
     return KNOWN[name, dtype]
@@ -364,14 +364,14 @@ def test_the_environment_chooses():
 
 @pytest.mark.skipif("mkl" not in FOUND, reason="Paddle brings no MKL here")
 def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
-    mkl = blas.chosen("mkl", FOUND)
+    mkl = blas.choose_library("mkl", FOUND)
     assert dict(mkl.names) == dict.fromkeys(blas.DTYPES, "mkl")
     assert mkl.reasons["float32"] == "by PADDLE_CHAINRULES_BLAS"
-    assert blas.chosen("on", {}).names == dict.fromkeys(blas.DTYPES, "own")
-    assert blas.chosen("off", FOUND) is None
+    assert blas.choose_library("on", {}).names == dict.fromkeys(blas.DTYPES, "own")
+    assert blas.choose_library("off", FOUND) is None
     with pytest.raises(ValueError, match="BLAS='onednn', .* has mkl; set it to 'on'"):
-        blas.chosen("onednn", {"mkl": FOUND["mkl"]})
-    alone = blas.chosen("on", {"mkl": FOUND["mkl"]})
+        blas.choose_library("onednn", {"mkl": FOUND["mkl"]})
+    alone = blas.choose_library("on", {"mkl": FOUND["mkl"]})
     assert alone.reasons["float64"] == "there is no other"
     at = {"float32": 1, "float64": 2}
     found = {
@@ -388,22 +388,22 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
 
     monkeypatch.setattr(blas, "_seconds", seconds)
     monkeypatch.setattr(blas, "processor", lambda: Processor("cascadelake", ""))
-    assert blas.chosen("on", found).some == gemm.SMALL_GEMM_TWO_DIMS
+    assert blas.choose_library("on", found).max_small_size == gemm.SMALL_GEMM_TWO_DIMS
     monkeypatch.setattr(blas, "processor", lambda: Processor("znver3", ""))
-    stays = blas.chosen("on", found)
+    stays = blas.choose_library("on", found)
     assert stays.names == {"float32": "mkl", "float64": "mkl"}
-    assert stays.some == gemm.SMALL_GEMM_ALL_DIMS
+    assert stays.max_small_size == gemm.SMALL_GEMM_ALL_DIMS
     assert "onednn" not in asked
     took["openblas"] = 0.7
-    assert blas.chosen("on", found).names == dict.fromkeys(at, "openblas")
+    assert blas.choose_library("on", found).names == dict.fromkeys(at, "openblas")
     assert "onednn" not in asked
     found["openblas"] = blas.LoadedLibrary(at, 2)
-    limited = blas.chosen("on", found)
+    limited = blas.choose_library("on", found)
     assert limited.names == {"float32": "onednn", "float64": "mkl"}
     assert limited.reasons["float64"] == (
         "openblas takes 0.70 of mkl's time, openblas has 2 threads, Paddle 1"
     )
-    forced = blas.chosen("onednn", found)
+    forced = blas.choose_library("onednn", found)
     assert forced.names == {"float32": "onednn", "float64": "mkl"}
     assert forced.reasons["float64"].startswith("onednn has no float64, openblas takes")
     assert forced.symbols == {
@@ -411,10 +411,10 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
         "paddle_chainrules.mkl.f64": 2,
     }
     found["mkl"] = blas.LoadedLibrary(at, 2)  # which shares products of some size
-    assert blas.chosen("on", found).some == gemm.SMALL_GEMM_TWO_DIMS
+    assert blas.choose_library("on", found).max_small_size == gemm.SMALL_GEMM_TWO_DIMS
     del found["mkl"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert blas.chosen("on", found).names == {
+    assert blas.choose_library("on", found).names == {
         "float32": "onednn",
         "float64": "openblas",
     }

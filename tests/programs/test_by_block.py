@@ -31,11 +31,11 @@ def by_blocks_of(rows, monkeypatch, shared=1024):
     Args:
         shared: bytes, of whose multiples rows are not apart.
     """
-    monkeypatch.setattr(tile_fusion, "LARGE", -(1 << 40))
-    monkeypatch.setattr(tile_fusion, "LONG", 1)
+    monkeypatch.setattr(tile_fusion, "MIN_SAVED_BYTES", -(1 << 40))
+    monkeypatch.setattr(tile_fusion, "MIN_ROW_ENTRIES", 1)
     monkeypatch.setattr(by_block, "MIN_TILE_ROWS", rows)
-    monkeypatch.setattr(by_block, "AT_ONCE", 1)
-    monkeypatch.setattr(by_block, "MULTIPLE", 1)
+    monkeypatch.setattr(by_block, "MAX_TILE_BYTES", 1)
+    monkeypatch.setattr(by_block, "TILE_ROWS_MULTIPLE", 1)
     monkeypatch.setattr(packing, "CACHE_ALIAS_STRIDE", shared)
     monkeypatch.setattr(by_block, "wanted_blas", lambda: "on")
 
@@ -315,7 +315,7 @@ def test_a_library_asked_for_by_its_name_has_whole_products(dtype, monkeypatch):
     slopes = slopes_of(attention, 3)
     found = make_program(slopes)(*given, c).with_loops
     assert count_of_blocks(found)
-    monkeypatch.setattr(tile_fusion, "LARGE", 1 << 40)
+    monkeypatch.setattr(tile_fusion, "MIN_SAVED_BYTES", 1 << 40)
     whole = make_program(slopes)(*given, c).with_loops
     assert not count_of_blocks(whole)
     with paddle.no_grad():

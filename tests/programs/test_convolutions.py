@@ -106,7 +106,7 @@ CASES = {
 @pytest.mark.parametrize("columns", [1, 1 << 18], ids=["a row", "all rows"])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, columns, dtype, monkeypatch):
-    monkeypatch.setattr(convolution, "COLUMNS", columns)
+    monkeypatch.setattr(convolution, "COLUMN_MATRIX_BYTES", columns)
     shape, kernel, how = CASES[name]
     x, filters = randn(shape, dtype), randn(kernel, dtype, seed=1)
 

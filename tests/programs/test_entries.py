@@ -42,7 +42,7 @@ def entry_of(fn, *args, **how):
         only.code,
         inputs,
         outputs,
-        sizes=how.pop("sizes", ShapeEnv(None)),
+        shape_env=how.pop("sizes", ShapeEnv(None)),
         work=how.pop("work", {}),
         flag=NEVER,
         may_bail_out=only.may_bail_out,
@@ -209,7 +209,7 @@ def test_threads_have_results_of_their_own():
 def test_large_results_are_left_to_paddle():
     x = randn([300, 300], "float32")
     enter, _ = entry_of(lambda x: x * 2.0 + 1.0, x)
-    assert x.numel() * 4 > entries.MOST
+    assert x.numel() * 4 > entries.MAX_RESULT_BYTES
     assert enter(x) is None
     compiled = jit(lambda x: x * 2.0 + 1.0)
     for _ in range(50):
@@ -326,7 +326,7 @@ def test_the_code_is_kept_by_its_function():
     x, y = randn([5, 7], "float32"), randn([5, 7], "float32", 1)
     enter, owner = entry_of(several, x, y)
     del owner
-    jit_engine._last.clear()
+    jit_engine._recent.clear()
     gc.collect()
     for one, other in zip(enter(x, y), by_numpy(x, y), strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)

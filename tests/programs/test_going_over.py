@@ -44,14 +44,14 @@ def has_gone_over(program):
 @pytest.fixture
 def gate(monkeypatch):
     """An event for which the thread waits before it compiles."""
-    found, compiled = threading.Event(), jit_engine._compiled
+    found, compiled = threading.Event(), jit_engine._compile
 
     def waiting(texts):
         if threading.current_thread().name == "machine code":
             assert found.wait(60)
         return compiled(texts)
 
-    monkeypatch.setattr(jit_engine, "_compiled", waiting)
+    monkeypatch.setattr(jit_engine, "_compile", waiting)
     yield found
     found.set()
     for thread in threads():
@@ -86,7 +86,7 @@ def test_what_fails_on_the_thread_is_met_at_the_call(monkeypatch):
         raise OSError("no LLVM today")
 
     program = fresh(1.75)
-    monkeypatch.setattr(jit_engine, "_compiled", failing)
+    monkeypatch.setattr(jit_engine, "_compile", failing)
     for _ in range(1, WHOLE):
         program(X)
     with pytest.warns(UserWarning, match="without loops of machine code: no LLVM"):

@@ -22,8 +22,8 @@ from paddle_chainrules import FCNet, jit, value_and_grad
 from paddle_chainrules.programs.codegen import jit_engine as machine
 
 made = []
-native = machine._object
-machine._object = lambda *args: made.append(1) or native(*args)
+native = machine._emit_object
+machine._emit_object = lambda *args: made.append(1) or native(*args)
 net = FCNet((3, 7, 2), "tanh")
 params, x = net.init(0), paddle.arange(15.0).reshape([5, 3]) / 7
 step = jit(value_and_grad(lambda params, x: (net(params, x) ** 2).mean()))
@@ -36,11 +36,11 @@ print(len(made), value.item(), *(float(g.sum()) for g in grads.values()))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder that is used by programs as if this process began with it."""
-    entries._method()  # compiled once a process, and kept where that happens
+    entries._builtin_method()  # compiled once a process, and kept where that happens
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
     monkeypatch.setattr(object_cache, "_absolute", {})
-    monkeypatch.setattr(object_cache, "_told", set())
+    monkeypatch.setattr(object_cache, "_warned", set())
     return found
 
 
@@ -55,8 +55,8 @@ def forgetful(monkeypatch):
     """A function that has this process forget what it has compiled."""
 
     def forget():
-        monkeypatch.setattr(jit_engine, "_known", {})
-        monkeypatch.setattr(jit_engine, "_last", type(jit_engine._last)())
+        monkeypatch.setattr(jit_engine, "_functions_by_text", {})
+        monkeypatch.setattr(jit_engine, "_recent", type(jit_engine._recent)())
 
     forget()
     return forget
@@ -69,7 +69,9 @@ def made(x):
 
 
 def refuse(monkeypatch):
-    monkeypatch.setattr(jit_engine, "_object", lambda *args: pytest.fail("compiled"))
+    monkeypatch.setattr(
+        jit_engine, "_emit_object", lambda *args: pytest.fail("compiled")
+    )
 
 
 def test_another_process_compiles_nothing(tmp_path):
@@ -202,9 +204,9 @@ def test_what_somebody_else_could_have_put_there_does_not_run(
     attack(file, tmp_path / "other")
     forgetful()
     counts = []
-    native = jit_engine._object
+    native = jit_engine._emit_object
     monkeypatch.setattr(
-        jit_engine, "_object", lambda *args: counts.append(1) or native(*args)
+        jit_engine, "_emit_object", lambda *args: counts.append(1) or native(*args)
     )
     assert made(x).tolist() == first.tolist()
     assert counts == [1]

@@ -43,7 +43,7 @@ def assert_pullback(found, cotangent, expected):
 
 @pytest.fixture
 def off_stack(monkeypatch):
-    monkeypatch.setattr(region_module, "ON_STACK", -1)
+    monkeypatch.setattr(region_module, "MAX_STACK_BYTES", -1)
 
 
 VIEWS = {
@@ -199,7 +199,7 @@ def test_what_is_in_between_may_lie_anywhere(n, monkeypatch):
         return (net.forward(params, x) ** 2).mean()
 
     for limit in (-1, 1 << 40):
-        monkeypatch.setattr(region_module, "ON_STACK", limit)
+        monkeypatch.setattr(region_module, "MAX_STACK_BYTES", limit)
         program = make_program(value_and_grad(loss))(params, x)
         run = compile_program(program.with_loops)
         found.append(run(*(params[name] for name in sorted(params)), x))
@@ -514,13 +514,13 @@ def test_what_is_made_again_is_not_compiled_again(monkeypatch):
 
     first = made()
     gc.collect()
-    monkeypatch.setattr(jit_engine, "_compiled", lambda texts: pytest.fail("compiled"))
+    monkeypatch.setattr(jit_engine, "_compile", lambda texts: pytest.fail("compiled"))
     assert made() == first
     monkeypatch.undo()
-    monkeypatch.setattr(jit_engine, "LAST", 1)
+    monkeypatch.setattr(jit_engine, "MAX_RECENT_FUNCTIONS", 1)
     other = make_program(lambda x: paddle.tanh(x * 1.25) * 0.75 + x)(randn([13, 11]))
     assert other.with_loops.regions
-    assert len(jit_engine._last) == 1
+    assert len(jit_engine._recent) == 1
 
 
 @products_on

@@ -16,11 +16,11 @@ from paddle_chainrules.programs.codegen import threads
 
 shared = []
 threads.MIN_PARALLEL_OPS = threads.least.value = 1
-write_call = threads.write_call
+emit_parallel_call = threads.emit_parallel_call
 def counted(text, function, *rest):
     shared.append(function)
-    write_call(text, function, *rest)
-threads.write_call = counted
+    emit_parallel_call(text, function, *rest)
+threads.emit_parallel_call = counted
 paddle.seed(7)
 
 def both(function, *given):

@@ -10,9 +10,9 @@ from conftest import assert_same, loops_on, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.programs.codegen.fused_kernels import workspace
 from paddle_chainrules.programs.codegen.fused_kernels.workspace import (
-    borrowed,
+    borrow_memory,
     empty_cache,
-    give_back,
+    return_memory,
 )
 
 
@@ -24,32 +24,32 @@ def nothing_kept():
 
 
 def test_memory_is_the_same_as_long_as_it_is_large_enough():
-    first = borrowed(100)
+    first = borrow_memory(100)
     assert list(first[1].shape) == [100]
-    give_back(first)
-    assert borrowed(70) is first
-    give_back(first)
-    larger = borrowed(101)
+    return_memory(first)
+    assert borrow_memory(70) is first
+    return_memory(first)
+    larger = borrow_memory(101)
     assert larger is not first
     assert list(larger[1].shape) == [101]
-    give_back(larger)
-    assert borrowed(100) is larger
+    return_memory(larger)
+    assert borrow_memory(100) is larger
 
 
 def test_nobody_has_what_another_has():
-    one, other = borrowed(100), borrowed(100)
+    one, other = borrow_memory(100), borrow_memory(100)
     assert one[1].data_ptr() != other[1].data_ptr()
-    give_back(one)
-    give_back(other)
-    assert {id(borrowed(100)), id(borrowed(100))} == {id(one), id(other)}
+    return_memory(one)
+    return_memory(other)
+    assert {id(borrow_memory(100)), id(borrow_memory(100))} == {id(one), id(other)}
 
 
 def test_what_is_too_large_is_not_kept(monkeypatch):
-    monkeypatch.setattr(workspace, "KEPT", 1000)
-    large = borrowed(1001)
-    give_back(large)
+    monkeypatch.setattr(workspace, "MAX_CACHED_BYTES", 1000)
+    large = borrow_memory(1001)
+    return_memory(large)
     assert not workspace._free
-    give_back(borrowed(1000))
+    return_memory(borrow_memory(1000))
     assert len(workspace._free) == 1
 
 
@@ -99,7 +99,7 @@ def test_what_others_have_left_is_not_read():
     for size in (1 << 24, 5):
         empty_cache()
         memory = size, paddle.full([size], 255, "uint8")  # none of which is a number
-        give_back(memory)
+        return_memory(memory)
         found = step(params, x)
         assert np.isfinite(found[0].numpy())
         assert_same(found, expected)

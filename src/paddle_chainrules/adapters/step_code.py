@@ -17,7 +17,7 @@ from ..optimizers import formulas
 from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
 from ..programs.codegen.elements.number import ElementValue
-from ..programs.codegen.ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder
+from ..programs.codegen.ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
 from ..programs.codegen.jit_engine import Code, machine_code
 from ..programs.codegen.matrix_products.vectors import VectorType
 from ..programs.codegen.processor import full_lanes
@@ -122,55 +122,55 @@ def _compile_step(
         pointer = f"getelementptr inbounds i64, ptr %block, i64 {index}"
         return load(type, text.emit(pointer)).name
 
-    rate = load(kind, text.argument(RATE_OFFSET, "ptr", "rate"))
+    rate = load(kind, text.load_slot(RATE_OFFSET, "ptr", "rate"))
     all_numbers = []
     for k in range(numbers):
         double_value = ElementValue(
-            text.argument(FIRST_SETTING + k, "double", "c"), "double", text
+            text.load_slot(FIRST_SETTING + k, "double", "c"), "double", text
         )
         all_numbers.append(
             double_value if kind == "double" else double_value.to("fptrunc", kind)
         )
-    grads, first = text.argument(GRADS_OFFSET, "i64", "grads"), FIRST_SETTING + numbers
+    grads, first = text.load_slot(GRADS_OFFSET, "i64", "grads"), FIRST_SETTING + numbers
     unrolled_lanes = 2 * full_lanes(BYTES[dtype])
-    with text.loop(text.argument(0, "i64", "count"), how=AS_IT_IS) as param_index:
-        row = text.emit(f"mul i64 {param_index}, {3 + moments + powers}")
+    with text.loop(text.load_slot(0, "i64", "count"), metadata=NO_VECTORIZE) as param:
+        row = text.emit(f"mul i64 {param}, {3 + moments + powers}")
         size = block_entry("i64", row, first)
         pointers = [
             block_entry("ptr", row, first + 2 + i) for i in range(1 + moments + powers)
         ]
         tensors, scalars = pointers[: 1 + moments], pointers[1 + moments :]
-        grad = block_entry("ptr", param_index, grads)
+        grad = block_entry("ptr", param, grads)
         uses_last = ElementValue(block_entry("i64", row, first + 1), "i64", text)
         old_scalars = [load(kind, address) for address in scalars]
         factors, settings = all_numbers[:powers], all_numbers[powers:]
         if decays:
             decay = settings.pop() * uses_last.to("sitofp", kind)
         shared_numbers = formulas.numbers_of(formula, rate, old_scalars, settings)
-        full_end = text.whole("0", size, unrolled_lanes)
+        full_end = text.vector_loop_end("0", size, unrolled_lanes)
         for lanes, start, stop in (
             (unrolled_lanes, "0", full_end),
             (0, full_end, size),
         ):
             vector = VectorType(text, dtype, lanes or 1)
-            with text.loop(stop, (), AS_IT_IS, start, lanes or 1) as i:
+            with text.loop(stop, (), NO_VECTORIZE, start, lanes or 1) as i:
                 element_pointer = f"getelementptr inbounds {kind}, ptr"
                 addresses = [
                     text.emit(f"{element_pointer} {p}, i64 {i}")
                     for p in (*tensors, grad)
                 ]
                 p, *state, g = (
-                    ElementValue(vector.loaded(address), kind, text, lanes=lanes)
+                    ElementValue(vector.load(address), kind, text, lanes=lanes)
                     for address in addresses
                 )
                 if decays and formula is formulas.adam:  # of AdamW
-                    p = p * (1 - rate * decay).spread(lanes)
+                    p = p * (1 - rate * decay).broadcast(lanes)
                 elif decays:
-                    g = formulas.penalized(decay.spread(lanes), p, g)
-                broadcast = (x.spread(lanes) for x in shared_numbers)
-                step, *state = formula(*broadcast, g, *state)
+                    g = formulas.penalized(decay.broadcast(lanes), p, g)
+                per_lane = (x.broadcast(lanes) for x in shared_numbers)
+                step, *state = formula(*per_lane, g, *state)
                 for address, x in zip(addresses, (p - step, *state), strict=False):
-                    vector.stored(x.name, address)
+                    vector.store(x.name, address)
         for address, x, factor in zip(scalars, old_scalars, factors, strict=True):
             text.line(f"store {kind} {(x * factor).name}, ptr {address}")
     return machine_code([str(text)])[0]

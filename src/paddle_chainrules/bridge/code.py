@@ -112,7 +112,9 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
     def size(value: Value | None) -> str:
         if value is None:
             return "none 0"
-        each = (f"{e.factor} {e.power}" for e in map(sizes.of, reversed(value.shape)))
+        each = (
+            f"{e.factor} {e.power}" for e in map(sizes.extent, reversed(value.shape))
+        )
         return " ".join([value.dtype, str(len(value.shape)), *each])
 
     def listed(items: Iterable[str]) -> str:

@@ -248,7 +248,7 @@ def capture_export(name: str, export: Export) -> LibraryFunction:
     used_names = {*INTERFACE_NAMES, name.lower()}
     names = [unique(label, used_names) for label in (*labels, *output_labels)]
     tensors = [
-        TensorParameter(label, value.dtype, tuple(map(sizes.of, value.shape)))
+        TensorParameter(label, value.dtype, tuple(map(sizes.extent, value.shape)))
         for label, value in zip(names, (*lowered.inputs, *lowered.outputs), strict=True)
     ]
     count = len(lowered.inputs)

@@ -248,12 +248,12 @@ def runs_here(cpu: str) -> bool:
     """
     from llvmlite import binding as llvm
 
-    from ..programs.codegen.processor import needed
+    from ..programs.codegen.processor import level_instructions
 
     if cpu not in LEVELS:
         return cpu == "native"
     features = llvm.get_host_cpu_features()
-    return all(features.get(feature, False) for feature in needed(cpu))
+    return all(features.get(feature, False) for feature in level_instructions(cpu))
 
 
 def _description(

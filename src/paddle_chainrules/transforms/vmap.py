@@ -15,7 +15,7 @@ from ..paddle_side.arguments import checked_chunk
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
-from ..programs.batches.batching import RANDOMNESS, batched, of_one
+from ..programs.batches.batching import RANDOMNESS, batched, trace_sample
 from ..programs.capture_error import CaptureError
 from ..programs.compiling.decompositions import decompose_by_formulas
 from ..programs.compiling.program import Program
@@ -294,7 +294,7 @@ def _in_chunks(
         for sample, tensor in zip(samples, tensors, strict=True):
             sample.stop_gradient = tensor.stop_gradient
     try:
-        program = of_one(of_sample, samples)
+        program = trace_sample(of_sample, samples)
         if randomness == "same":
             program = _with_draws_apart(program)
         step = chunk or size

@@ -26,7 +26,7 @@ from ..tracing.inside import trace_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 from ..tracing.record import Tracer
 
-DETACH, STOP = TABLE["Tensor.detach"], TABLE["stop_gradient"]
+DETACH, STOP_GRADIENT = TABLE["Tensor.detach"], TABLE["stop_gradient"]
 RANDOMNESS = ("error", "different", "same")
 
 
@@ -34,7 +34,7 @@ class BatchWarning(UserWarning):
     """Warns that an operator runs for one sample after another."""
 
 
-def of_one(
+def trace_sample(
     fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
 ) -> Program:
     """Return a function's program at one sample, while a record may listen outside."""
@@ -46,38 +46,40 @@ def recorded_one(
     samples: Sequence[Tensor],
     is_unlikely: bool = False,
 ) -> tuple[Program, Tracer]:
-    """Return the program as :func:`of_one` does, and its record.
+    """Return the program as :func:`trace_sample` does, and its tracer.
 
     Args:
         is_unlikely: as :func:`trace_inside` takes it.
     """
     state = random_state()
     try:
-        record, ends = trace_inside(fn, samples, is_unlikely)
+        record, outputs = trace_inside(fn, samples, is_unlikely)
     except BaseException:
         restore_random_state(state)
         raise
     if record.draws:
         restore_random_state(state)
-    ops = [*_with_stops(record)]
-    known = record.inputs, record.constants
-    return program_of(ops, *known, ends, "sample"), record
+    ops = [*_with_stop_gradients(record)]
+    leaves = record.inputs, record.constants
+    return program_of(ops, *leaves, outputs, "sample"), record
 
 
-def _with_stops(record: Tracer) -> Iterator[Operation]:
-    """Give its operations, with stops where gradients end that would go on."""
-    given = (*record.inputs, *record.constants)
-    fresh = fresh_numbers(given, record.ops)
+def _with_stop_gradients(record: Tracer) -> Iterator[Operation]:
+    """Give its operations, with stop_gradient where the tape is cut."""
+    leaves = (*record.inputs, *record.constants)
+    fresh = fresh_numbers(leaves, record.ops)
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped or not any(map(record.requires, op.inputs)):
             yield op
         elif op.operator.alias:
-            yield replace(op, operator=STOP, args=op.args[:1])
+            yield replace(op, operator=STOP_GRADIENT, args=op.args[:1])
         else:
-            ends = [Value(next(fresh), v.shape, v.dtype, v.bytes) for v in op.outputs]
-            yield replace(op, outputs=tuple(ends))
-            for end, value in zip(ends, op.outputs, strict=True):
-                yield Operation(STOP, (end,), (value,), False, op.where)
+            detached = [
+                Value(next(fresh), v.shape, v.dtype, v.bytes) for v in op.outputs
+            ]
+            yield replace(op, outputs=tuple(detached))
+            for unstopped, value in zip(detached, op.outputs, strict=True):
+                yield Operation(STOP_GRADIENT, (unstopped,), (value,), False, op.where)
 
 
 def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -86,40 +88,41 @@ def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
     Where gradients are on, all tensors that can be differentiated require them. So the
     trace shows where gradients end.
     """
-    on = paddle.is_grad_enabled()
+    grad_enabled = paddle.is_grad_enabled()
     with not_listening():
         results = [x.detach() for x in tensors]
         for x in results:
-            x.stop_gradient = not (on and is_differentiable(x))
+            x.stop_gradient = not (grad_enabled and is_differentiable(x))
     return results
 
 
 def closed_over(
     program: Program, record: Tracer
 ) -> tuple[dict[Value, Tensor], dict[Value, Tensor]]:
-    """Split a program's constants into those from elsewhere and those made within."""
-    every = program.constants.items()
-    far = {v: t for v, t in every if not record.is_own(v)}
-    return far, {v: t for v, t in every if v not in far}
+    """Split a program's constants into captured ones and its own."""
+    constants = program.constants.items()
+    captured = {v: t for v, t in constants if not record.is_own(v)}
+    return captured, {v: t for v, t in constants if v not in captured}
 
 
 def without_stops(program: Program) -> Program:
-    """Return the program without the places where gradients end, as it runs."""
-    row = [
-        replace(o, operator=DETACH) if o.operator is STOP else o for o in program.ops
+    """Return the program with detach for stop_gradient, as it runs."""
+    ops = [
+        replace(op, operator=DETACH) if op.operator is STOP_GRADIENT else op
+        for op in program.ops
     ]
-    known = program.inputs, program.constants
-    return simplify(program_of(row, *known, program.outputs, program.name))
+    leaves = program.inputs, program.constants
+    return simplify(program_of(ops, *leaves, program.outputs, program.name))
 
 
 def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return a program's outputs, run by operators that a listener notes."""
-    known = {**program.constants, **dict(zip(program.inputs, tensors, strict=False))}
+    env = {**program.constants, **dict(zip(program.inputs, tensors, strict=False))}
     for op in program.ops:
-        args = [with_values(arg, known.__getitem__) for arg in op.args]
-        operator = DETACH if op.operator is STOP else op.operator
-        known.update(zip(op.outputs, operator.bind(args), strict=True))
-    return [known[v] for v in program.outputs]
+        args = [with_values(arg, env.__getitem__) for arg in op.args]
+        operator = DETACH if op.operator is STOP_GRADIENT else op.operator
+        env.update(zip(op.outputs, operator.bind(args), strict=True))
+    return [env[v] for v in program.outputs]
 
 
 def batched(
@@ -137,7 +140,7 @@ def batched(
             same number.
         randomness: whether random numbers are refused, or drawn for each sample or once
             for all.
-        drawn: the values that were drawn for all samples, kept for other calls.
+        drawn: the values that were drawn for all samples, to reuse in other calls.
 
     Raises:
         NoRule: an operator can't be batched.
@@ -145,10 +148,10 @@ def batched(
     record: Any = listener()
     if record is not None:
         record.by_samples = True
-    known = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
-    many = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
+    env = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
+    batched_values = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)
-    for op, gone in zip(program.ops, program.last_uses, strict=True):
+    for op, dead in zip(program.ops, program.last_uses, strict=True):
         if op.operator.name in SEEDS:
             raise NoRule(
                 "random numbers of a seed, over a batch, where each sample would begin "
@@ -159,34 +162,36 @@ def batched(
                 f"the operator {op.operator.name}, which draws random numbers, over a "
                 "batch; say randomness='different' or 'same'"
             )
-        if op.operator is STOP:
-            known[op.outputs[0]] = DETACH.bind([known[op.args[0]]])[0]
-            many.update(op.outputs if op.args[0] in many else ())
+        if op.operator is STOP_GRADIENT:
+            env[op.outputs[0]] = DETACH.bind([env[op.args[0]]])[0]
+            batched_values.update(op.outputs if op.args[0] in batched_values else ())
             continue
-        different = op.operator.random and randomness == "different"
-        if many.isdisjoint(op.inputs) and not different:
+        per_sample = op.operator.random and randomness == "different"
+        if batched_values.isdisjoint(op.inputs) and not per_sample:
             if drawn is None or not drawn.keys() >= {*op.outputs}:
-                args = [with_values(arg, known.__getitem__) for arg in op.args]
+                args = [with_values(arg, env.__getitem__) for arg in op.args]
                 results = op.operator.bind(args)
                 if drawn is not None and op.operator.random:
                     drawn.update(zip(op.outputs, results, strict=True))
             else:
                 results = [drawn[v] for v in op.outputs]
-            known.update(zip(op.outputs, results, strict=True))
+            env.update(zip(op.outputs, results, strict=True))
         else:
-            unused = frozenset(i for i, v in enumerate(op.outputs) if v in gone)
-            results = _of_many(op, known, many, size, randomness, unused)
-            known.update(zip(op.outputs, results, strict=True))
-            many.update(op.outputs)
-        for value in gone:
-            known.pop(value, None)
-    return [known[v] for v in program.outputs], [v in many for v in program.outputs]
+            unused = frozenset(i for i, v in enumerate(op.outputs) if v in dead)
+            results = _run_batched(op, env, batched_values, size, randomness, unused)
+            env.update(zip(op.outputs, results, strict=True))
+            batched_values.update(op.outputs)
+        for value in dead:
+            env.pop(value, None)
+    return [env[v] for v in program.outputs], [
+        v in batched_values for v in program.outputs
+    ]
 
 
-def _of_many(
+def _run_batched(
     op: Operation,
-    known: dict[Value, Tensor],
-    many: set[Value],
+    env: dict[Value, Tensor],
+    batched_values: set[Value],
     size: int,
     random: str,
     unused: frozenset[int],
@@ -198,26 +203,26 @@ def _of_many(
                 f"the same random numbers for all samples in {op.operator.name}, whose "
                 "argument differs from sample to sample; say randomness='different'"
             )
-        return _one_by_one(op, known, many, size)
-    places, args = set(), [with_values(arg, known.__getitem__) for arg in op.args]
+        return _loop_over_samples(op, env, batched_values, size)
+    batched_args, args = set(), [with_values(arg, env.__getitem__) for arg in op.args]
     for i, arg in enumerate(op.args):
-        if not many.isdisjoint(values_in([arg])):
-            places.add(i)
+        if not batched_values.isdisjoint(values_in([arg])):
+            batched_args.add(i)
             if not isinstance(arg, Value):
-                each = [_in_list(v, known, many, size) for v in arg]
-                args[i] = tuple(each) if isinstance(arg, tuple) else each
+                elements = [_batched_element(v, env, batched_values, size) for v in arg]
+                args[i] = tuple(elements) if isinstance(arg, tuple) else elements
     shapes = [v.shape for v in op.outputs]
     if op.operator.promotes:
-        _promote(op, args)
+        _promote_dtypes(op, args)
     if op.operator.batch is not None and not op.is_complex:
         try:
-            call = BatchCall(args, frozenset(places), size, shapes, unused)
+            call = BatchCall(args, frozenset(batched_args), size, shapes, unused)
             return [*op.operator.batch(call)]
         except NoRule:  # of these arguments
             pass
     if op.operator.formula is not None:
         try:
-            return _by_formula(op, known, many)
+            return _batch_by_formula(op, env, batched_values)
         except NoRule:  # it leaves out what the operator gives besides
             pass
     name = op.operator.name
@@ -227,16 +232,16 @@ def _of_many(
         BatchWarning,
         stacklevel=2,
     )
-    return _one_by_one(op, known, many, size)
+    return _loop_over_samples(op, env, batched_values, size)
 
 
-def _promote(op: Operation, args: list[Any]) -> None:
+def _promote_dtypes(op: Operation, args: list[Any]) -> None:
     """Bring arguments to the dtype that Paddle would choose for one sample.
 
     Paddle's choice depends on their dimensions, too.
     """
-    places = op.operator.promotes
-    values = [op.args[i] for i in places if i < len(op.args)]
+    positions = op.operator.promotes
+    values = [op.args[i] for i in positions if i < len(op.args)]
     if len(values) < 2 or not all(isinstance(v, Value) for v in values):
         return
     if values[0].dtype == values[1].dtype:
@@ -244,69 +249,73 @@ def _promote(op: Operation, args: list[Any]) -> None:
     with not_listening():
         x, y = (paddle.zeros([1][: len(v.shape)], v.dtype) for v in values)
         dtype = (x + y).dtype
-    for i in places:
+    for i in positions:
         args[i] = args[i].astype(dtype)
 
 
-def _by_formula(
-    op: Operation, known: dict[Value, Tensor], many: set[Value]
+def _batch_by_formula(
+    op: Operation, env: dict[Value, Tensor], batched_values: set[Value]
 ) -> list[Tensor]:
-    """Return the same by a formula of operators that may have rules."""
+    """Run an operation batched by its formula of operators that may have rules."""
     formula = op.operator.formula
     assert formula is not None
     inputs = [*dict.fromkeys(op.inputs)]
     with not_listening():
-        samples = [_sample(known, v, 0) if v in many else known[v] for v in inputs]
+        samples = [
+            _sample(env, v, 0) if v in batched_values else env[v] for v in inputs
+        ]
         for sample, v in zip(samples, inputs, strict=True):
-            sample.stop_gradient = known[v].stop_gradient
+            sample.stop_gradient = env[v].stop_gradient
 
-    def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
-        named = dict(zip(inputs, tensors, strict=True))
-        result = formula(*(with_values(arg, named.__getitem__) for arg in op.args))
+    def formula_of_tensors(tensors: list[Tensor]) -> list[Tensor]:
+        tensor_of = dict(zip(inputs, tensors, strict=True))
+        result = formula(*(with_values(arg, tensor_of.__getitem__) for arg in op.args))
         results = [*result] if isinstance(result, list | tuple) else [result]
         if len(results) < len(op.outputs) or any(y is None for y in results):
             raise NoRule("all of its results; the formula leaves some out")
         return results[: len(op.outputs)]
 
-    program = of_one(of_tensors, samples)
-    flags = [v in many for v in inputs]
-    size = next(known[v].shape[0] for v in inputs if v in many)
-    results, differs = batched(program, [known[v] for v in inputs], flags)
+    program = trace_sample(formula_of_tensors, samples)
+    flags = [v in batched_values for v in inputs]
+    size = next(env[v].shape[0] for v in inputs if v in batched_values)
+    results, is_batched = batched(program, [env[v] for v in inputs], flags)
     return [
         y if flag else paddle.expand(y, [size, *y.shape])
-        for y, flag in zip(results, differs, strict=True)
+        for y, flag in zip(results, is_batched, strict=True)
     ]
 
 
-def _one_by_one(
-    op: Operation, known: dict[Value, Tensor], many: set[Value], size: int
+def _loop_over_samples(
+    op: Operation, env: dict[Value, Tensor], batched_values: set[Value], size: int
 ) -> list[Tensor]:
-    """Run one sample after another."""
+    """Run an operation on one sample after another, and stack the results."""
     rows = []
     for k in range(size):
 
-        def of(v: Value, k: int = k) -> Tensor:
-            return _sample(known, v, k) if v in many else known[v]
+        def value_of(v: Value, k: int = k) -> Tensor:
+            return _sample(env, v, k) if v in batched_values else env[v]
 
-        rows.append(op.operator.bind([with_values(arg, of) for arg in op.args]))
+        rows.append(op.operator.bind([with_values(arg, value_of) for arg in op.args]))
     return [
         column[0] if v.dtype == "none" else paddle.stack([*column])
         for v, column in zip(op.outputs, zip(*rows, strict=True), strict=True)
     ]
 
 
-def _sample(known: dict[Value, Tensor], value: Value, k: int) -> Tensor:
+def _sample(env: dict[Value, Tensor], value: Value, k: int) -> Tensor:
     """Return one of many samples in memory of its own; an omitted result as it is."""
-    x = known[value]
+    x = env[value]
     return x if value.dtype == "none" else paddle.assign(x[k])
 
 
-def _in_list(
-    value: Any, known: dict[Value, Tensor], many: set[Value], size: int
+def _batched_element(
+    value: Any, env: dict[Value, Tensor], batched_values: set[Value], size: int
 ) -> Any:
     if not isinstance(value, Value):  # a slice beside tensors, in an index
         return value
-    result = known[value]
+    result = env[value]
     return (
-        result if value in many else paddle._C_ops.expand(result, [size, *result.shape])
+        result
+        if value in batched_values
+        else paddle._C_ops.expand(result, [size, *result.shape])
     )

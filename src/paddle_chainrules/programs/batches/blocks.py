@@ -50,7 +50,7 @@ As machine code it is faster by a tenth than its blocks, which visit their rows 
 
 
 MAX_BLOCKS_AT_ONCE = 16
-"""The number of probes up to which all rows run at once, before they go in blocks."""
+"""The number of probes up to which all rows run at once, rather than in blocks."""
 
 ABOUT = 2
 """Derivatives take at most about this many times the bytes of their function."""
@@ -62,7 +62,7 @@ def rows_at_once(program: Program, rows: int) -> int:
 
 
 class RowTiledProgram:
-    """Programs for blocks of certain numbers of rows.
+    """A program that runs on one tile of rows after another.
 
     Args:
         programs: by the number of rows, with the same inputs and outputs.
@@ -79,7 +79,7 @@ class RowTiledProgram:
     ) -> None:
         self.programs, self.rows, self.sums = programs, rows, sums
         self.size = max(programs)
-        self._back: dict[Any, tuple[RowTiledProgram, list[bool]]] = {}
+        self._backward_programs: dict[Any, tuple[RowTiledProgram, list[bool]]] = {}
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         n = next(compress(tensors, self.rows)).shape[0]
@@ -87,68 +87,86 @@ class RowTiledProgram:
         with grad_mode(False):
             for start in range(0, n, self.size):
                 stop = min(start + self.size, n)
-                here = self._block(tensors, start, stop)
-                made = self.programs[stop - start].function(*here)
-                for parts, part, is_sum in zip(results, made, self.sums, strict=True):
-                    if is_sum and parts:
-                        ops.add_(parts[0], part)
+                tile = self._slice_tile(tensors, start, stop)
+                outputs = self.programs[stop - start].function(*tile)
+                for chunks, chunk, is_sum in zip(
+                    results, outputs, self.sums, strict=True
+                ):
+                    if is_sum and chunks:
+                        ops.add_(chunks[0], chunk)
                     else:
-                        parts.append(part)
-            return [p[0] if len(p) == 1 else ops.concat(p, 0) for p in results]
+                        chunks.append(chunk)
+            return [
+                chunks_of_output[0]
+                if len(chunks_of_output) == 1
+                else ops.concat(chunks_of_output, 0)
+                for chunks_of_output in results
+            ]
 
-    def _block(self, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
+    def _slice_tile(
+        self, tensors: Sequence[Tensor], start: int, stop: int
+    ) -> list[Tensor]:
         return [
             ops.slice(x, [0], [start], [stop], [1], []) if is_row else x
             for x, is_row in zip(tensors, self.rows, strict=True)
         ]
 
-    def back(
+    def backward_program(
         self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> tuple[RowTiledProgram, list[bool]]:
-        """Return blocks from inputs and given cotangents to the gradients needed.
+        """Return the tiled program from inputs and cotangents to requested gradients.
 
         Returns:
-            Blocks, and for each input that requires a gradient whether there is one.
+            The program, and for each input that requires a gradient whether it has one.
         """
-        wanted = tuple(map(_requires, tensors))
-        given = tuple(c is not None for c in cotangents)
-        if (wanted, given) not in self._back:
+        requested = tuple(map(_requires, tensors))
+        has_cotangent = tuple(c is not None for c in cotangents)
+        if (requested, has_cotangent) not in self._backward_programs:
             seeds = [c for c in cotangents if c is not None]
-            sums = tuple(compress(self.sums, given))
-            both = RowTiledProgram(
-                self.programs, (*self.rows, *(not s for s in sums)), ()
+            sums = tuple(compress(self.sums, has_cotangent))
+            joint = RowTiledProgram(
+                self.programs, (*self.rows, *(not is_sum for is_sum in sums)), ()
             )
-            made, has = {}, [False] * sum(wanted)
+            programs, has_gradient = {}, [False] * sum(requested)
             for size, program in self.programs.items():
-                here = both._block([*tensors, *seeds], 0, size)
-                made[size], has = _reversed(program, here, wanted, given)
-            kept = compress(compress((not row for row in self.rows), wanted), has)
-            self._back[wanted, given] = RowTiledProgram(made, both.rows, [*kept]), has
-        return self._back[wanted, given]
+                tile = joint._slice_tile([*tensors, *seeds], 0, size)
+                programs[size], has_gradient = _gradient_program(
+                    program, tile, requested, has_cotangent
+                )
+            summed = compress(
+                compress((not row for row in self.rows), requested), has_gradient
+            )
+            self._backward_programs[requested, has_cotangent] = (
+                RowTiledProgram(programs, joint.rows, [*summed]),
+                has_gradient,
+            )
+        return self._backward_programs[requested, has_cotangent]
 
 
 def _requires(tensor: Tensor) -> bool:
     return not tensor.stop_gradient and is_differentiable(tensor)
 
 
-def _reversed(
+def _gradient_program(
     program: Program,
     tensors: Sequence[Tensor],
-    wanted: Sequence[bool],
-    given: Sequence[bool],
+    requested: Sequence[bool],
+    has_cotangent: Sequence[bool],
 ) -> tuple[Program, list[bool]]:
-    """Return the program of the gradients, and for each wanted one if it exists."""
+    """Return the program of the gradients, and which of the requested ones exist."""
     leaves = [x.detach() for x in tensors]
-    for x, flag in zip(leaves, wanted, strict=False):
+    for x, flag in zip(leaves, requested, strict=False):
         x.stop_gradient = not flag
     record = Tracer(leaves)
     with listening(record), grad_mode(True):
-        outputs = [*compress(replayed(program, leaves), given)]
-        starts = [*compress(leaves, wanted)]
-        seeds = leaves[len(wanted) :]
-        grads = record.gradients(outputs, starts, seeds, create_graph=False)
-    ends = [record.value_of(g) for g in grads if g is not None]
-    result = program_of(record.ops, record.inputs, record.constants, ends, "reverse")
+        outputs = [*compress(replayed(program, leaves), has_cotangent)]
+        requested_leaves = [*compress(leaves, requested)]
+        seeds = leaves[len(requested) :]
+        grads = record.gradients(outputs, requested_leaves, seeds, create_graph=False)
+    grad_values = [record.value_of(g) for g in grads if g is not None]
+    result = program_of(
+        record.ops, record.inputs, record.constants, grad_values, "reverse"
+    )
     return result, [g is not None for g in grads]
 
 
@@ -159,26 +177,26 @@ holds_for_complex("blocks")
 @reverse_of("blocks")
 def _blocks_reverse(call: Call) -> list[Any]:
     blocks, tensors = call.args
-    back, has = blocks.back(tensors, call.cotangents)
+    backward_program, has_gradient = blocks.backward_program(tensors, call.cotangents)
     seeds = [c for c in call.cotangents if c is not None]
-    results = iter(BLOCKS.bind([back, [*tensors, *seeds]]))
-    each = iter([next(results) if flag else None for flag in has])
-    return [None, [next(each) if _requires(x) else None for x in tensors]]
+    results = iter(BLOCKS.bind([backward_program, [*tensors, *seeds]]))
+    requested_grads = iter([next(results) if flag else None for flag in has_gradient])
+    return [None, [next(requested_grads) if _requires(x) else None for x in tensors]]
 
 
-def are_few(n: int) -> bool:
+def may_probe_all_rows(n: int) -> bool:
     """Tell whether a function of n rows may be run whole, to see what it makes."""
     return n <= MAX_BLOCKS_AT_ONCE * PROBE
 
 
-def go_as_they_are(made: Sequence[Operation], n: int) -> bool:
+def need_no_tiles(recorded_ops: Sequence[Operation], n: int) -> bool:
     """Tell whether n rows need no blocks, by what a function has made of them."""
-    if n <= PROBE or any(op.operator.random for op in made):
+    if n <= PROBE or any(op.operator.random for op in recorded_ops):
         return True
-    return sum(v.bytes for op in made for v in op.outputs) * ABOUT <= WHOLE
+    return sum(v.bytes for op in recorded_ops for v in op.outputs) * ABOUT <= WHOLE
 
 
-def in_blocks(
+def run_tiled(
     fn: Rows, unchecked: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
 ) -> list[Tensor] | None:
     """Compute ``fn(inputs)`` in blocks while a record listens, or return None.
@@ -193,174 +211,186 @@ def in_blocks(
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
     if n <= PROBE or not are_on_cpu(inputs):
         return None
-    if _bytes_of(plain, inputs, rows) * n * ABOUT <= WHOLE * PROBE:
+    if _traced_bytes(plain, inputs, rows) * n * ABOUT <= WHOLE * PROBE:
         return None
-    result = _block_of(unchecked, inputs, rows, PROBE)
-    if not result.has_rows:
+    probe = _trace_block(unchecked, inputs, rows, PROBE)
+    if not probe.has_rows:
         return None
-    if n <= rows_at_once(result.program, PROBE):
+    if n <= rows_at_once(probe.program, PROBE):
         return None
     size = PROBE
-    fitting = BYTES * PROBE // max(result.program.peak_bytes, 1)
+    fitting = BYTES * PROBE // max(probe.program.peak_bytes, 1)
     while size * 2 <= fitting:
         size *= 2
     while size > fitting and size > 64:
         size //= 2
     if n <= size:
         return None
-    rest = n % size or size // 2
-    made = {s: _block_of(fn, inputs, rows, s) for s in (size, rest)}
-    if not all(block.has_rows for block in made.values()):
+    remainder = n % size or size // 2
+    block_of_size = {s: _trace_block(fn, inputs, rows, s) for s in (size, remainder)}
+    if not all(block.has_rows for block in block_of_size.values()):
         return None
-    blocks, tensors = _joined(made, inputs, rows, [False] * result.count)
+    blocks, tensors = _tiled_program(block_of_size, inputs, rows, [False] * probe.count)
     if any(x.shape[:1] == [n] for x in tensors[len(inputs) :]):
         return None  # a row of each for one of the inputs
     with not_listening():
-        if not _agree(blocks, tensors, rest) or not _has_rows(
+        if not _tiles_agree(blocks, tensors, remainder) or not _is_row_wise(
             plain, inputs, rows, n, size
         ):
             return None
     return BLOCKS.bind([blocks, tensors])
 
 
-def one_after_another(
+def run_tiles_in_sequence(
     fn: Rows,
     inputs: Sequence[Tensor],
-    over: Sequence[bool],
+    is_row_input: Sequence[bool],
     size: int,
     sums: Sequence[bool],
 ) -> list[Tensor]:
     """Run a function on some rows at a time, while a record listens.
 
     Args:
-        over: tells for each input whether it is these rows, or whole.
+        is_row_input: tells for each input whether it has these rows, or is whole.
         sums: tells for each output whether it is summed, or one row after another.
     """
-    n = next(compress(inputs, over)).shape[0]
+    n = next(compress(inputs, is_row_input)).shape[0]
     sizes = {min(size, n), n % size or min(size, n)}
-    made = {s: _block_of(fn, inputs, over, s) for s in sizes}
-    return BLOCKS.bind([*_joined(made, inputs, over, sums)])
+    block_of_size = {s: _trace_block(fn, inputs, is_row_input, s) for s in sizes}
+    return BLOCKS.bind([*_tiled_program(block_of_size, inputs, is_row_input, sums)])
 
 
-def _joined(
-    made: Mapping[int, _Block],
+def _tiled_program(
+    block_of_size: Mapping[int, _Block],
     inputs: Sequence[Tensor],
     rows: Sequence[bool],
     sums: Sequence[bool],
 ) -> tuple[RowTiledProgram, list[Tensor]]:
-    """Return blocks of several sizes, and their inputs."""
-    wholes = {id(t): t for block in made.values() for t in block.wholes.values()}
-    programs = {size: block.of(wholes) for size, block in made.items()}
-    blocks = RowTiledProgram(programs, [*rows, *[False] * len(wholes)], sums)
-    return blocks, [*inputs, *wholes.values()]
+    """Return the tiled program of blocks of several sizes, and its inputs."""
+    captured = {
+        id(t): t for block in block_of_size.values() for t in block.captured.values()
+    }
+    programs = {
+        size: block.with_inputs(captured) for size, block in block_of_size.items()
+    }
+    blocks = RowTiledProgram(programs, [*rows, *[False] * len(captured)], sums)
+    return blocks, [*inputs, *captured.values()]
 
 
 class _Block:
-    """The program of a block, and the tensors from elsewhere that it uses."""
+    """The program of a block, and the outer tensors that it captures."""
 
     def __init__(
-        self, program: Program, wholes: dict[Value, Tensor], has_rows: bool
+        self, program: Program, captured: dict[Value, Tensor], has_rows: bool
     ) -> None:
-        self.program, self.wholes = program, wholes
+        self.program, self.captured = program, captured
         self.has_rows, self.count = has_rows, len(program.outputs)
 
-    def of(self, wholes: Mapping[int, Tensor]) -> Program:
+    def with_inputs(self, tensors: Mapping[int, Tensor]) -> Program:
         """Return the program with these tensors as further inputs."""
-        by_id = {id(t): v for v, t in self.wholes.items()}
+        by_id = {id(t): v for v, t in self.captured.items()}
         fresh = 1 + max(
             v.number
-            for v in (*self.program.inputs, *self.program.constants, *self.wholes)
+            for v in (*self.program.inputs, *self.program.constants, *self.captured)
         )
         fresh += sum(len(op.outputs) + len(op.inputs) for op in self.program.ops) + max(
             (v.number for op in self.program.ops for v in op.outputs), default=0
         )
-        more = [
+        further_inputs = [
             by_id.get(key) or Value(fresh + i, t.shape, "none", 0)
-            for i, (key, t) in enumerate(wholes.items())
+            for i, (key, t) in enumerate(tensors.items())
         ]
-        kept = {v: t for v, t in self.program.constants.items() if v not in self.wholes}
-        inputs = (*self.program.inputs, *more)
-        return Program(inputs, kept, self.program.ops, self.program.outputs, "block")
+        constants = {
+            v: t for v, t in self.program.constants.items() if v not in self.captured
+        }
+        inputs = (*self.program.inputs, *further_inputs)
+        return Program(
+            inputs, constants, self.program.ops, self.program.outputs, "block"
+        )
 
 
-def _bytes_of(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> int:
-    """Return the bytes that a function makes of the first rows."""
+def _traced_bytes(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> int:
+    """Return the bytes of all results in a trace of the first rows."""
     with not_listening():
-        first = [
-            _first(x, PROBE) if row else x for x, row in zip(inputs, rows, strict=True)
+        first_inputs = [
+            _first_rows(x, PROBE) if row else x
+            for x, row in zip(inputs, rows, strict=True)
         ]
-    record, _ = trace_inside(plain, first)
+    record, _ = trace_inside(plain, first_inputs)
     return sum(v.bytes for op in record.ops for v in op.outputs)
 
 
-def _block_of(
+def _trace_block(
     fn: Rows, inputs: Sequence[Tensor], rows: Sequence[bool], size: int
 ) -> _Block:
-    """Return the block of the first rows."""
+    """Trace a function on its first rows; return the block."""
     outer = listener()
     assert isinstance(outer, Tracer)
     outer.by_series = True
     with not_listening():
-        first = [
-            _first(x, size) if row else x for x, row in zip(inputs, rows, strict=True)
+        first_inputs = [
+            _first_rows(x, size) if row else x
+            for x, row in zip(inputs, rows, strict=True)
         ]
-    record, ends = trace_inside(fn, first)
+    record, outputs = trace_inside(fn, first_inputs)
     if record.draws or record.writes:
         record.fail(
             "random numbers are drawn, or something is written in place, where it is "
             "differentiated in blocks of rows; put dropout into evaluation mode"
         )
-    has_rows = all(v.shape[:1] == (size,) for v in ends)
-    program = program_of(record.ops, record.inputs, record.constants, ends, "block")
-    wholes = {v: t for v, t in program.constants.items() if not record.is_own(v)}
-    return _Block(program, wholes, has_rows)
+    has_rows = all(v.shape[:1] == (size,) for v in outputs)
+    program = program_of(record.ops, record.inputs, record.constants, outputs, "block")
+    captured = {v: t for v, t in program.constants.items() if not record.is_own(v)}
+    return _Block(program, captured, has_rows)
 
 
-def _first(x: Tensor, size: int) -> Tensor:
+def _first_rows(x: Tensor, size: int) -> Tensor:
     result = x[:size].detach()
     result.stop_gradient = x.stop_gradient
     return result
 
 
-def _has_rows(
+def _is_row_wise(
     plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool], n: int, size: int
 ) -> bool:
-    """Tell whether all blocks give what all rows together give, wherever they are."""
+    """Tell whether a function gives the same for each tile as for all rows."""
     with grad_mode(False):
-        whole = plain([x.detach() for x in inputs])
+        outputs = plain([x.detach() for x in inputs])
         for start in range(0, n, size):
             stop = min(start + size, n)
-            here = plain(
+            tile_outputs = plain(
                 [
                     (x[start:stop] if row else x).detach()
                     for x, row in zip(inputs, rows, strict=True)
                 ]
             )
-            for a, b in zip(here, whole, strict=True):
-                if b.shape[:1] != [n] or not _near(a, b[start:stop], 1e-11, 1e-5):
+            for a, b in zip(tile_outputs, outputs, strict=True):
+                if b.shape[:1] != [n] or not _is_close(a, b[start:stop], 1e-11, 1e-5):
                     return False
     return True
 
 
-def _near(a: Tensor, b: Tensor, double: float, single: float) -> bool:
+def _is_close(a: Tensor, b: Tensor, double: float, single: float) -> bool:
     """Tell whether all entries are near, relative to the largest."""
     x, y = a.numpy(), b.numpy()
     scale = np.abs(y[np.isfinite(y)]).max(initial=0.0)
-    near = double if y.dtype in (np.float64, np.complex128) else single
+    tolerance = double if y.dtype in (np.float64, np.complex128) else single
     return x.shape == y.shape and np.allclose(
-        x, y, rtol=0, atol=near * scale, equal_nan=True
+        x, y, rtol=0, atol=tolerance * scale, equal_nan=True
     )
 
 
-def _agree(blocks: RowTiledProgram, tensors: Sequence[Tensor], few: int) -> bool:
-    """Tell whether the end rows of a block agree with a block of their own."""
+def _tiles_agree(
+    blocks: RowTiledProgram, tensors: Sequence[Tensor], small_size: int
+) -> bool:
+    """Tell whether the end rows of a tile agree with a smaller tile of them."""
     size = blocks.size
     with grad_mode(False):
-        many = blocks.programs[size].function(*blocks._block(tensors, 0, size))
-        for start in (0, size - few):
-            here = blocks._block(tensors, start, start + few)
-            results = blocks.programs[few].function(*here)
-            for a, b in zip(results, many, strict=True):
-                if not _near(a, b[start : start + few], 1e-9, 1e-3):
+        outputs = blocks.programs[size].function(*blocks._slice_tile(tensors, 0, size))
+        for start in (0, size - small_size):
+            tile = blocks._slice_tile(tensors, start, start + small_size)
+            results = blocks.programs[small_size].function(*tile)
+            for a, b in zip(results, outputs, strict=True):
+                if not _is_close(a, b[start : start + small_size], 1e-9, 1e-3):
                     return False
     return True

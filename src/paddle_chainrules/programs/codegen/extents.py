@@ -38,27 +38,27 @@ class ShapeEnv:
     def __init__(self, samples: Samples | None) -> None:
         self.samples = samples
 
-    def of(self, size: int) -> SymInt:
+    def extent(self, size: int) -> SymInt:
         """Return the extent of a dimension of that size."""
         if self.samples is not None and size in self.samples.varying:
             return SymInt(size // self.samples.size, 1)
         return SymInt(size)
 
-    def in_list(self, arg: Any) -> Any:
+    def extents_in(self, arg: Any) -> Any:
         """Return the argument with extents for sizes, where it is a list of sizes."""
-        return [*map(self.of, arg)] if isinstance(arg, list) else arg
+        return [*map(self.extent, arg)] if isinstance(arg, list) else arg
 
     def product(self, shape: Iterable[int]) -> SymInt:
         """Return the number of elements of a shape."""
         result = ONE
         for size in shape:
-            result = result.times(self.of(size))
+            result = result.times(self.extent(size))
         return result
 
     def strides(self, shape: tuple[int, ...]) -> tuple[SymInt, ...]:
-        """Return the strides of each dimension in elements, without gaps."""
-        results, step = [], ONE
+        """Return the strides of a dense array of this shape, in elements."""
+        results, stride = [], ONE
         for size in reversed(shape):
-            results.append(step)
-            step = step.times(self.of(size))
+            results.append(stride)
+            stride = stride.times(self.extent(size))
         return tuple(results[::-1])

@@ -15,7 +15,7 @@ try:
 except ImportError:  # Windows, which has no such limits
     resource = None  # type: ignore[assignment]
 
-NEEDED = 512 << 20
+MIN_HEADROOM_BYTES = 512 << 20
 """The bytes needed.
 
 The library LLVM and a net's code take 200 MB of addresses, OpenBLAS 33.
@@ -32,11 +32,12 @@ def need_headroom() -> None:
     Raises:
         MemoryError: a limit of this process leaves too little.
     """
-    left = headroom()
-    if left is not None and left < NEEDED:
+    remaining = headroom()
+    if remaining is not None and remaining < MIN_HEADROOM_BYTES:
         raise MemoryError(
-            f"compiling may need {NEEDED >> 20} MB of addresses, and the limit of this "
-            f"process leaves {max(left, 0) >> 20} MB; raise it (ulimit -v, ulimit -d), "
+            f"compiling may need {MIN_HEADROOM_BYTES >> 20} MB of addresses, and the "
+            f"limit of this process leaves {max(remaining, 0) >> 20} MB; raise it "
+            "(ulimit -v, ulimit -d), "
             f"or set {LOOPS}=off to go without machine code"
         )
 
@@ -46,9 +47,16 @@ def headroom() -> int | None:
     if resource is None or not STATM.exists():
         return None
     limits = {SIZE: resource.RLIMIT_AS, DATA: resource.RLIMIT_DATA}
-    soft = {place: resource.getrlimit(kind)[0] for place, kind in limits.items()}
-    limited = {p: most for p, most in soft.items() if most != resource.RLIM_INFINITY}
+    soft = {field: resource.getrlimit(kind)[0] for field, kind in limits.items()}
+    limited = {
+        field_index: limit
+        for field_index, limit in soft.items()
+        if limit != resource.RLIM_INFINITY
+    }
     if not limited:
         return None
     pages = STATM.read_text().split()
-    return min(most - int(pages[p]) * mmap.PAGESIZE for p, most in limited.items())
+    return min(
+        limit - int(pages[field_index]) * mmap.PAGESIZE
+        for field_index, limit in limited.items()
+    )

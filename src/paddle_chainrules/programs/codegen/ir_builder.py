@@ -1,4 +1,4 @@
-"""An LLVM function as text that is written line by line."""
+"""A builder of LLVM functions as text."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TYPES = {
 BYTES = {"float32": 4, "float64": 8, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}
 
 FLAG = 1
-"""The place in the block of the address of a flag that tells to stop."""
+"""The block's slot that holds the address of the cancel flag."""
 
 PARALLEL = "!llvm.access.group !0"
-"""Mark of reads and writes in a loop that LLVM may turn into vectors."""
+"""Metadata of loads and stores in a loop that LLVM may vectorize."""
 
-AS_VECTORS, AS_IT_IS = ", !llvm.loop !1", ", !llvm.loop !3"
-"""What LLVM does with a loop: it turns it into vectors, or leaves it as it is."""
+VECTORIZE, NO_VECTORIZE = ", !llvm.loop !1", ", !llvm.loop !3"
+"""Loop metadata: LLVM vectorizes the loop, or leaves it as it is."""
 
-LEFT_TO_LLVM = re.compile(r"br label %head\.\d+(, !llvm\.loop !1)?\ndone\.")
-"""The end of a loop that LLVM's passes are to make faster."""
+VECTORIZABLE_LOOP = re.compile(r"br label %head\.\d+(, !llvm\.loop !1)?\ndone\.")
+"""The end of a loop that LLVM's passes may optimize."""
 
 METADATA = """
 !0 = distinct !{}
@@ -44,7 +44,7 @@ METADATA = """
 """Metadata: no element is written before another is read, wherever outputs are."""
 
 
-def vector(kind: str, lanes: int) -> str:
+def vector_type(kind: str, lanes: int) -> str:
     """Return the type of a vector with this many lanes, or of one number for 0."""
     return f"<{lanes} x {kind}>" if lanes else kind
 
@@ -54,49 +54,50 @@ def splat(kind: str, constant: str, lanes: int) -> str:
     return f"splat ({kind} {constant})" if lanes else constant
 
 
-def in_memory(dtype: str) -> str:
-    """Return the type in which an element lies in memory."""
+def memory_type(dtype: str) -> str:
+    """Return LLVM's type of an element of a dtype in memory."""
     return "i8" if dtype == "bool" else TYPES[dtype]
 
 
 class InstructionSink(Protocol):
-    """A place for instructions."""
+    """A sink for instructions."""
 
     def emit(self, instruction: str) -> str:
         """Return the name of an instruction's result."""
         ...
 
 
-def spread(lines: InstructionSink, kind: str, number: str, lanes: int) -> str:
-    """Return a number that is not constant in all lanes."""
+def broadcast_lanes(lines: InstructionSink, kind: str, scalar: str, lanes: int) -> str:
+    """Emit a vector with a scalar in all lanes; return the scalar itself for 0."""
     if not lanes:
-        return number
-    whole = vector(kind, lanes)
-    first = lines.emit(f"insertelement {whole} poison, {kind} {number}, i64 0")
+        return scalar
+    wide = vector_type(kind, lanes)
+    first = lines.emit(f"insertelement {wide} poison, {kind} {scalar}, i64 0")
     zeros = f"<{lanes} x i32> zeroinitializer"
-    return lines.emit(f"shufflevector {whole} {first}, {whole} poison, {zeros}")
+    return lines.emit(f"shufflevector {wide} {first}, {wide} poison, {zeros}")
 
 
 class LoopCarried(NamedTuple):
-    """A number that goes from one iteration of a loop to the next.
+    """A value that a loop carries from one iteration to the next.
 
     Attributes:
         kind: its type.
-        start: before the first one.
-        now: its name in an iteration, and after the loop.
-        next: the name that the body gives to it for the next one.
+        start: its value before the first one.
+        phi: its name in an iteration, and after the loop.
+        next: the name that the body assigns for the next one.
     """
 
     kind: str
     start: str
-    now: str
+    phi: str
     next: str
 
 
 class FunctionBuilder:
-    """A function of ``%block``, numbers and addresses, and maybe of ``%work``, memory.
+    """LLVM's IRBuilder for one function, on text.
 
-    It returns whether it was left before its end.
+    The function takes ``%block``, sizes and addresses, and maybe ``%work``, memory. It
+    returns whether it bailed out.
 
     Args:
         head: how it begins: linkage, name, parameters, attributes.
@@ -104,181 +105,194 @@ class FunctionBuilder:
     Attributes:
         head: how it begins.
         lines: of the body, in their order.
-        is_shared: whether several threads run it, each a part of its loops.
+        is_parallel: whether several threads run it, each a range of its loops.
     """
 
     def __init__(self, head: str = "zeroext i1 @NAME(ptr noalias %block)") -> None:
         self.head = head
         self.lines: list[str] = []
-        self._first: list[str] = []
+        self._entry_lines: list[str] = []
         """Instructions that are computed once, before all others."""
-        self._block = "start"
-        self._fresh = itertools.count()
-        self._numbers: dict[object, str] = {}
-        self._is_left = False
-        self.is_shared = False
+        self._label = "start"
+        self._counter = itertools.count()
+        self._hoisted: dict[object, str] = {}
+        self._has_bailout = False
+        self.is_parallel = False
 
-    def name(self, stem: str = "v") -> str:
-        """Return a name that nothing has."""
-        return f"%{stem}.{next(self._fresh)}"
+    def fresh_name(self, stem: str = "v") -> str:
+        """Return a name that no value has yet."""
+        return f"%{stem}.{next(self._counter)}"
 
     def emit(self, instruction: str, stem: str = "v") -> str:
-        """Write an instruction, and return the name of its result."""
-        result = self.name(stem)
+        """Append an instruction, and return the name of its result."""
+        result = self.fresh_name(stem)
         self.lines.append(f"{result} = {instruction}")
         return result
 
     def line(self, text: str) -> None:
-        """Write an instruction without a result, or a comment."""
+        """Append an instruction without a result, or a comment."""
         self.lines.append(text)
 
-    def _once(self, key: object, instruction: str, stem: str) -> str:
-        if key not in self._numbers:
-            self._numbers[key] = result = self.name(stem)
-            self._first.append(f"{result} = {instruction}")
-        return self._numbers[key]
+    def _hoist(self, key: object, instruction: str, stem: str) -> str:
+        if key not in self._hoisted:
+            self._hoisted[key] = result = self.fresh_name(stem)
+            self._entry_lines.append(f"{result} = {instruction}")
+        return self._hoisted[key]
 
-    def argument(self, place: int, kind: str, stem: str) -> str:
-        """Return what a place of the block holds: a number (i64), an address (ptr)."""
-        at = f"getelementptr inbounds i64, ptr %block, i64 {place}"
-        where = self._once(("at", place), at, "at")
-        return self._once((place, kind), f"load {kind}, ptr {where}", stem)
+    def load_slot(self, slot: int, kind: str, stem: str) -> str:
+        """Load a slot of the block in the entry: a number (i64) or an address (ptr)."""
+        gep = f"getelementptr inbounds i64, ptr %block, i64 {slot}"
+        address = self._hoist(("at", slot), gep, "at")
+        return self._hoist((slot, kind), f"load {kind}, ptr {address}", stem)
 
-    def moved(self, base: str, dtype: str, terms: Sequence[SymInt]) -> str:
-        """Return the address this many elements further."""
-        steps = self.number(*terms)
-        if steps == "0":
+    def hoisted_address(self, base: str, dtype: str, terms: Sequence[SymInt]) -> str:
+        """Return an address at an offset in elements, computed in the entry."""
+        offset = self.size_value(*terms)
+        if offset == "0":
             return base
-        kind = in_memory(dtype)
-        place = f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}"
-        return self._once(place, place, "at")
+        kind = memory_type(dtype)
+        gep = f"getelementptr inbounds {kind}, ptr {base}, i64 {offset}"
+        return self._hoist(gep, gep, "at")
 
-    def along(self, base: str, kind: str, stride: SymInt, index: str) -> str:
-        """Return the address this many strides further, for use in a loop."""
+    def indexed_address(self, base: str, kind: str, stride: SymInt, index: str) -> str:
+        """Emit the address ``index`` strides after a base, for use in a loop."""
         if stride == ZERO:
             return base
-        steps = index
+        offset = index
         if stride != ONE:
-            steps = self.emit(f"mul i64 {index}, {self.number(stride)}")
-        return self.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}", "p")
+            offset = self.emit(f"mul i64 {index}, {self.size_value(stride)}")
+        return self.emit(
+            f"getelementptr inbounds {kind}, ptr {base}, i64 {offset}", "p"
+        )
 
-    def further(self, base: str, kind: str, count: int) -> str:
-        """Return the address this many elements further, where it is computed now."""
+    def offset_address(self, base: str, kind: str, count: int) -> str:
+        """Emit the address a constant number of elements after a base."""
         if not count:
             return base
         return self.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}", "p")
 
-    def on_stack(self, count: int, align: int, key: object = "stack") -> str:
-        """Return the address of this many bytes that last as long as the call."""
-        return self._once(key, f"alloca [{count} x i8], align {align}", "stack")
+    def alloca(self, count: int, align: int, key: object = "stack") -> str:
+        """Return the address of this many bytes on the stack."""
+        return self._hoist(key, f"alloca [{count} x i8], align {align}", "stack")
 
     def aligned(self, base: str, align: int) -> str:
         """Return the next address that is a multiple of a number."""
-        number = self._once(("int", base), f"ptrtoint ptr {base} to i64", "int")
-        up = self._once(("up", base), f"add i64 {number}, {align - 1}", "int")
-        down = self._once(("down", base), f"and i64 {up}, {-align}", "int")
-        return self._once(("ptr", base), f"inttoptr i64 {down} to ptr", "at")
+        number = self._hoist(("int", base), f"ptrtoint ptr {base} to i64", "int")
+        up = self._hoist(("up", base), f"add i64 {number}, {align - 1}", "int")
+        down = self._hoist(("down", base), f"and i64 {up}, {-align}", "int")
+        return self._hoist(("ptr", base), f"inttoptr i64 {down} to ptr", "at")
 
-    def number(self, *terms: SymInt) -> str:
-        """Return the sum of these."""
+    def size_value(self, *terms: SymInt) -> str:
+        """Return the sum of some sizes, computed in the entry."""
         result = str(sum(term.factor for term in terms if not term.power))
         for term in terms:
             if term.power and term.factor:
-                one = self._monomial(term)
-                total = f"add i64 {result}, {one}"
-                result = one if result == "0" else self._once(total, total, "size")
+                monomial = self._monomial(term)
+                addition = f"add i64 {result}, {monomial}"
+                result = (
+                    monomial
+                    if result == "0"
+                    else self._hoist(addition, addition, "size")
+                )
         return result
 
     def _monomial(self, term: SymInt) -> str:
         if not term.power:
             return str(term.factor)
-        n = self.argument(0, "i64", "n")
+        n = self.load_slot(0, "i64", "n")
         if term == (1, 1):
             return n
-        below = self._monomial(SymInt(term.factor, term.power - 1))
-        return self._once(term, f"mul i64 {below}, {n}", "size")
+        lower_power = self._monomial(SymInt(term.factor, term.power - 1))
+        return self._hoist(term, f"mul i64 {lower_power}, {n}", "size")
 
-    def begin(self, rows: Sequence[str]) -> None:
-        """Write instructions before all others."""
-        self._first[:0] = rows
+    def prepend_entry(self, rows: Sequence[str]) -> None:
+        """Put instructions before all others."""
+        self._entry_lines[:0] = rows
 
-    def part(self, count: str) -> tuple[str, str]:
-        """Return this thread's iterations: the first, and the one after the last."""
-        if not self.is_shared:
+    def thread_range(self, count: str) -> tuple[str, str]:
+        """Return this thread's range of iterations: start and stop."""
+        if not self.is_parallel:
             return "0", count
-        before = self.emit(f"mul i64 {count}, %thread")
-        upto = self.emit(f"add i64 {before}, {count}")
-        start, stop = (self.emit(f"udiv i64 {n}, %threads") for n in (before, upto))
+        scaled_start = self.emit(f"mul i64 {count}, %thread")
+        scaled_stop = self.emit(f"add i64 {scaled_start}, {count}")
+        start, stop = (
+            self.emit(f"udiv i64 {n}, %threads") for n in (scaled_start, scaled_stop)
+        )
         return start, stop
 
-    def whole(self, start: str, stop: str, step: int) -> str:
-        """Return the end of a loop with this step whose last step is whole."""
+    def vector_loop_end(self, start: str, stop: str, step: int) -> str:
+        """Return where a loop with this step ends so that its last step is complete."""
         if start == "0" and stop.isdecimal():
             return str(int(stop) // step * step)
-        many = self.emit(f"sub i64 {stop}, {start}")
-        even = self.emit(f"and i64 {many}, -{step}")
-        return self.emit(f"add i64 {start}, {even}")
+        length = self.emit(f"sub i64 {stop}, {start}")
+        rounded_length = self.emit(f"and i64 {length}, -{step}")
+        return self.emit(f"add i64 {start}, {rounded_length}")
 
     @contextmanager
     def loop(
         self,
         count: str,
         carried: Sequence[LoopCarried] = (),
-        how: str = "",
+        metadata: str = "",
         start: str = "0",
         step: int = 1,
     ) -> Iterator[str]:
-        """Write a loop around what is written meanwhile; give the name of its index.
+        """Open a loop around what is emitted meanwhile; give the name of its index.
 
         Args:
-            how: :data:`AS_VECTORS`, :data:`AS_IT_IS`, or nothing: LLVM looks for what
-                is the same in all iterations, but makes no vectors.
+            metadata: :data:`VECTORIZE`, :data:`NO_VECTORIZE`, or nothing: LLVM hoists
+                loop invariants, but does not vectorize.
             step: from an index to the next.
         """
-        k = next(self._fresh)
-        before, i = self._block, f"%i.{k}"
+        k = next(self._counter)
+        predecessor, i = self._label, f"%i.{k}"
         head = [f"br label %head.{k}", f"head.{k}:"]
-        head.append(f"{i} = phi i64 [ {start}, %{before} ], [ %next.{k}, %tail.{k} ]")
-        for each in carried:
-            first, after = f"[ {each.start}, %{before} ]", f"[ {each.next}, %tail.{k} ]"
-            head.append(f"{each.now} = phi {each.kind} {first}, {after}")
+        head.append(
+            f"{i} = phi i64 [ {start}, %{predecessor} ], [ %next.{k}, %tail.{k} ]"
+        )
+        for carry in carried:
+            initial, following = (
+                f"[ {carry.start}, %{predecessor} ]",
+                f"[ {carry.next}, %tail.{k} ]",
+            )
+            head.append(f"{carry.phi} = phi {carry.kind} {initial}, {following}")
         head.append(f"%more.{k} = icmp slt i64 {i}, {count}")
         head.append(f"br i1 %more.{k}, label %body.{k}, label %done.{k}")
         self.lines += [*head, f"body.{k}:"]
-        self._block = f"body.{k}"
+        self._label = f"body.{k}"
         yield i
         self.lines += [f"br label %tail.{k}", f"tail.{k}:"]
         self.lines.append(f"%next.{k} = add nuw nsw i64 {i}, {step}")
-        self.lines += [f"br label %head.{k}{how}", f"done.{k}:"]
-        self._block = f"done.{k}"
+        self.lines += [f"br label %head.{k}{metadata}", f"done.{k}:"]
+        self._label = f"done.{k}"
 
     @contextmanager
-    def where(self, condition: str) -> Iterator[None]:
-        """Write what is written meanwhile for the case that this is true."""
-        k = next(self._fresh)
-        go = f"br i1 {condition}, label %then.{k}, label %after.{k}"
-        self.lines += [go, f"then.{k}:"]
-        self._block = f"then.{k}"
+    def if_then(self, condition: str) -> Iterator[None]:
+        """Open a branch taken if a condition is true."""
+        k = next(self._counter)
+        branch = f"br i1 {condition}, label %then.{k}, label %after.{k}"
+        self.lines += [branch, f"then.{k}:"]
+        self._label = f"then.{k}"
         yield
         self.lines += [f"br label %after.{k}", f"after.{k}:"]
-        self._block = f"after.{k}"
+        self._label = f"after.{k}"
 
     def bailout_if(self, condition: str) -> None:
-        """Leave the function where this is true."""
-        following = f"on.{next(self._fresh)}"
-        go = f"br i1 {condition}, label %left, label %{following}"
-        self.lines += [go, f"{following}:"]
-        self._block, self._is_left = following, True
+        """Leave the function if a condition is true."""
+        continue_label = f"on.{next(self._counter)}"
+        branch = f"br i1 {condition}, label %left, label %{continue_label}"
+        self.lines += [branch, f"{continue_label}:"]
+        self._label, self._has_bailout = continue_label, True
 
     def poll_cancel(self) -> None:
-        """Leave the function where the flag is set."""
-        flag = self.argument(FLAG, "ptr", "flag")
-        now = self.emit(f"load volatile i32, ptr {flag}", "now")
-        self.bailout_if(self.emit(f"icmp ne i32 {now}, 0", "stop"))
+        """Leave the function if the cancel flag is set."""
+        flag = self.load_slot(FLAG, "ptr", "flag")
+        flag_value = self.emit(f"load volatile i32, ptr {flag}", "now")
+        self.bailout_if(self.emit(f"icmp ne i32 {flag_value}, 0", "stop"))
 
     def __str__(self) -> str:
-        rows = [*self._first, *self.lines, "ret i1 false"]
-        if self._is_left:
+        rows = [*self._entry_lines, *self.lines, "ret i1 false"]
+        if self._has_bailout:
             rows += ["left:", "ret i1 true"]
         body = "\n".join(r if r.endswith(":") else f"  {r}" for r in rows)
         return f"define {self.head} {{\nstart:\n{body}\n}}"

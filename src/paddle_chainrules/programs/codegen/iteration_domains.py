@@ -1,4 +1,4 @@
-"""The places of a step's shape, some of which may be done at a time."""
+"""Iteration domains of stages, which may run tile by tile."""
 
 from __future__ import annotations
 
@@ -8,115 +8,118 @@ from typing import NamedTuple
 from .elements.scalars import Shape
 from .extents import ONE, ZERO, ShapeEnv, SymInt
 from .ir_builder import TYPES, FunctionBuilder
-from .matrix_products.products import MatrixProduct, write_call
+from .matrix_products.products import MatrixProduct, emit_gemm_call
 from .nest import LoopNest, NestAccess
-from .views import BufferView, along
+from .views import BufferView, broadcast_strides
 
 Address = Callable[[BufferView], str]
 
-FIXED = ShapeEnv(None)
-"""Sizes within a part do not vary with the number of samples."""
+STATIC_SHAPES = ShapeEnv(None)
+"""Sizes within a tile do not vary with the number of samples."""
 
 
 ROWS, COLUMNS, TERMS = -3, -2, -1
-"""The last dimensions of the space of products."""
+"""The last dimensions of the domain of products."""
 
 
 class DomainTile(NamedTuple):
-    """Some of the places of a space.
+    """A tile of an iteration domain.
 
     Attributes:
-        shape: how many there are, along each dimension.
-        reads, writes: the strides along these.
-        adds: a name of one bit: whether sums of products are added to the old content.
+        shape: its extent along each dimension.
+        reads, writes: the accesses, with strides along these.
+        accumulates: the name of a bit: whether products add to the old content.
     """
 
     shape: Shape
     reads: Sequence[NestAccess]
     writes: Sequence[NestAccess]
-    adds: str = "false"
+    accumulates: str = "false"
 
 
 class IterationDomain(NamedTuple):
-    """The places of a step.
+    """The iteration domain of a stage.
 
     Attributes:
-        shape: for products of matrices their number, then rows, columns and terms.
+        shape: for products of matrices the batch, then rows, columns and terms.
         reads, writes: the strides along it, 0 where something is repeated or reduced.
-        write: writes the text for some of it, of one product of matrices.
-        is_product: whether it is a space of products.
+        emit_tile: emits the code of a tile, or of one product of matrices.
+        is_product: whether it is a domain of products.
     """
 
     shape: Shape
     reads: Sequence[NestAccess]
     writes: Sequence[NestAccess]
-    write: Callable[[FunctionBuilder, DomainTile, Address], None]
+    emit_tile: Callable[[FunctionBuilder, DomainTile, Address], None]
     is_product: bool = False
 
 
-def of_nest(
+def nest_domain(
     shape: Shape,
     reads: Sequence[NestAccess],
     writes: Sequence[NestAccess],
     body: Callable[[Sequence[str], FunctionBuilder, int], Sequence[str]],
     work: int,
 ) -> IterationDomain:
-    """Return the space of a nest of loops, with this many operations on an element."""
+    """Return the domain of a loop nest, with this many operations on an element."""
 
-    def write(text: FunctionBuilder, part: DomainTile, address: Address) -> None:
-        given = part.shape, part.reads, part.writes, FIXED, address
-        nest = LoopNest(text, *given, work=work)
-        nest.write(lambda given, lanes: body(given, text, lanes))
+    def emit_tile(ir: FunctionBuilder, tile: DomainTile, address: Address) -> None:
+        args = tile.shape, tile.reads, tile.writes, STATIC_SHAPES, address
+        nest = LoopNest(ir, *args, work=work)
+        nest.emit(lambda args, lanes: body(args, ir, lanes))
 
-    return IterationDomain(shape, reads, writes, write)
+    return IterationDomain(shape, reads, writes, emit_tile)
 
 
-def of_product(
-    result: MatrixProduct, out: BufferView, note: str, sizes: ShapeEnv
+def product_domain(
+    matmul: MatrixProduct, out: BufferView, comment: str, shape_env: ShapeEnv
 ) -> IterationDomain:
-    """Return the space of products of matrices.
+    """Return the domain of products of matrices.
 
     Args:
         out: the results, in their shape.
-        note: a comment.
+        comment: a line before the code.
     """
-    *batch, _, columns = result.shape
-    terms = result.x.view.shape[-2 if result.turned[0] else -1]
-    x_rows, x_terms = _turned(result.x.view, result.turned[0])
-    y_terms, y_columns = _turned(result.y.view, result.turned[1])
-    rows = (
-        TERMS if result.x.turned != result.turned[0] else ROWS,
-        COLUMNS if result.y.turned != result.turned[1] else TERMS,
+    *batch, _, columns = matmul.shape
+    terms = matmul.x.view.shape[-2 if matmul.transposed[0] else -1]
+    x_rows, x_terms = _matrix_strides(matmul.x.view, matmul.transposed[0])
+    y_terms, y_columns = _matrix_strides(matmul.y.view, matmul.transposed[1])
+    leading_dims = (
+        TERMS if matmul.x.transposed != matmul.transposed[0] else ROWS,
+        COLUMNS if matmul.y.transposed != matmul.transposed[1] else TERMS,
         ROWS,
     )
 
     def access(view: BufferView, *inner: SymInt) -> NestAccess:
         outer = view._replace(shape=view.shape[:-2], strides=view.strides[:-2])
-        return NestAccess(view, (*along(outer, tuple(batch)), *inner))
+        return NestAccess(view, (*broadcast_strides(outer, tuple(batch)), *inner))
 
-    def write(text: FunctionBuilder, part: DomainTile, address: Address) -> None:
-        text.line(note)
-        kind = TYPES[out.memory.dtype]
-        beta = text.emit(f"select i1 {part.adds}, {kind} 1.0, {kind} 0.0")
-        every = *part.reads, *part.writes
-        steps = [text.number(e.strides[k]) for e, k in zip(every, rows, strict=True)]
-        places = [address(each.view) for each in every]
-        counts = [*map(str, part.shape[-3:])]
-        write_call(text, result, counts, places, steps, beta)
+    def emit_tile(ir: FunctionBuilder, tile: DomainTile, address: Address) -> None:
+        ir.line(comment)
+        kind = TYPES[out.buffer.dtype]
+        beta = ir.emit(f"select i1 {tile.accumulates}, {kind} 1.0, {kind} 0.0")
+        accesses = *tile.reads, *tile.writes
+        leading_strides = [
+            ir.size_value(e.strides[k])
+            for e, k in zip(accesses, leading_dims, strict=True)
+        ]
+        pointers = [address(operand.view) for operand in accesses]
+        counts = [*map(str, tile.shape[-3:])]
+        emit_gemm_call(ir, matmul, counts, pointers, leading_strides, beta)
 
     return IterationDomain(
-        (*result.shape, terms),
+        (*matmul.shape, terms),
         (
-            access(result.x.view, x_rows, ZERO, x_terms),
-            access(result.y.view, ZERO, y_columns, y_terms),
+            access(matmul.x.view, x_rows, ZERO, x_terms),
+            access(matmul.y.view, ZERO, y_columns, y_terms),
         ),
-        (access(out, sizes.of(columns), ONE, ZERO),),
-        write,
+        (access(out, shape_env.extent(columns), ONE, ZERO),),
+        emit_tile,
         is_product=True,
     )
 
 
-def _turned(view: BufferView, is_turned: bool) -> tuple[SymInt, ...]:
-    """Return the strides of matrices, as those of rows and columns of a product."""
+def _matrix_strides(view: BufferView, is_transposed: bool) -> tuple[SymInt, ...]:
+    """Return the row and column strides of matrices after transposition."""
     strides = view.strides[-2:]
-    return strides[::-1] if is_turned else strides
+    return strides[::-1] if is_transposed else strides

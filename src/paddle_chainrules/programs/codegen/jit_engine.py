@@ -16,12 +16,12 @@ from ...paddle_side.locks import new_lock
 from .elements.scalars import FUNCTIONS
 from .elements.vectorised import definitions
 from .headroom import need_headroom
-from .ir_builder import LEFT_TO_LLVM, METADATA, TYPES
+from .ir_builder import METADATA, TYPES, VECTORIZABLE_LOOP
 from .matrix_products.blas import BlasLibrary, library
 from .matrix_products.gemm import OWN, symbol, tiles_declaration
 from .matrix_products.products import SUFFIX
-from .matrix_products.tiled import tiled_text
-from .object_cache import loading, lookup, name_of, store
+from .matrix_products.tiled import tiled_product_text
+from .object_cache import cache_key, loading, lookup, store
 from .processor import processor
 from .threads import SHARED, symbols
 
@@ -44,8 +44,8 @@ DECLARATIONS = (
 )
 
 _lock = new_lock(held_at_fork=True)  # LLVM has locks of its own
-_known: WeakValueDictionary[str, Code] = WeakValueDictionary()
-"""Functions by their text.
+_functions_by_text: WeakValueDictionary[str, Code] = WeakValueDictionary()
+"""Compiled functions by their text.
 
 They stay as long as a program has them, or they are among the last.
 """
@@ -56,17 +56,17 @@ _tiled: dict[str, Any] = {}
 TILED = "tiled"
 """The name of their function."""
 
-LAST = 256
+MAX_RECENT_FUNCTIONS = 256
 """The number of functions that stay.
 
 A caller who makes the same net again need not wait again.
 """
 
-_last: OrderedDict[str, Code] = OrderedDict()
+_recent: OrderedDict[str, Code] = OrderedDict()
 
 
 def machine_code(texts: Sequence[str]) -> list[Code]:
-    """Return the function of each text, in which its name is ``@NAME``.
+    """Compile texts, or look them up; return the function of each, named ``@NAME``.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -74,16 +74,18 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
     """
     texts = [_without_comments(text) for text in texts]
     with _lock:
-        results = {text: code for text in texts if (code := _known.get(text))}
-        new = [text for text in dict.fromkeys(texts) if text not in results]
-        if new:
-            results.update(zip(new, _compiled(new), strict=True))
-            _known.update(results)
+        results = {
+            text: code for text in texts if (code := _functions_by_text.get(text))
+        }
+        missing = [text for text in dict.fromkeys(texts) if text not in results]
+        if missing:
+            results.update(zip(missing, _compile(missing), strict=True))
+            _functions_by_text.update(results)
         for text, code in results.items():
-            _last[text] = code
-            _last.move_to_end(text)
-        while len(_last) > LAST:
-            _last.popitem(last=False)
+            _recent[text] = code
+            _recent.move_to_end(text)
+        while len(_recent) > MAX_RECENT_FUNCTIONS:
+            _recent.popitem(last=False)
         return [results[text] for text in texts]
 
 
@@ -118,92 +120,96 @@ def begin_machine_code(
 
 
 def _without_comments(text: str) -> str:
-    """Return the text that is compiled, without its origin."""
+    """Return a text without comments, which tell its origin."""
     return "\n".join(row for row in text.split("\n") if not row.startswith("  ;"))
 
 
 def module_text(
     texts: Sequence[str],
     names: Sequence[str],
-    products: BlasLibrary | None,
-    is_whole: bool = False,
+    blas: BlasLibrary | None,
+    includes_tiles: bool = False,
 ) -> str:
     """Return a module: these functions by their names, and those that they call.
 
     Args:
-        products: what multiplies matrices, if anything does.
-        is_whole: whether our own products are part of it, rather than linked.
+        blas: what multiplies matrices, if anything does.
+        includes_tiles: whether our own products are part of it, rather than linked.
     """
-    own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
-    body = "\n".join(own)
-    called = []
+    functions = [
+        text.replace("@NAME", f"@{n}") for text, n in zip(texts, names, strict=True)
+    ]
+    body = "\n".join(functions)
+    callees = []
     for dtype, suffix in SUFFIX.items():
-        if products is not None and f"@product.{suffix}" in body:
-            called.append(products.text(dtype))
-            if products.has_tiles and is_whole:
-                called.append(tiled_text(dtype, symbol(OWN, dtype)))
-            elif products.has_tiles:
-                called.append(tiles_declaration(dtype))
-    sums = map(_declared_sum, sorted({*re.findall(SUM, "".join([*called, body]))}))
-    defined = definitions(own)
+        if blas is not None and f"@product.{suffix}" in body:
+            callees.append(blas.text(dtype))
+            if blas.has_tiles and includes_tiles:
+                callees.append(tiled_product_text(dtype, symbol(OWN, dtype)))
+            elif blas.has_tiles:
+                callees.append(tiles_declaration(dtype))
+    sums = map(_declare_sum, sorted({*re.findall(SUM, "".join([*callees, body]))}))
+    defined = definitions(functions)
     vectors = {*re.findall(ON_VECTORS, "".join([*defined, body]))}
     if "@shared(" in body:
-        called.append(SHARED)
-    declared = map(_declared, sorted(vectors))
-    parts = [DECLARATIONS, *sums, *declared, *called, *defined, body, METADATA]
-    return "\n".join(parts)
+        callees.append(SHARED)
+    declared = map(_declare_intrinsic, sorted(vectors))
+    sections = [DECLARATIONS, *sums, *declared, *callees, *defined, body, METADATA]
+    return "\n".join(sections)
 
 
-def _declared_sum(result: tuple[str, str]) -> str:
-    count, bits = result
+def _declare_sum(match: tuple[str, str]) -> str:
+    count, bits = match
     real = TYPES[f"float{bits}"]
     name = f"@llvm.vector.reduce.fadd.v{count}f{bits}"
     return f"declare {real} {name}({real}, <{count} x {real}>)"
 
 
-def _declared(result: tuple[str, str, str]) -> str:
-    name, count, bits = result
+def _declare_intrinsic(match: tuple[str, str, str]) -> str:
+    name, count, bits = match
     kind = f"<{count} x {TYPES[f'float{bits}']}>"
-    given = ", ".join([kind] * FUNCTIONS[name])
-    return f"declare {kind} @llvm.{name}.v{count}f{bits}({given})"
+    parameters = ", ".join([kind] * FUNCTIONS[name])
+    return f"declare {kind} @llvm.{name}.v{count}f{bits}({parameters})"
 
 
-def _compiled(texts: Sequence[str]) -> list[Code]:
-    products = library() if any("@product." in text for text in texts) else None
-    called = {**products.symbols} if products else {}
-    if products and products.has_tiles:
+def _compile(texts: Sequence[str]) -> list[Code]:
+    blas = library() if any("@product." in text for text in texts) else None
+    callees = {**blas.symbols} if blas else {}
+    if blas and blas.has_tiles:
         for dtype, suffix in SUFFIX.items():
             if any(f"@product.{suffix}" in text for text in texts):
-                called[symbol(OWN, dtype)] = tiles(dtype)
+                callees[symbol(OWN, dtype)] = tiles_address(dtype)
     if any("@shared(" in text for text in texts):
-        called |= symbols()
+        callees |= symbols()
     names = [f"region_{i}" for i in range(len(texts))]
-    engine = linked(module_text(texts, names, products), names, called)
-    return [_function(engine, name) for name in names]
+    engine = compile_and_load(module_text(texts, names, blas), names, callees)
+    return [_callable_of(engine, name) for name in names]
 
 
-def tiles(dtype: str) -> int:
+def tiles_address(dtype: str) -> int:
     """Return the address of our own products, compiled at the first call."""
     with _lock:
         if dtype not in _tiled:
-            text, name = tiled_text(dtype, TILED), TILED
-            sums = map(_declared_sum, sorted({*re.findall(SUM, text)}))
+            text, name = tiled_product_text(dtype, TILED), TILED
+            sums = map(_declare_sum, sorted({*re.findall(SUM, text)}))
             # It is written as vectors, and as fast without LLVM's passes.
-            _tiled[dtype] = linked("\n".join([*sums, text]), [name], {}, opt=1)
+            _tiled[dtype] = compile_and_load(
+                "\n".join([*sums, text]), [name], {}, opt=1
+            )
         result: int = _tiled[dtype].get_function_address(TILED)
         return result
 
 
-def linked(
-    text: str, names: Sequence[str], called: Mapping[str, int], opt: int = 3
+def compile_and_load(
+    text: str, names: Sequence[str], callees: Mapping[str, int], opt: int = 3
 ) -> Any:
     """Return LLVM's engine with a module's code, which owns it.
 
     Args:
         text: the module.
         names: its functions that are called from outside.
-        called: addresses of functions that it calls, by their names.
-        opt: how much LLVM looks for faster code: 0 for none, 1 for text that is fast as
+        callees: addresses of functions that it calls, by their names.
+        opt: LLVM's optimization level: 0 for none, 1 for text that is fast as
             it is, 3 for loops that are left to it, if there are any. Each takes several
             times as long as the one before.
 
@@ -215,23 +221,23 @@ def linked(
 
     with _lock:
         need_headroom()
-        if opt > 1 and not LEFT_TO_LLVM.search(text):
+        if opt > 1 and not VECTORIZABLE_LOOP.search(text):
             opt = 1
         machine = target_machine(opt)
-        for symbol, address in called.items():
+        for symbol, address in callees.items():
             llvm.add_symbol(symbol, address)
         versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
-        name = name_of(text, machine.triple, *processor(), *versions)
+        name = cache_key(text, machine.triple, *processor(), *versions)
         code = lookup(name)
         if code is None:
-            code = _object(llvm, text, names, machine, int(opt > 1))
+            code = _emit_object(llvm, text, names, machine, int(opt > 1))
             store(name, code)
-            return _engine(llvm, code)
+            return _load_object(llvm, code)
         with loading(name):
-            return _engine(llvm, code)
+            return _load_object(llvm, code)
 
 
-def _engine(llvm: Any, code: bytes) -> Any:
+def _load_object(llvm: Any, code: bytes) -> Any:
     # Its compiler stays with it. One that has compiled holds 700 kB of tables.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -283,14 +289,14 @@ def object_code(text: str, names: Sequence[str], triple: str | None = None) -> b
         machine = target.create_target_machine(
             cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
         )
-        return _object(llvm, text, names, machine, 1)
+        return _emit_object(llvm, text, names, machine, 1)
 
 
-def _object(
+def _emit_object(
     llvm: Any, text: str, names: Sequence[str], machine: Any, speed_level: int
 ) -> bytes:
     """Return a module's code. These functions are called from outside."""
-    module = llvm.parse_assembly(text + _used(names))
+    module = llvm.parse_assembly(text + _keep_external(names))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # Unrolled loops take three times as long to compile, and are no faster.
@@ -310,7 +316,7 @@ def _object(
     return result
 
 
-def _used(names: Sequence[str]) -> str:
+def _keep_external(names: Sequence[str]) -> str:
     """Return the row that keeps functions with these names for callers outside."""
     rows = ", ".join(f"ptr @{name}" for name in names)
     return (
@@ -319,7 +325,7 @@ def _used(names: Sequence[str]) -> str:
     )
 
 
-def _function(engine: Any, name: str) -> Code:
+def _callable_of(engine: Any, name: str) -> Code:
     # Without the lock of Python's released, which costs as much as a small loop.
     result: Any = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(
         engine.get_function_address(name)

@@ -1,4 +1,4 @@
-"""The effects of part of a program on memory, step by step."""
+"""Lowering of a program's operations to stages: loop nests and products on buffers."""
 
 from __future__ import annotations
 
@@ -19,243 +19,284 @@ from .elements.scalars import (
 from .extents import ZERO, ShapeEnv, SymInt
 from .fusion import FusionGroup
 from .ir_builder import TYPES, FunctionBuilder
-from .iteration_domains import IterationDomain, of_nest, of_product
-from .matrix_products.products import product, shared_batch, write_product
-from .matrix_products.thin import thin, write_thin
-from .nest import LoopNest, NestAccess, clear, shared_loop
-from .views import VIEW_LOWERINGS, Buffer, BufferView, along, dense, is_dense, reshaped
+from .iteration_domains import IterationDomain, nest_domain, product_domain
+from .matrix_products.products import emit_product, product, shared_batch
+from .matrix_products.thin import as_gemv, emit_gemv
+from .nest import LoopNest, NestAccess, emit_clear, parallel_loop_depth
+from .views import (
+    VIEW_LOWERINGS,
+    Buffer,
+    BufferView,
+    broadcast_strides,
+    dense_view,
+    is_dense,
+    reshaped,
+)
 
 Address = Callable[[BufferView], str]
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One nest of loops, or one product.
+    """One loop nest, or one product.
 
     Attributes:
-        reads: the memory that it reads.
-        writes: the memory that it writes, all of it.
-        over: for each memory that it writes, those that it reads at the same places and
-            no others, and so may overwrite.
-        write: writes its text.
+        reads: the buffers that it reads.
+        writes: the buffers that it writes, all of them.
+        may_overwrite: for each buffer that it writes, those that it reads at the same
+            indices and no others, and so may overwrite.
+        emit: emits its code.
         copy: the source and target, if all it does is copy.
         clears: whether it only writes zeros.
-        may_leave: whether it may leave the function where an index is out of range.
-        is_long: whether it stops where the flag is set.
-        space: its places, some of which may be done at a time.
-        shared: how many arithmetic operations it has, if threads may share its loops.
-        prepare: writes the text that one thread runs before, if they do.
+        may_bail_out: whether it may leave the function where an index is out of range.
+        is_long: whether it polls the cancel flag.
+        domain: its iteration domain, if it may run tile by tile.
+        parallel_ops: its number of arithmetic operations, if threads may share it.
+        emit_prologue: emits the code that one thread runs before, if they do.
     """
 
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
-    over: dict[Buffer, list[Buffer]]
-    write: Callable[[FunctionBuilder, Address], None]
+    may_overwrite: dict[Buffer, list[Buffer]]
+    emit: Callable[[FunctionBuilder, Address], None]
     copy: tuple[BufferView, BufferView] | None = None
     clears: bool = False
     may_bail_out: bool = False
     is_long: bool = False
-    space: IterationDomain | None = None
-    shared: SymInt | None = None
-    prepare: Callable[[FunctionBuilder, Address], None] | None = None
+    domain: IterationDomain | None = None
+    parallel_ops: SymInt | None = None
+    emit_prologue: Callable[[FunctionBuilder, Address], None] | None = None
 
 
 class StageBuilder:
-    """The steps of consecutive operations.
+    """Lowers consecutive operations to stages.
 
     Attributes:
         has_products: whether a library multiplies.
-        inputs: values from elsewhere, in the order in which they are met.
-        views: the place of each value that was met.
-        found: the steps so far.
+        inputs: the views of values from outside, in the order of their first use.
+        views: the view of each value used so far.
+        stages: the stages so far.
         ops: the operations so far.
     """
 
-    def __init__(self, sizes: ShapeEnv, has_products: bool = True) -> None:
-        self.sizes, self.has_products = sizes, has_products
+    def __init__(self, shape_env: ShapeEnv, has_products: bool = True) -> None:
+        self.shape_env, self.has_products = shape_env, has_products
         self.inputs: dict[Value, BufferView] = {}
         self.views: dict[Value, BufferView] = {}
-        self.found: list[Stage] = []
+        self.stages: list[Stage] = []
         self.ops: list[Operation] = []
 
-    def add(self, part: Operation | FusionGroup) -> None:
+    def add(self, item: Operation | FusionGroup) -> None:
         """Add an operation, or a group of operations.
 
         Raises:
             NotLowerable: there is no rule for it. Nothing has changed then.
         """
-        before = {**self.inputs}, {**self.views}, len(self.found)
+        snapshot = {**self.inputs}, {**self.views}, len(self.stages)
         try:
-            if isinstance(part, FusionGroup):
-                self._group(part)
+            if isinstance(item, FusionGroup):
+                self._lower_group(item)
             else:
-                self._operation(part)
+                self._lower_operation(item)
         except NotLowerable:
-            self.inputs, self.views = before[:2]
-            del self.found[before[2] :]
+            self.inputs, self.views = snapshot[:2]
+            del self.stages[snapshot[2] :]
             raise
-        self.ops += part.ops if isinstance(part, FusionGroup) else [part]
+        self.ops += item.ops if isinstance(item, FusionGroup) else [item]
 
     def view(self, value: Value) -> BufferView:
-        """Return where a value lies."""
+        """Return the view of a value, an input if no stage computes it."""
         if value not in self.views:
             if value.dtype not in TYPES:
                 raise NotLowerable
-            self.views[value] = self.inputs[value] = dense(value, self.sizes)
+            self.views[value] = self.inputs[value] = dense_view(value, self.shape_env)
         return self.views[value]
 
-    def is_whole(self, view: BufferView) -> bool:
-        """Tell whether it is all of its memory, without gaps and in order."""
-        whole = view.memory.extent == self.sizes.product(view.shape)
-        return whole and not view.offset and is_dense(view, self.sizes)
+    def covers_buffer(self, view: BufferView) -> bool:
+        """Tell whether a view is all of its buffer, dense and in order."""
+        is_full = view.buffer.extent == self.shape_env.product(view.shape)
+        return is_full and not view.offset and is_dense(view, self.shape_env)
 
-    def placed(self, ends: Collection[Buffer]) -> dict[Buffer, BufferView]:
-        """Return what is computed in its place within an end that would copy it.
+    def elide_copies(self, outputs: Collection[Buffer]) -> dict[Buffer, BufferView]:
+        """Remove copies of intermediate results into outputs.
 
-        These copies are no steps any more, and steps that write zeros there come first.
-        Where another step writes to the end, a copy remains a step, after it.
+        Return the view of an output that each such buffer becomes. Stages that clear
+        these outputs come first. A copy to an output that another stage writes stays.
         """
-        given = {view.memory for view in self.inputs.values()}
-        made = {m for s in self.found if not (s.copy or s.clears) for m in s.writes}
-        results: dict[Buffer, BufferView] = {}
-        left = []
-        for step in reversed(self.found):
-            if step.copy is not None:
-                source, to = step.copy
-                is_own = source.memory not in (given | {*ends} | results.keys())
-                is_end = to.memory in ends or to.memory in results
-                is_first = to.memory not in made
-                without_gaps = self.is_whole(source) and is_dense(to, self.sizes)
-                as_large = self.sizes.product(source.shape) == self.sizes.product(
-                    to.shape
+        input_buffers = {view.buffer for view in self.inputs.values()}
+        written_buffers = {
+            m for s in self.stages if not (s.copy or s.clears) for m in s.writes
+        }
+        aliases: dict[Buffer, BufferView] = {}
+        remaining = []
+        for stage in reversed(self.stages):
+            if stage.copy is not None:
+                source, target = stage.copy
+                is_intermediate = source.buffer not in (
+                    input_buffers | {*outputs} | aliases.keys()
                 )
-                if is_own and is_end and is_first and without_gaps and as_large:
-                    results[source.memory] = to
+                is_output = target.buffer in outputs or target.buffer in aliases
+                is_unwritten = target.buffer not in written_buffers
+                are_dense = self.covers_buffer(source) and is_dense(
+                    target, self.shape_env
+                )
+                same_size = self.shape_env.product(
+                    source.shape
+                ) == self.shape_env.product(target.shape)
+                if (
+                    is_intermediate
+                    and is_output
+                    and is_unwritten
+                    and are_dense
+                    and same_size
+                ):
+                    aliases[source.buffer] = target
                     continue
-            left.append(step)
-        there = results.keys() | {*ends}
-        early = [step for step in left if step.clears and step.writes[0] in there]
-        self.found = [*early, *(s for s in left[::-1] if s not in early)]
-        return results
+            remaining.append(stage)
+        destinations = aliases.keys() | {*outputs}
+        initial_clears = [
+            stage
+            for stage in remaining
+            if stage.clears and stage.writes[0] in destinations
+        ]
+        self.stages = [
+            *initial_clears,
+            *(s for s in remaining[::-1] if s not in initial_clears),
+        ]
+        return aliases
 
-    def new(self, value: Value) -> BufferView:
-        """Return memory of a value's own."""
+    def allocate(self, value: Value) -> BufferView:
+        """Allocate a dense buffer for a value."""
         if value.dtype not in TYPES:
             raise NotLowerable
-        self.views[value] = result = dense(value, self.sizes)
+        self.views[value] = result = dense_view(value, self.shape_env)
         return result
 
-    def dense(self, value: Value) -> BufferView:
-        """Return where a value lies without gaps."""
+    def dense_view(self, value: Value) -> BufferView:
+        """Return a dense view of a value, a copy if necessary."""
         view = self.view(value)
-        return view if is_dense(view, self.sizes) else self.copied(view, _like(value))
+        return (
+            view
+            if is_dense(view, self.shape_env)
+            else self.materialize(view, _clone_value(value))
+        )
 
-    def copied(self, view: BufferView, to: Value) -> BufferView:
-        """Copy the elements of a view into memory of a value's own."""
-        self.copy(view, result := self.new(to))
+    def materialize(self, view: BufferView, value: Value) -> BufferView:
+        """Copy a view into a buffer allocated for a value."""
+        self.copy(view, result := self.allocate(value))
         return result
 
-    def duplicate(self, value: Value, to: Value) -> BufferView:
+    def duplicate(self, value: Value, copy: Value) -> BufferView:
         """Return a copy that others may write into."""
-        result = self.copied(self.view(value), to)
-        # It stays a step, since what it copies is to stay as it is.
-        self.found[-1] = replace(self.found[-1], copy=None)
+        result = self.materialize(self.view(value), copy)
+        # This copy must not be elided, since its source must not change.
+        self.stages[-1] = replace(self.stages[-1], copy=None)
         return result
 
-    def copy(self, view: BufferView, to: BufferView) -> None:
-        """Write the elements of a view into another one, to whose shape it expands."""
-        if view.memory.dtype != to.memory.dtype:
+    def copy(self, view: BufferView, target: BufferView) -> None:
+        """Add a copy of a view to another one, broadcast to its shape."""
+        if view.buffer.dtype != target.buffer.dtype:
             raise NotLowerable
-        read = NestAccess(view, along(view, to.shape))
-        write = NestAccess(to, along(to, to.shape))
-        self._nest(to.shape, [read], [write], lambda given, text, lanes: given)
-        self.found[-1] = replace(self.found[-1], copy=(view, to))
+        read = NestAccess(view, broadcast_strides(view, target.shape))
+        write = NestAccess(target, broadcast_strides(target, target.shape))
+        self._add_nest(
+            target.shape, [read], [write], lambda elements, ir, lanes: elements
+        )
+        self.stages[-1] = replace(self.stages[-1], copy=(view, target))
 
-    def _operation(self, op: Operation) -> None:
+    def _lower_operation(self, op: Operation) -> None:
         name = op.operator.name
         if name in VIEW_LOWERINGS and not (
             name in STAGE_LOWERINGS and len(op.inputs) > 1
         ):
-            self._views(op)
+            self._lower_view(op)
         elif name == "matmul" and self.has_products:
-            self._product(op)
+            self._lower_matmul(op)
         elif name in STAGE_LOWERINGS:
             STAGE_LOWERINGS[name](self, op)
         else:
             raise NotLowerable
 
-    def _views(self, op: Operation) -> None:
+    def _lower_view(self, op: Operation) -> None:
         source = self.view(op.inputs[0])
         rule = VIEW_LOWERINGS[op.operator.name]
         try:
-            made = rule(source, op, self.sizes)
+            results = rule(source, op, self.shape_env)
         except NotLowerable:
-            if is_dense(source, self.sizes):
+            if is_dense(source, self.shape_env):
                 raise
-            made = rule(self.copied(source, _like(op.inputs[0])), op, self.sizes)
-        self.views.update(zip(op.outputs, made, strict=True))
+            results = rule(
+                self.materialize(source, _clone_value(op.inputs[0])), op, self.shape_env
+            )
+        self.views.update(zip(op.outputs, results, strict=True))
 
-    def _product(self, op: Operation) -> None:
+    def _lower_matmul(self, op: Operation) -> None:
         views = [self.view(value) for value in op.inputs]
         try:
-            result = product(op, views, self.sizes)
+            matmul = product(op, views, self.shape_env)
         except NotLowerable:
             pairs = zip(op.inputs, views, strict=True)
-            views = [self.copied(view, _like(v)) for v, view in pairs]
-            result = product(op, views, self.sizes)
-        out = self.new(op.outputs[0])
-        to = out._replace(shape=result.shape, strides=self.sizes.strides(result.shape))
-        sizes = self.sizes
-        reads = result.x.view.memory, result.y.view.memory
-        # No library is asked for by its name.
-        small = thin(result, sizes) if wanted_blas() in ("on", "own") else None
-        note = f"; {op!r}  {op.where}"
+            views = [self.materialize(view, _clone_value(v)) for v, view in pairs]
+            matmul = product(op, views, self.shape_env)
+        out = self.allocate(op.outputs[0])
+        matrices = out._replace(
+            shape=matmul.shape, strides=self.shape_env.strides(matmul.shape)
+        )
+        shape_env = self.shape_env
+        reads = matmul.x.view.buffer, matmul.y.view.buffer
+        # Only where the user names no library.
+        gemv = as_gemv(matmul, shape_env) if wanted_blas() in ("on", "own") else None
+        comment = f"; {op!r}  {op.where}"
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            text.line(note)
-            if not (small and write_thin(text, small, to, address)):
-                write_product(text, result, to, sizes, address)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            ir.line(comment)
+            if not (gemv and emit_gemv(ir, gemv, matrices, address)):
+                emit_product(ir, matmul, matrices, shape_env, address)
 
-        space = of_product(result, to, note, sizes)
-        step = Stage(reads, (out.memory,), {}, write, space=space)
-        if shared_batch(result) is not None:
-            step = replace(step, shared=sizes.product(space.shape))
-        self.found.append(step)
+        domain = product_domain(matmul, matrices, comment, shape_env)
+        stage = Stage(reads, (out.buffer,), {}, emit, domain=domain)
+        if shared_batch(matmul) is not None:
+            stage = replace(stage, parallel_ops=shape_env.product(domain.shape))
+        self.stages.append(stage)
 
-    def _group(self, group: FusionGroup) -> None:
+    def _lower_group(self, group: FusionGroup) -> None:
         shape = group.shape
-        names = [*group.reads]
+        group_reads = [*group.reads]
         reads = [
-            NestAccess(view, along(view, shape))
-            for view in (self._as_read(value, read) for value, read in names)
+            NestAccess(view, broadcast_strides(view, shape))
+            for view in (self._view_as(value, read) for value, read in group_reads)
         ]
         writes = []
         for out in group.outputs:
-            view = self.new(out)
-            if out in group.reduced:
-                op, attrs = group.reduced[out]
-                writes.append(NestAccess(view, _reduced(view, op, shape), attrs))
+            view = self.allocate(out)
+            if out in group.reductions:
+                op, reduction = group.reductions[out]
+                writes.append(
+                    NestAccess(view, _reduced_strides(view, op, shape), reduction)
+                )
             else:
-                writes.append(NestAccess(view, along(view, shape)))
+                writes.append(NestAccess(view, broadcast_strides(view, shape)))
 
-        def body(given: Sequence[str], text: FunctionBuilder, lanes: int) -> list[str]:
-            known = dict(zip(names, given, strict=True))
-            scalars = ElementBuilder(text.name("e"), text.number, lanes)
+        def body(loaded: Sequence[str], ir: FunctionBuilder, lanes: int) -> list[str]:
+            element_names = dict(zip(group_reads, loaded, strict=True))
+            scalars = ElementBuilder(ir.fresh_name("e"), ir.size_value, lanes)
             for op in group.ops:
                 out = op.outputs[0]
                 scalars.lines.append(f"; {op!r}  {op.where}")
-                known[out, out.shape] = emit_element(op, known.__getitem__, scalars)
-            text.lines += scalars.lines
-            return [known[out, out.shape] for out in group.outputs]
+                element_names[out, out.shape] = emit_element(
+                    op, element_names.__getitem__, scalars
+                )
+            ir.lines += scalars.lines
+            return [element_names[out, out.shape] for out in group.outputs]
 
         work = sum(COST[op.operator.name] for op in group.ops)
-        self._nest(shape, reads, writes, body, work)
+        self._add_nest(shape, reads, writes, body, work)
 
-    def _as_read(self, value: Value, shape: Shape) -> BufferView:
+    def _view_as(self, value: Value, shape: Shape) -> BufferView:
         view = self.view(value)
-        return view if shape == view.shape else reshaped(view, shape, self.sizes)
+        return view if shape == view.shape else reshaped(view, shape, self.shape_env)
 
-    def _nest(
+    def _add_nest(
         self,
         shape: Shape,
         reads: Sequence[NestAccess],
@@ -263,129 +304,152 @@ class StageBuilder:
         body: Callable[[Sequence[str], FunctionBuilder, int], Sequence[str]],
         each: int = 1,
     ) -> None:
-        """Add a nest of loops.
+        """Add the stage of a loop nest.
 
         Args:
             each: about how many operations there are on an element.
         """
-        sizes = self.sizes
-        depth = shared_loop(shape, reads, writes, sizes)
+        shape_env = self.shape_env
+        parallel_depth = parallel_loop_depth(shape, reads, writes, shape_env)
 
-        def nest(text: FunctionBuilder, address: Address) -> LoopNest:
-            shared = depth if text.is_shared else None
-            return LoopNest(text, shape, reads, writes, sizes, address, shared, each)
+        def build_nest(ir: FunctionBuilder, address: Address) -> LoopNest:
+            emitted_depth = parallel_depth if ir.is_parallel else None
+            return LoopNest(
+                ir, shape, reads, writes, shape_env, address, emitted_depth, each
+            )
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            nest(text, address).write(lambda given, lanes: body(given, text, lanes))
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            build_nest(ir, address).emit(lambda inputs, lanes: body(inputs, ir, lanes))
 
-        over = {
-            each.view.memory: _same_places(each, reads)
+        overwritable = {
+            each.view.buffer: _overwritable_reads(each, reads)
             for each in writes
             if not each.reduction
         }
-        given, made = (
-            tuple(each.view.memory for each in part) for part in (reads, writes)
+        inputs, outputs = (
+            tuple(each.view.buffer for each in accesses) for accesses in (reads, writes)
         )
-        space = of_nest(shape, reads, writes, body, each)
-        count = None if depth is None else sizes.product(shape).times(SymInt(each))
-        step = Stage(given, made, over, write, space=space, shared=count)
+        domain = nest_domain(shape, reads, writes, body, each)
+        op_count = (
+            None
+            if parallel_depth is None
+            else shape_env.product(shape).times(SymInt(each))
+        )
+        stage = Stage(
+            inputs,
+            outputs,
+            overwritable,
+            emit,
+            domain=domain,
+            parallel_ops=op_count,
+        )
         if any(each.reduction for each in writes):
-            step = replace(step, prepare=lambda t, a: nest(t, a).prepare())
-        self.found.append(step)
+            stage = replace(
+                stage, emit_prologue=lambda t, a: build_nest(t, a).emit_prologue()
+            )
+        self.stages.append(stage)
 
     def zeros(self, value: Value) -> BufferView:
-        """Make a value of zeros."""
-        view, sizes = self.new(value), self.sizes
+        """Allocate a value, and add a stage that fills it with zeros."""
+        view, shape_env = self.allocate(value), self.shape_env
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            clear(text, view, address(view), sizes)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            emit_clear(ir, view, address(view), shape_env)
 
-        self.found.append(Stage((), (view.memory,), {}, write, clears=True))
+        self.stages.append(Stage((), (view.buffer,), {}, emit, clears=True))
         return view
 
-    def copy_into(self, part: Value, to: BufferView) -> None:
-        """Write a value into a part of another."""
-        self.copy(self.view(part), to)
+    def copy_into(self, value: Value, target: BufferView) -> None:
+        """Add a copy of a value into a view."""
+        self.copy(self.view(value), target)
 
 
-def _same_places(each: NestAccess, reads: Sequence[NestAccess]) -> list[Buffer]:
-    """Return what is read where an access writes, at that time and nowhere else."""
-    own = each.view
-    alike = [
-        r.strides == each.strides
-        and (r.view.offset, r.view.memory.extent, r.view.memory.dtype)
-        == (own.offset, own.memory.extent, own.memory.dtype)
+def _overwritable_reads(write: NestAccess, reads: Sequence[NestAccess]) -> list[Buffer]:
+    """Return buffers that are read only at the indices where an access writes."""
+    view = write.view
+    same_layout = [
+        r.strides == write.strides
+        and (r.view.offset, r.view.buffer.extent, r.view.buffer.dtype)
+        == (view.offset, view.buffer.extent, view.buffer.dtype)
         for r in reads
     ]
-    others = {r.view.memory for r, same in zip(reads, alike, strict=True) if not same}
-    every = dict.fromkeys(r.view.memory for r in reads)
-    return [memory for memory in every if memory not in others]
+    conflicting = {
+        r.view.buffer for r, same in zip(reads, same_layout, strict=True) if not same
+    }
+    read_buffers = dict.fromkeys(r.view.buffer for r in reads)
+    return [buffer for buffer in read_buffers if buffer not in conflicting]
 
 
-def _like(value: Value) -> Value:
+def _clone_value(value: Value) -> Value:
     return Value(value.number, value.shape, value.dtype, value.bytes)
 
 
-def _reduced(view: BufferView, op: Operation, shape: Shape) -> tuple[SymInt, ...]:
-    """Return the strides of a reduced view along the shape that it is made of."""
-    kept, rest = kept_dims(op), iter(view.strides)
+def _reduced_strides(
+    view: BufferView, op: Operation, shape: Shape
+) -> tuple[SymInt, ...]:
+    """Return a reduction's output strides along its input shape, 0 where it reduces."""
+    kept_axes, strides = kept_dims(op), iter(view.strides)
     if len(view.shape) == len(shape):  # what is gone is there as 1
-        return tuple(s if k in kept else ZERO for k, s in enumerate(rest))
-    return tuple(next(rest) if k in kept else ZERO for k in range(len(shape)))
+        return tuple(s if k in kept_axes else ZERO for k, s in enumerate(strides))
+    return tuple(next(strides) if k in kept_axes else ZERO for k in range(len(shape)))
 
 
 STAGE_LOWERINGS: dict[str, Callable[[StageBuilder, Operation], None]] = {}
-"""Rules of operators that write one part of their result after another."""
+"""Rules of operators that add stages, by the operator's name."""
 
 
-def written_as(*names: str) -> Callable[[Any], Any]:
-    """Register the rule of these operators, given the steps so far, as a decorator."""
+def lowering_rule(*names: str) -> Callable[[Any], Any]:
+    """Register a lowering rule of these operators, as a decorator."""
 
-    def put(rule: Any) -> Any:
+    def register(rule: Any) -> Any:
         STAGE_LOWERINGS.update(dict.fromkeys(names, rule))
         return rule
 
-    return put
+    return register
 
 
-@written_as("copy")
-def _copy_loop(steps: StageBuilder, op: Operation) -> None:
-    steps.copied(steps.view(op.args[0]), op.outputs[0])
+@lowering_rule("copy")
+def _lower_copy(builder: StageBuilder, op: Operation) -> None:
+    builder.materialize(builder.view(op.args[0]), op.outputs[0])
 
 
-@written_as("concat")
-def _concat_loop(steps: StageBuilder, op: Operation) -> None:
-    parts, axis = op.args
+@lowering_rule("concat")
+def _lower_concat(builder: StageBuilder, op: Operation) -> None:
+    operands, axis = op.args
     if type(axis) is not int:
         raise NotLowerable
     (out,) = op.outputs
     axis %= len(out.shape)
-    whole = steps.new(out)
+    result = builder.allocate(out)
     starts: list[SymInt] = []
-    for part in parts:
-        place = whole.moved(axis, *starts)
-        steps.copy_into(
-            part, BufferView(whole.memory, place, part.shape, whole.strides)
+    for operand in operands:
+        offset = result.offset_at(axis, *starts)
+        builder.copy_into(
+            operand, BufferView(result.buffer, offset, operand.shape, result.strides)
         )
-        starts.append(steps.sizes.of(part.shape[axis]))
+        starts.append(builder.shape_env.extent(operand.shape[axis]))
 
 
-@written_as("stack")
-def _stack_loop(steps: StageBuilder, op: Operation) -> None:
-    parts, axis = op.args
+@lowering_rule("stack")
+def _lower_stack(builder: StageBuilder, op: Operation) -> None:
+    operands, axis = op.args
     (out,) = op.outputs
     axis %= len(out.shape)
-    whole = steps.new(out)
-    strides = whole.strides[:axis] + whole.strides[axis + 1 :]
-    for k, part in enumerate(parts):
-        place = whole.moved(axis, SymInt(k))
-        steps.copy_into(part, BufferView(whole.memory, place, part.shape, strides))
+    result = builder.allocate(out)
+    strides = result.strides[:axis] + result.strides[axis + 1 :]
+    for k, operand in enumerate(operands):
+        offset = result.offset_at(axis, SymInt(k))
+        builder.copy_into(
+            operand, BufferView(result.buffer, offset, operand.shape, strides)
+        )
 
 
-@written_as("slice_grad")
-def _slice_grad_loop(steps: StageBuilder, op: Operation) -> None:
-    _, part, *_ = op.args
-    whole = steps.zeros(op.outputs[0])
-    like = Operation(op.operator, (op.args[0], *op.args[2:]), (part,), False, "")
-    (place,) = VIEW_LOWERINGS["slice"](whole, like, steps.sizes)
-    steps.copy_into(part, place)
+@lowering_rule("slice_grad")
+def _lower_slice_grad(builder: StageBuilder, op: Operation) -> None:
+    _, cotangent, *_ = op.args
+    grad = builder.zeros(op.outputs[0])
+    slice_op = Operation(
+        op.operator, (op.args[0], *op.args[2:]), (cotangent,), False, ""
+    )
+    (sliced,) = VIEW_LOWERINGS["slice"](grad, slice_op, builder.shape_env)
+    builder.copy_into(cotangent, sliced)

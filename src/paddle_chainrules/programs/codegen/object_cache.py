@@ -1,4 +1,4 @@
-"""Machine code kept in a folder for later processes, if the user names a folder.
+"""A cache of machine code in a folder for later processes, if the user names one.
 
 The name of a file is a digest of everything its code was made from: the LLVM text, the
 processor and the versions. The code in it runs with the user's rights, so we make sure
@@ -37,7 +37,7 @@ FIRST_LINE = b"the key that signs the machine code in this folder\n"
 MARK = ".loading"
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ANYTHING_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-LINKS = 40
+MAX_LINKS = 40
 """The most links on the way to the folder."""
 
 
@@ -45,25 +45,25 @@ class CacheUnusable(Exception):
     """The reason why the folder can't be used."""
 
 
-def name_of(*parts: str) -> str:
-    """Return the name of the file for code that is made from these parts."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+def cache_key(*inputs: str) -> str:
+    """Return the file name of code, a digest of all its inputs."""
+    return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 
 def lookup(name: str) -> bytes | None:
-    """Return the code of this name, if it is there, undamaged and signed."""
-    result = _folder_and_key()
-    if result is None:
+    """Return the cached code of this name, if it is undamaged and signed."""
+    folder_and_key = _folder_and_key()
+    if folder_and_key is None:
         return None
-    folder, key = result
+    folder, key = folder_and_key
     file = folder / name
-    if _ended_a_process(folder / f"{name}{MARK}"):
+    if _crashed_while_loading(folder / f"{name}{MARK}"):
         _remove(file)
         return None
     try:
-        data = _own_bytes(file, WRITTEN_BY_OTHERS)
-    except CacheUnusable as why:
-        _warn(folder, f"a file in it is made anew: {why}")
+        data = _read_owned_file(file, WRITTEN_BY_OTHERS)
+    except CacheUnusable as reason:
+        _warn(folder, f"a file in it is made anew: {reason}")
         _remove(file)
         return None
     if data is None:
@@ -74,10 +74,10 @@ def lookup(name: str) -> bytes | None:
 
 def store(name: str, code: bytes) -> None:
     """Save code in the folder, and warn if that fails."""
-    result = _folder_and_key()
-    if result is None:
+    folder_and_key = _folder_and_key()
+    if folder_and_key is None:
         return
-    folder, key = result
+    folder, key = folder_and_key
     try:
         _remove(folder / name)
         _write(folder / name, _signature(key, name, code) + code)
@@ -88,36 +88,38 @@ def store(name: str, code: bytes) -> None:
 @contextmanager
 def loading(name: str) -> Iterator[None]:
     """Mark a file while it is loaded, which may crash this process."""
-    result = _folder_and_key()
-    if result is None:
+    folder_and_key = _folder_and_key()
+    if folder_and_key is None:
         yield
         return
-    mark, number = result[0] / f"{name}{MARK}", None
+    mark, descriptor = folder_and_key[0] / f"{name}{MARK}", None
     with suppress(OSError):  # a folder that can only be read
-        number = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        is_mine = number is not None and lock(number)  # or another loads it, too
+        is_locked = descriptor is not None and lock(
+            descriptor
+        )  # or another loads it, too
         yield
-        if is_mine:
+        if is_locked:
             _remove(mark)
     finally:
-        if number is not None:
-            os.close(number)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _ended_a_process(mark: Path) -> bool:
+def _crashed_while_loading(mark: Path) -> bool:
     """Tell whether a crash left a mark, and remove the mark."""
     try:
-        number = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+        descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
-        if not lock(number):
+        if not lock(descriptor):
             return False
         _remove(mark)
         return True
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _signature(key: bytes, name: str, code: bytes) -> bytes:
@@ -126,20 +128,20 @@ def _signature(key: bytes, name: str, code: bytes) -> bytes:
 
 def _folder_and_key() -> tuple[Path, bytes] | None:
     """Return the folder and its key, or None after a warning."""
-    given = code_folder()
-    if not given:
+    setting = code_folder()
+    if not setting:
         return None
-    expanded = os.path.expanduser(given)
-    absolute = Path(_absolute.setdefault(given, os.path.abspath(expanded)))
+    expanded = os.path.expanduser(setting)
+    absolute = Path(_absolute.setdefault(setting, os.path.abspath(expanded)))
     try:
         if expanded.startswith("~"):
             raise CacheUnusable("there is no such user")
         if not hasattr(os, "geteuid"):
             raise CacheUnusable("this system does not tell who may write into a folder")
-        folder = _folder(absolute)
-        return folder, _key(folder)
-    except (CacheUnusable, OSError, ValueError) as why:
-        _warn(absolute, _reason(why))
+        folder = _trusted_folder(absolute)
+        return folder, _signing_key(folder)
+    except (CacheUnusable, OSError, ValueError) as error:
+        _warn(absolute, _reason(error))
         return None
 
 
@@ -147,7 +149,7 @@ _absolute: dict[str, str] = {}
 """Folders by their names in the environment, resolved at the first use."""
 
 
-def _folder(path: Path) -> Path:
+def _trusted_folder(path: Path) -> Path:
     """Return the folder that a path leads to, and create it if it is missing.
 
     Raises:
@@ -155,41 +157,43 @@ def _folder(path: Path) -> Path:
         OSError: it is missing and can't be made.
     """
     user, links = os.geteuid(), 0
-    at, rest = Path(path.anchor), [*reversed(path.parts[1:])]
-    result = at.lstat()
-    while rest:
-        part = rest.pop()
-        if part == "..":
-            at = at.parent
+    current, remaining = Path(path.anchor), [*reversed(path.parts[1:])]
+    status = current.lstat()
+    while remaining:
+        component = remaining.pop()
+        if component == "..":
+            current = current.parent
             continue
-        here = at / part
-        if not os.path.lexists(here):
-            here.mkdir(mode=0o700, exist_ok=True)
-        result = here.lstat()
-        if result.st_uid not in (user, 0):
+        candidate = current / component
+        if not os.path.lexists(candidate):
+            candidate.mkdir(mode=0o700, exist_ok=True)
+        status = candidate.lstat()
+        if status.st_uid not in (user, 0):
             raise CacheUnusable(
-                f"{here} belongs to somebody else, and what is in it runs"
+                f"{candidate} belongs to somebody else, and what is in it runs"
             )
-        if stat.S_ISLNK(result.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             links += 1
-            target = Path(os.readlink(here))
-            if links > LINKS:
-                raise CacheUnusable(f"{here} is one of too many links")
-            at = Path(target.anchor) if target.is_absolute() else at
-            rest += reversed(target.parts[target.is_absolute() :])
+            target = Path(os.readlink(candidate))
+            if links > MAX_LINKS:
+                raise CacheUnusable(f"{candidate} is one of too many links")
+            current = Path(target.anchor) if target.is_absolute() else current
+            remaining += reversed(target.parts[target.is_absolute() :])
             continue
-        if not stat.S_ISDIR(result.st_mode):
-            raise CacheUnusable(f"{here} is no folder")
-        if result.st_mode & WRITTEN_BY_OTHERS and not result.st_mode & stat.S_ISVTX:
-            raise CacheUnusable(f"others may write into {here}, and what is in it runs")
-        at = here
-    result = at.lstat()
-    if result.st_uid != user or result.st_mode & WRITTEN_BY_OTHERS:
-        raise CacheUnusable(f"others may write into {at}, and what is in it runs")
-    return at
+        if not stat.S_ISDIR(status.st_mode):
+            raise CacheUnusable(f"{candidate} is no folder")
+        if status.st_mode & WRITTEN_BY_OTHERS and not status.st_mode & stat.S_ISVTX:
+            raise CacheUnusable(
+                f"others may write into {candidate}, and what is in it runs"
+            )
+        current = candidate
+    status = current.lstat()
+    if status.st_uid != user or status.st_mode & WRITTEN_BY_OTHERS:
+        raise CacheUnusable(f"others may write into {current}, and what is in it runs")
+    return current
 
 
-def _key(folder: Path) -> bytes:
+def _signing_key(folder: Path) -> bytes:
     """Return the key that signs files, and create it if there is none.
 
     Raises:
@@ -197,13 +201,15 @@ def _key(folder: Path) -> bytes:
         OSError: it can't be made.
     """
     file = folder / KEY
-    result = _own_bytes(file, ANYTHING_BY_OTHERS)
-    if result is None:
+    content = _read_owned_file(file, ANYTHING_BY_OTHERS)
+    if content is None:
         _write(file, FIRST_LINE + secrets.token_bytes(LENGTH))
-        result = _own_bytes(file, ANYTHING_BY_OTHERS)  # perhaps another process's
-    if result is None or not result.startswith(FIRST_LINE):
+        content = _read_owned_file(
+            file, ANYTHING_BY_OTHERS
+        )  # perhaps another process's
+    if content is None or not content.startswith(FIRST_LINE):
         raise CacheUnusable(f"{KEY} in it is none")
-    return result[len(FIRST_LINE) :]
+    return content[len(FIRST_LINE) :]
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -212,30 +218,30 @@ def _write(file: Path, data: bytes) -> None:
         beside.write_bytes(data)
 
 
-def _own_bytes(file: Path, forbidden: int) -> bytes | None:
+def _read_owned_file(file: Path, forbidden: int) -> bytes | None:
     """Return the content of a file of this user's, or None if it is missing.
 
     Raises:
         CacheUnusable: others could have put it there, or can read it.
     """
     try:
-        number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CacheUnusable(f"{file.name} is a link, or {_reason(error)}") from None
     try:
-        result = os.fstat(number)
-        if not stat.S_ISREG(result.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise CacheUnusable(f"{file.name} is no regular file")
-        if result.st_uid != os.geteuid():
+        if status.st_uid != os.geteuid():
             raise CacheUnusable(f"{file.name} belongs to somebody else")
-        if result.st_mode & forbidden:
+        if status.st_mode & forbidden:
             raise CacheUnusable(f"others may write into {file.name}, or read a key")
-        with open(number, "rb", closefd=False) as stream:
+        with open(descriptor, "rb", closefd=False) as stream:
             return stream.read()
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _remove(file: Path) -> None:
@@ -248,14 +254,14 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def _warn(folder: Path, why: str) -> None:
-    text = (
-        f"machine code is not kept in {folder} ({why}); set {CODE} to a folder of your "
-        "own that others may not write into, or unset it"
+def _warn(folder: Path, reason: str) -> None:
+    message = (
+        f"machine code is not kept in {folder} ({reason}); set {CODE} to a folder of "
+        "your own that others may not write into, or unset it"
     )
-    if text not in _told:
-        _told.add(text)
-        warnings.warn(text, stacklevel=2)
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=2)

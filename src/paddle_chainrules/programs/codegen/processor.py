@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..switch import CPU, LEVELS, wanted_cpu
 
-ADDED = (
+LEVEL_INSTRUCTIONS = (
     "cmov cx8 fxsr mmx sse sse2",
     "cx16 popcnt sahf sse3 sse4.1 sse4.2 ssse3",
     "avx avx2 bmi bmi2 f16c fma lzcnt movbe",
@@ -52,18 +52,18 @@ def registers() -> VectorRegisters:
         ImportError: llvmlite is not installed.
         ValueError: as `processor`.
     """
-    used = processor()
-    if used.name == ARM:
+    target = processor()
+    if target.name == ARM:
         return VectorRegisters(16, 32)
-    at = LEVELS.index(used.name) if used.name in LEVELS else -1
-    if at == 3 or "+avx512vl" in used.features:
+    level_index = LEVELS.index(target.name) if target.name in LEVELS else -1
+    if level_index == 3 or "+avx512vl" in target.features:
         return VectorRegisters(64, 32)
-    if at == 2 or "+avx2" in used.features:
+    if level_index == 2 or "+avx2" in target.features:
         return VectorRegisters(32, 16)
     return VectorRegisters(16, 16)
 
 
-WIDEST = 32
+MAX_VECTOR_BYTES = 32
 """The most bytes of a vector register that loops fill. More may slow a processor."""
 
 
@@ -74,7 +74,7 @@ def full_lanes(size: int) -> int:
         ImportError: llvmlite is not installed.
         ValueError: as `processor`.
     """
-    return min(min(registers().bytes, WIDEST) // size, 16)
+    return min(min(registers().bytes, MAX_VECTOR_BYTES) // size, 16)
 
 
 _target: ContextVar[Processor | None] = ContextVar("target", default=None)
@@ -91,24 +91,26 @@ def compiling_for(target: Processor) -> Iterator[None]:
 
 
 def processor() -> Processor:
-    """Return the processor to compile for: this one, or the level that is asked for.
+    """Return the processor to compile for: this one, or the requested level.
 
     Raises:
         ImportError: llvmlite is not installed.
         ValueError: this processor has not all instructions of the level.
     """
-    return _target.get() or _own()
+    return _target.get() or _host_processor()
 
 
 @cache
-def _own() -> Processor:
+def _host_processor() -> Processor:
     from llvmlite import binding as llvm
 
-    result = llvm.get_host_cpu_features()
+    features = llvm.get_host_cpu_features()
     level = wanted_cpu()
     if level == "native":
-        return Processor(llvm.get_host_cpu_name(), result.flatten())
-    if missing := [name for name in needed(level) if not result.get(name, False)]:
+        return Processor(llvm.get_host_cpu_name(), features.flatten())
+    if missing := [
+        name for name in level_instructions(level) if not features.get(name, False)
+    ]:
         raise ValueError(
             f"the environment has {CPU}={level!r}, but this processor "
             f"({llvm.get_host_cpu_name()}) lacks {', '.join(missing)}; set a lower "
@@ -126,14 +128,16 @@ def level() -> str:
     """
     from llvmlite import binding as llvm
 
-    used = processor()
-    if used.name in LEVELS:
-        return used.name
-    result = llvm.get_host_cpu_features()
-    has = [name for name in LEVELS if all(map(result.get, needed(name)))]
-    return has[-1] if has else used.name
+    target = processor()
+    if target.name in LEVELS:
+        return target.name
+    features = llvm.get_host_cpu_features()
+    supported = [
+        name for name in LEVELS if all(map(features.get, level_instructions(name)))
+    ]
+    return supported[-1] if supported else target.name
 
 
-def needed(name: str) -> list[str]:
+def level_instructions(name: str) -> list[str]:
     """Return the instructions of a level, as LLVM calls them."""
-    return " ".join(ADDED[: LEVELS.index(name) + 1]).split()
+    return " ".join(LEVEL_INSTRUCTIONS[: LEVELS.index(name) + 1]).split()

@@ -1,9 +1,8 @@
 """Loops that OpenMP threads share, as many threads as the caller has set.
 
 Paddle brings the library whose threads its products use too. There is one thread,
-unless OMP_NUM_THREADS is set before Paddle is imported. Each thread does a stretch of
-one loop of a step. Nothing is added up in that loop, so that results have the same
-bits.
+unless OMP_NUM_THREADS is set before Paddle is imported. Each thread runs a range of one
+loop of a stage. That loop reduces nothing, so that results have the same bits.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ def symbols() -> dict[str, int]:
     """Return addresses of functions that texts call, for llvmlite's ``add_symbol``."""
     handle = openmp()
     results = {f"{PREFIX}.least": ctypes.addressof(least)}
-    for own, name in NAMES.items():
+    for alias, name in NAMES.items():
         if not hasattr(handle, name):
             return {}
         address = ctypes.cast(getattr(handle, name), ctypes.c_void_p).value
-        results[f"{PREFIX}.{own}"] = address or 0
+        results[f"{PREFIX}.{alias}"] = address or 0
     return results
 
 
@@ -64,13 +63,13 @@ def may_share(count: SymInt | None) -> bool:
     )
 
 
-FIRST = 1
-"""The place of the addresses in a shared function's arguments, after its own."""
+FIRST_ARGUMENT = 1
+"""The index of the first address in a parallel function's arguments, after its own."""
 
 HEAD = "internal i1 @NAME.step(ptr %given, i64 %thread, i64 %threads) noinline"
-"""The beginning of a shared function.
+"""The head of a parallel function.
 
-``FunctionBuilder.part`` has which thread it is, and how many there are.
+``FunctionBuilder.thread_range`` uses its thread number and count.
 """
 
 SHARED = f"""
@@ -106,24 +105,25 @@ It runs on one thread where there is little to do.
 """
 
 
-def beginning(names: Sequence[str]) -> list[str]:
-    """Return the first lines of a shared function: the addresses that it is given."""
-    rows = []
-    for place, name in enumerate(names, FIRST):
-        rows.append(f"{name}.at = getelementptr i64, ptr %given, i64 {place}")
-        rows.append(f"{name} = load ptr, ptr {name}.at")
-    return rows
+def load_arguments(names: Sequence[str]) -> list[str]:
+    """Return lines that load a parallel function's addresses from its arguments."""
+    lines = []
+    for index, name in enumerate(names, FIRST_ARGUMENT):
+        lines.append(f"{name}.at = getelementptr i64, ptr %given, i64 {index}")
+        lines.append(f"{name} = load ptr, ptr {name}.at")
+    return lines
 
 
-def write_call(
-    text: FunctionBuilder, function: str, addresses: Sequence[str], count: SymInt
+def emit_parallel_call(
+    ir: FunctionBuilder, function: str, addresses: Sequence[str], count: SymInt
 ) -> None:
-    """Write a call that lets threads share a function of this many operations."""
-    size = 8 * (FIRST + len(addresses))
-    given = text.on_stack(size, 8, ("given", size))
-    for place, pointer in enumerate(addresses, FIRST):
-        at = text.emit(f"getelementptr i64, ptr {given}, i64 {place}", "at")
-        text.line(f"store ptr {pointer}, ptr {at}")
-    text.line(
-        f"call void @shared(ptr {function}, ptr {given}, i64 {text.number(count)})"
+    """Emit a call that runs a function of this many operations on all threads."""
+    size = 8 * (FIRST_ARGUMENT + len(addresses))
+    arguments = ir.alloca(size, 8, ("given", size))
+    for index, pointer in enumerate(addresses, FIRST_ARGUMENT):
+        slot = ir.emit(f"getelementptr i64, ptr {arguments}, i64 {index}", "at")
+        ir.line(f"store ptr {pointer}, ptr {slot}")
+    ir.line(
+        f"call void @shared(ptr {function}, ptr {arguments}, "
+        f"i64 {ir.size_value(count)})"
     )

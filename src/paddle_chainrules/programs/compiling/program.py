@@ -20,7 +20,7 @@ from ..codegen.fused_kernels.regions import (
     may_have_regions,
     with_regions,
 )
-from ..codegen.fusion import is_long
+from ..codegen.fusion import is_faster_fused
 from ..codegen.jit_engine import begin_machine_code, machine_code
 from ..codegen.matrix_products.blas import library
 from ..codegen.views import VIEW_LOWERINGS
@@ -265,7 +265,7 @@ class Program:
         plain = (
             self._with_shared_subkernels()
             if has_products
-            else self._fuse_linear_layers(is_long)
+            else self._fuse_linear_layers(is_faster_fused)
         )
         live_ins, outputs = (*plain.inputs, *plain.constants), plain.outputs
         settings = self.samples, has_products

@@ -131,7 +131,7 @@ def source(
             dense.update(op.outputs)
         sized_args = op.args
         if program.samples is not None and op.operator.name in SIZED:
-            sized_args = tuple(map(ShapeEnv(program.samples).in_list, op.args))
+            sized_args = tuple(map(ShapeEnv(program.samples).extents_in, op.args))
         args = [expr(arg) for arg in sized_args]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*dead}:

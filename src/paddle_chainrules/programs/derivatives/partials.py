@@ -16,7 +16,12 @@ from paddle import Tensor
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import random_state, restore_random_state
-from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_another
+from ..batches.blocks import (
+    may_probe_all_rows,
+    need_no_tiles,
+    run_tiled,
+    run_tiles_in_sequence,
+)
 from ..operators.calls import Series
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
@@ -211,7 +216,7 @@ def _second_sums_in_groups(
     is_grouped = [*[False] * n, *[True] * len(row_tensors)]
     is_summed = [False, True] * len(linearized.outputs)
     grouped_results = iter(
-        one_after_another(
+        run_tiles_in_sequence(
             run_group,
             [*point, *row_tensors],
             is_grouped,
@@ -272,14 +277,14 @@ def _evaluate_at_point(
     """Call ``evaluate`` with a function traced at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
     linearized = None
-    if len(rows) != 1 or are_few(*rows):
+    if len(rows) != 1 or may_probe_all_rows(*rows):
         linearized = _linearize(fn, inputs, directions, by_rows)
     if len(rows) == 1 and (
-        linearized is None or not go_as_they_are(linearized.operations, *rows)
+        linearized is None or not need_no_tiles(linearized.operations, *rows)
     ):
         state = random_state()
         try:
-            result = in_blocks(
+            result = run_tiled(
                 lambda point: evaluate(_linearize(fn, point, directions, True)),
                 lambda point: evaluate(_linearize(fn, point, directions, False)),
                 fn,

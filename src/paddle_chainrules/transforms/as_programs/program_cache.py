@@ -21,7 +21,7 @@ from ...paddle_side.traced_numbers import Formula
 from ...programs.capture import OpenTrace, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
-from ...programs.codegen.fusion import goes_into
+from ...programs.codegen.fusion import may_fuse_producer
 from ...programs.compiling.common_subkernels import share_subkernels
 from ...programs.compiling.rematerialize import recompute_cheap_residuals
 from ...programs.compiling.residuals import pack_small_residuals
@@ -369,7 +369,7 @@ def cut(
     forward_backward = split(program, inputs, number, grads)
     if loops_are_on() and are_on_cpu(tensors):
         forward_backward = pack_small_residuals(
-            recompute_cheap_residuals(forward_backward, goes_into)
+            recompute_cheap_residuals(forward_backward, may_fuse_producer)
         )
     return forward_backward, whole._replace(outputs=head)
 

@@ -9,62 +9,81 @@ import math
 
 from ..ir_builder import TYPES
 from .number import ElementValue
-from .scalars import FLOATS, ElementCall, NotLowerable, loop_of
+from .scalars import FLOATS, ElementCall, NotLowerable, element_rule
 
 
-def _infix(
-    instruction: str, *names: str, turned: bool = False, whole: str | None = None
+def _register_binary(
+    instruction: str,
+    *names: str,
+    swapped: bool = False,
+    integer_instruction: str | None = None,
 ) -> None:
     """Register an instruction on two numbers as a rule.
 
     Args:
-        turned: whether the second argument comes first.
-        whole: the instruction on two integers.
+        transposed: whether the second argument comes first.
+        integer_instruction: the instruction on two integers.
     """
 
-    @loop_of(*names)
+    @element_rule(*names)
     def rule(call: ElementCall) -> str:
-        if whole and "bool" not in call.dtypes:
-            result = _of_integers(call, whole, turned)
+        if integer_instruction and "bool" not in call.dtypes:
+            result = _emit_on_integers(call, integer_instruction, swapped)
             if result is not None:
                 return result
-        x, y = call.number(0), call.number(1)
-        return call.two(instruction, *((y, x) if turned else (x, y)))
+        x, y = call.operand(0), call.operand(1)
+        return call.binary(instruction, *((y, x) if swapped else (x, y)))
 
 
-_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__", whole="add")
-_infix("fsub", "subtract", "Tensor.__sub__", whole="sub")
-_infix("fsub", "Tensor.__rsub__", turned=True, whole="sub")
-_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__", whole="mul")
-_infix("fdiv", "divide", "Tensor.__truediv__")
-_infix("fdiv", "Tensor.__rtruediv__", turned=True)
-_infix("fcmp olt", "less_than", "Tensor.__lt__", whole="icmp slt")
-_infix("fcmp ole", "less_equal", "Tensor.__le__", whole="icmp sle")
-_infix("fcmp ogt", "greater_than", "Tensor.__gt__", whole="icmp sgt")
-_infix("fcmp oge", "greater_equal", "Tensor.__ge__", whole="icmp sge")
+_register_binary(
+    "fadd", "add", "Tensor.__add__", "Tensor.__radd__", integer_instruction="add"
+)
+_register_binary("fsub", "subtract", "Tensor.__sub__", integer_instruction="sub")
+_register_binary("fsub", "Tensor.__rsub__", swapped=True, integer_instruction="sub")
+_register_binary(
+    "fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__", integer_instruction="mul"
+)
+_register_binary("fdiv", "divide", "Tensor.__truediv__")
+_register_binary("fdiv", "Tensor.__rtruediv__", swapped=True)
+_register_binary(
+    "fcmp olt", "less_than", "Tensor.__lt__", integer_instruction="icmp slt"
+)
+_register_binary(
+    "fcmp ole", "less_equal", "Tensor.__le__", integer_instruction="icmp sle"
+)
+_register_binary(
+    "fcmp ogt", "greater_than", "Tensor.__gt__", integer_instruction="icmp sgt"
+)
+_register_binary(
+    "fcmp oge", "greater_equal", "Tensor.__ge__", integer_instruction="icmp sge"
+)
 
 
 EQUAL = 1e-15
 """Values that differ by less than this are equal, as in Paddle."""
 
 
-@loop_of("equal", "Tensor.__eq__", steps=4)
+@element_rule("equal", "Tensor.__eq__", cost=4)
 def _equal_element(call: ElementCall) -> str:
-    if whole := _of_integers(call, "icmp eq"):
-        return whole
-    x, y = call.number(0), call.number(1)
+    if result := _emit_on_integers(call, "icmp eq"):
+        return result
+    x, y = call.operand(0), call.operand(1)
     lanes = call.scalars.lanes
     kind = TYPES[call.floats]
-    apart = ElementValue(call.two("fsub", x, y), kind, call.scalars, lanes=lanes)
-    near = abs(apart) < EQUAL
-    same = call.two("fcmp oeq", x, y)  # of both infinite
-    return call.scalars.emit(f"or {call.scalars.kind('bool')} {same}, {near.name}")
+    difference = ElementValue(
+        call.binary("fsub", x, y), kind, call.scalars, lanes=lanes
+    )
+    is_near = abs(difference) < EQUAL
+    is_same = call.binary("fcmp oeq", x, y)  # of both infinite
+    return call.scalars.emit(
+        f"or {call.scalars.kind('bool')} {is_same}, {is_near.name}"
+    )
 
 
-@loop_of("not_equal", "Tensor.__ne__")
+@element_rule("not_equal", "Tensor.__ne__")
 def _not_equal_element(call: ElementCall) -> str:
-    if whole := _of_integers(call, "icmp ne"):
-        return whole
+    if result := _emit_on_integers(call, "icmp ne"):
+        return result
     raise NotLowerable
 
 
@@ -72,10 +91,10 @@ LARGEST = 2**31 - 1
 """The largest integer of 32 bits."""
 
 
-def _of_integers(
-    call: ElementCall, instruction: str, turned: bool = False
+def _emit_on_integers(
+    call: ElementCall, instruction: str, swapped: bool = False
 ) -> str | None:
-    """Write an instruction on two integers or truths; return None for other types.
+    """Emit an instruction on two integers or truths; return None for other types.
 
     Raises:
         NotLowerable: one is neither a tensor nor a small integer, or the result is of
@@ -95,65 +114,69 @@ def _of_integers(
         arg if dtype else call.literal(kind, str(arg))
         for arg, dtype in zip(call.args, call.dtypes, strict=True)
     )
-    if turned:
+    if swapped:
         x, y = y, x
     return call.scalars.emit(f"{instruction} {call.scalars.kind(kind)} {x}, {y}")
 
 
-@loop_of("matmul")
+@element_rule("matmul")
 def _matmul_element(call: ElementCall) -> str:
-    return call.two("fmul", call.args[0], call.args[1])
+    return call.binary("fmul", call.args[0], call.args[1])
 
 
-@loop_of("scale")
+@element_rule("scale")
 def _scale_element(call: ElementCall) -> str:
-    x, factor, bias, after = call.args
+    x, factor, bias, bias_after_scale = call.args
     if call.dtypes[1]:
         raise NotLowerable
-    if not after:
-        x = call.two("fadd", x, call.constant(bias))
+    if not bias_after_scale:
+        x = call.binary("fadd", x, call.constant(bias))
     if factor != 1:
-        x = call.two("fmul", x, call.constant(factor))
-    return call.two("fadd", x, call.constant(bias)) if after and bias else str(x)
+        x = call.binary("fmul", x, call.constant(factor))
+    return (
+        call.binary("fadd", x, call.constant(bias))
+        if bias_after_scale and bias
+        else str(x)
+    )
 
 
-@loop_of("isnan")
+@element_rule("isnan")
 def _isnan_element(call: ElementCall) -> str:
-    return call.two("fcmp uno", call.args[0], call.args[0])
+    return call.binary("fcmp uno", call.args[0], call.args[0])
 
 
-@loop_of("isinf")
+@element_rule("isinf")
 def _isinf_element(call: ElementCall) -> str:
-    return call.two("fcmp oeq", _size(call), call.constant(math.inf))
+    return call.binary("fcmp oeq", _magnitude(call), call.constant(math.inf))
 
 
-@loop_of("isfinite")
+@element_rule("isfinite")
 def _isfinite_element(call: ElementCall) -> str:
-    return call.two("fcmp olt", _size(call), call.constant(math.inf))
+    return call.binary("fcmp olt", _magnitude(call), call.constant(math.inf))
 
 
-def _size(call: ElementCall) -> str:
+def _magnitude(call: ElementCall) -> str:
     if call.dtypes[0] not in FLOATS:
         raise NotLowerable
     return abs(call.element(0)).name
 
 
-@loop_of("where")
+@element_rule("where")
 def _where_element(call: ElementCall) -> str:
     if call.dtypes != ["bool", call.dtype, call.dtype]:
         raise NotLowerable
     return call.select(*call.args)
 
 
-@loop_of("logical_not")
+@element_rule("logical_not")
 def _logical_not_element(call: ElementCall) -> str:
     if call.dtypes != ["bool"]:
         raise NotLowerable
     return (call.element(0) ^ 1).name
 
 
-def _logical(instruction: str, *names: str) -> None:
-    @loop_of(*names)
+def _register_logical(instruction: str, *names: str) -> None:
+    @element_rule(*names)
     def rule(call: ElementCall) -> str:
         if call.dtypes != ["bool", "bool"]:
             raise NotLowerable
@@ -161,28 +184,28 @@ def _logical(instruction: str, *names: str) -> None:
         return call.scalars.emit(f"{instruction} {call.scalars.kind('bool')} {x}, {y}")
 
 
-_logical("and", "logical_and")
-_logical("or", "logical_or")
-_logical("xor", "logical_xor")
+_register_logical("and", "logical_and")
+_register_logical("or", "logical_or")
+_register_logical("xor", "logical_xor")
 
 
-def _bits(instruction: str, *names: str) -> None:
+def _register_bitwise(instruction: str, *names: str) -> None:
     """Register an instruction on truths and integers."""
 
-    @loop_of(*names)
+    @element_rule(*names)
     def rule(call: ElementCall) -> str:
-        result = _of_integers(call, instruction)
+        result = _emit_on_integers(call, instruction)
         if result is None:
             raise NotLowerable
         return result
 
 
-_bits("and", "bitwise_and", "Tensor.__and__")
-_bits("or", "bitwise_or", "Tensor.__or__")
-_bits("xor", "bitwise_xor", "Tensor.__xor__")
+_register_bitwise("and", "bitwise_and", "Tensor.__and__")
+_register_bitwise("or", "bitwise_or", "Tensor.__or__")
+_register_bitwise("xor", "bitwise_xor", "Tensor.__xor__")
 
 
-@loop_of("bitwise_not")
+@element_rule("bitwise_not")
 def _bitwise_not_element(call: ElementCall) -> str:
     if call.dtypes not in (["bool"], ["int32"], ["int64"]):
         raise NotLowerable
@@ -201,21 +224,21 @@ CASTS = {
 }
 
 
-@loop_of("cast", steps=0)
+@element_rule("cast", cost=0)
 def _cast_element(call: ElementCall) -> str:
-    before, after = call.dtypes[0] or "", call.dtype
-    if before == after:
+    source, target = call.dtypes[0] or "", call.dtype
+    if source == target:
         return str(call.args[0])
-    if (before, after) not in CASTS:
+    if (source, target) not in CASTS:
         raise NotLowerable
-    attrs = CASTS[before, after]
-    result = call.element(0).to(attrs, TYPES[after])
+    instruction = CASTS[source, target]
+    result = call.element(0).to(instruction, TYPES[target])
     # What is too large for an integer is some number.
-    if attrs == "fptosi":
+    if instruction == "fptosi":
         result = result.make(f"freeze {result.kind} {result.name}")
     return result.name
 
 
-@loop_of("expand", steps=0)
+@element_rule("expand", cost=0)
 def _expand_element(call: ElementCall) -> str:
     return str(call.args[0])

@@ -90,55 +90,62 @@ Source: Eigen 3.3, ``MathFunctionsImpl.h``.
 """
 
 
-def clamped(x: ElementValue, low: float, high: float) -> ElementValue:
+def clamp(x: ElementValue, low: float, high: float) -> ElementValue:
     """Return the nearest number between two bounds; NaN stays."""
     x = (x < low).where(low, x)
     return (x > high).where(high, x)
 
 
-def exp(x: ElementValue, less: int = 0) -> ElementValue:
-    """Return the exponential, divided by 2 to the power of ``less``."""
-    result, _ = exp_in_parts(x, less=less)
+def exp(x: ElementValue, exponent_shift: int = 0) -> ElementValue:
+    """Return the exponential, divided by 2 to the power of ``exponent_shift``."""
+    result, _ = exp_with_error(x, exponent_shift=exponent_shift)
     return result
 
 
-def exp_in_parts(
-    x: ElementValue, low: ElementValue | None = None, less: int = 0
+def exp_with_error(
+    x: ElementValue, low: ElementValue | None = None, exponent_shift: int = 0
 ) -> tuple[ElementValue, ElementValue]:
-    """Return the exponential, and what its rounding left out.
+    """Return the exponential and its rounding error.
 
     Args:
-        low: what is added to x, a small part of 1.
-        less: both are divided by 2 to this power, which the whole may not hold.
+        low: a small correction that is added to x.
+        exponent_shift: both are divided by 2 to this power, to avoid overflow.
     """
-    x = clamped(x, *((-700, 160) if x.is_single else (-760, 720)))
-    _, k, r, lost = _reduced(x)
+    x = clamp(x, *((-700, 160) if x.is_single else (-760, 720)))
+    _, k, r, error = _reduce_argument(x)
     square, q = r * r, r.polynomial(EXP)
     if x.is_single:
-        scale = (k - less).power_of_two()
+        scale = (k - exponent_shift).power_of_two()
         return (square.fma(q, r) + 1) * scale, x.constant(0)
     if low is not None:  # by which the exponential itself is multiplied
-        lost = lost + low * (square.fma(q, r) + 1)
-    rest = square.fma(q, lost) + r
-    result = rest + 1
+        error = error + low * (square.fma(q, r) + 1)
+    minus_one = square.fma(q, error) + r
+    result = minus_one + 1
     half = k >> 1
-    first, second = half.power_of_two(), (k - half - less).power_of_two()
-    return result * first * second, (rest - (result - 1)) * first * second
+    low_scale, high_scale = (
+        half.power_of_two(),
+        (k - half - exponent_shift).power_of_two(),
+    )
+    return result * low_scale * high_scale, (
+        minus_one - (result - 1)
+    ) * low_scale * high_scale
 
 
-def _reduced(
+def _reduce_argument(
     x: ElementValue,
 ) -> tuple[ElementValue, ElementValue, ElementValue, ElementValue]:
     """Return ``n``, also as an integer, ``r`` and its error: ``x = n ln(2) + r``."""
-    n, k = (x * LOG2_E).rounded()
+    n, k = (x * LOG2_E).round_to_integer()
     first = (-n).fma(LN2_HIGH, x)
     r = (-n).fma(LN2_LOW, first)
     return n, k, r, (-n).fma(LN2_LOW, first - r)
 
 
-def reduced_narrow(x: ElementValue) -> tuple[ElementValue, ElementValue, ElementValue]:
+def reduce_argument_narrow(
+    x: ElementValue,
+) -> tuple[ElementValue, ElementValue, ElementValue]:
     """Return ``n``, also as an integer, and ``r`` in float32: ``x = n ln(2) + r``."""
-    n, k = (x * LOG2_E).rounded()
+    n, k = (x * LOG2_E).round_to_integer()
     return n, k, (-n).fma(LN2_REST, (-n).fma(LN2_SHORT, x))
 
 
@@ -149,7 +156,7 @@ def exp_of_reduced_narrow(k: ElementValue, r: ElementValue) -> ElementValue:
 
 def expm1(x: ElementValue) -> ElementValue:
     """Return ``exp(x) - 1``."""
-    _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
+    _, k, r, _ = _reduce_argument(clamp(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
     result = (half.fma(r, half - 0.5) + square * half) * 2
@@ -178,15 +185,15 @@ def _log1p(x: ElementValue) -> ElementValue:
     f = is_near.where(x, f)
     if x.is_single:
         return _log(n, f)
-    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
-    return _log(n, f, is_near.where(0.0, lost))
+    error = (x > 1).where(1 - (u - x), x - (u - 1)) / u
+    return _log(n, f, is_near.where(0.0, error))
 
 
 def _with_edges(x: ElementValue, u: ElementValue, result: ElementValue) -> ElementValue:
     """Return the logarithm of u: ``result``, where u is positive and finite."""
-    is_usual = (u > 0) & (u < float("inf"))
-    no_number = (u < 0).where(float("nan"), x)
-    return is_usual.where(result, u.is_zero().where(float("-inf"), no_number))
+    is_regular = (u > 0) & (u < float("inf"))
+    invalid = (u < 0).where(float("nan"), x)
+    return is_regular.where(result, u.is_zero().where(float("-inf"), invalid))
 
 
 def _exponent_and_fraction(x: ElementValue) -> tuple[ElementValue, ElementValue]:
@@ -211,18 +218,20 @@ def _log(
     s = f / (f + 2)
     half = f * f * 0.5
     z = s * s
-    rest = n * LN2_LOW
-    rest = s.fma(z.fma(z.polynomial(LOG), half), rest if low is None else rest + low)
-    return n.fma(LN2_HIGH, f - (half - rest))
+    correction = n * LN2_LOW
+    correction = s.fma(
+        z.fma(z.polynomial(LOG), half), correction if low is None else correction + low
+    )
+    return n.fma(LN2_HIGH, f - (half - correction))
 
 
 def sigmoid(x: ElementValue) -> ElementValue:
     """Return ``1 / (1 + exp(-x))``."""
     e = exp(-abs(x))
-    return _share((x < 0).where(e, 1.0), e)
+    return _divide_by_one_plus((x < 0).where(e, 1.0), e)
 
 
-def _share(
+def _divide_by_one_plus(
     x: ElementValue, e: ElementValue, low: ElementValue | None = None
 ) -> ElementValue:
     """Return ``(x + low) / (1 + e)``, with e at most 1 and low a rounding error.
@@ -233,11 +242,11 @@ def _share(
     result = x / total
     if x.is_single:
         return result
-    lost = result * (e - (total - 1))
-    return result - (lost if low is None else lost - low) * (1.45 - total * 0.48)
+    error = result * (e - (total - 1))
+    return result - (error if low is None else error - low) * (1.45 - total * 0.48)
 
 
-def gated(
+def times_sigmoid(
     x: ElementValue, y: ElementValue, low: ElementValue | None = None
 ) -> ElementValue:
     """Return ``x / (1 + exp(-y))``, with y of the sign of x and no smaller than it.
@@ -245,16 +254,18 @@ def gated(
     Small values are scaled until the end, so that they are not rounded twice.
 
     Args:
-        low: what the rounding of the magnitude of y left out.
+        low: the rounding error of the magnitude of y.
     """
     scale = 2.0**64
-    e, _ = exp_in_parts(-abs(y), None if low is None else -low, less=-64)
-    is_below = x < 0
-    over, lost = (x < -800).where(-800, x).times(e)
-    share = _share(is_below.where(over, x), e * (1 / scale), is_below.where(lost, 0.0))
-    result = share * is_below.where(x.constant(1 / scale), 1.0)
-    is_usual = abs(x) < float("inf")
-    return is_usual.where(result, (x > 0).where(x, float("nan")))  # as Paddle has it
+    e, _ = exp_with_error(-abs(y), None if low is None else -low, exponent_shift=-64)
+    is_negative = x < 0
+    numerator, error = (x < -800).where(-800, x).two_product(e)
+    share = _divide_by_one_plus(
+        is_negative.where(numerator, x), e * (1 / scale), is_negative.where(error, 0.0)
+    )
+    result = share * is_negative.where(x.constant(1 / scale), 1.0)
+    is_finite = abs(x) < float("inf")
+    return is_finite.where(result, (x > 0).where(x, float("nan")))  # as Paddle has it
 
 
 SCALE_NARROW = 2.0**-64
@@ -264,13 +275,13 @@ LEAST_NARROW = -120.0
 """Where the exponential times a number of that size is 0 in float32."""
 
 
-def _shares_narrow(x: ElementValue) -> tuple[ElementValue, ElementValue]:
+def _sigmoids_narrow(x: ElementValue) -> tuple[ElementValue, ElementValue]:
     """Return the sigmoid of x and that of -x in float32.
 
     The one for negative numbers is divided by the scale.
     """
     y = -abs(x)
-    _, k, r = reduced_narrow((y < LEAST_NARROW).where(LEAST_NARROW, y))
+    _, k, r = reduce_argument_narrow((y < LEAST_NARROW).where(LEAST_NARROW, y))
     e = exp_of_reduced_narrow(k + 64, r)
     large = 1 / e.fma(SCALE_NARROW, 1.0)
     return large, e * large
@@ -278,13 +289,13 @@ def _shares_narrow(x: ElementValue) -> tuple[ElementValue, ElementValue]:
 
 def sigmoid_narrow(x: ElementValue) -> ElementValue:
     """Return :func:`sigmoid` in float32, at most 4 ulp off."""
-    large, small = _shares_narrow(x)
+    large, small = _sigmoids_narrow(x)
     return (x < 0).where(small * SCALE_NARROW, large)
 
 
 def silu_narrow(x: ElementValue) -> ElementValue:
     """Return ``x`` times :func:`sigmoid_narrow`, at most 4 ulp off."""
-    large, small = _shares_narrow(x)
+    large, small = _sigmoids_narrow(x)
     below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
     result = (x < 0).where(below * small * SCALE_NARROW, x * large)
     return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
@@ -292,11 +303,11 @@ def silu_narrow(x: ElementValue) -> ElementValue:
 
 def silu_slope_narrow(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`silu_narrow`."""
-    large, small = _shares_narrow(x)
+    large, small = _sigmoids_narrow(x)
     below = (x < LEAST_NARROW).where(LEAST_NARROW, x)
-    left = small * below.fma(large, 1.0) * SCALE_NARROW
-    right = large * x.fma(small * SCALE_NARROW, 1.0)
-    result = (x < 0).where(left, right)
+    negative = small * below.fma(large, 1.0) * SCALE_NARROW
+    positive = large * x.fma(small * SCALE_NARROW, 1.0)
+    result = (x < 0).where(negative, positive)
     return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
@@ -310,14 +321,16 @@ def tanh(x: ElementValue) -> ElementValue:
 
 def eigen_tanh(x: ElementValue) -> ElementValue:
     """Return Eigen's tanh in float32, with its bits: nothing is contracted."""
-    odd, even, most = EIGEN_TANH
-    y = clamped(x, -most, most)
+    odd, even, limit = EIGEN_TANH
+    y = clamp(x, -limit, limit)
     z = y * y
-    p, q = (_uncontracted(part, z) for part in (odd, even))
+    p, q = (_horner_uncontracted(coefficients, z) for coefficients in (odd, even))
     return (abs(x) < 0.0004).where(x, p * y / q)
 
 
-def _uncontracted(coefficients: tuple[float, ...], x: ElementValue) -> ElementValue:
+def _horner_uncontracted(
+    coefficients: tuple[float, ...], x: ElementValue
+) -> ElementValue:
     *rest, last = coefficients
     result = x.constant(last)
     for c in reversed(rest):
@@ -337,7 +350,7 @@ def logsigmoid(x: ElementValue) -> ElementValue:
 
 def cosh(x: ElementValue) -> ElementValue:
     """Return the hyperbolic cosine."""
-    half = exp(abs(x), less=1)
+    half = exp(abs(x), exponent_shift=1)
     return half + 0.25 / half
 
 
@@ -345,14 +358,14 @@ def sinh(x: ElementValue) -> ElementValue:
     """Return the hyperbolic sine."""
     z = x * x
     near = (x * z).fma(z.polynomial(SINH), x)
-    half = exp(abs(x), less=1)
+    half = exp(abs(x), exponent_shift=1)
     return (abs(x) < 1).where(near, (half - 0.25 / half).copysign(x))
 
 
 def power(x: ElementValue, exponent: float) -> ElementValue:
     """Return x to a constant power; in float64 too rough for all but float32."""
     if exponent == int(exponent) and abs(exponent) <= 8:
-        result = _product(x, int(abs(exponent)))
+        result = _integer_power(x, int(abs(exponent)))
         return result if exponent >= 0 else 1 / result
     result = exp(log(abs(x)) * exponent)
     if exponent % 2 == 1:
@@ -361,22 +374,24 @@ def power(x: ElementValue, exponent: float) -> ElementValue:
     return result if exponent % 2 == 0 else is_negative.where(float("nan"), result)
 
 
-def _product(x: ElementValue, count: int) -> ElementValue:
+def _integer_power(x: ElementValue, count: int) -> ElementValue:
     if count == 0:
         return x.constant(1)
-    half = _product(x, count // 2) if count > 1 else x
+    half = _integer_power(x, count // 2) if count > 1 else x
     return (half * half * x if count % 2 else half * half) if count > 1 else x
 
 
-def power_of(x: ElementValue, y: ElementValue) -> ElementValue:
+def elementwise_power(x: ElementValue, y: ElementValue) -> ElementValue:
     """Return a power of any exponent; in float64 too rough for all but float32."""
-    whole, half = (part.intrinsic("rint").equals(part) for part in (y, y * 0.5))
+    is_integer, is_even = (
+        value.intrinsic("rint").equals(value) for value in (y, y * 0.5)
+    )
     infinite = float("inf")
-    size = abs(x)
-    result = exp(y * log(size))
-    is_one = y.equals(0) | x.equals(1) | (size.equals(1) & abs(y).equals(infinite))
+    magnitude = abs(x)
+    result = exp(y * log(magnitude))
+    is_one = y.equals(0) | x.equals(1) | (magnitude.equals(1) & abs(y).equals(infinite))
     result = is_one.where(1.0, result)
-    is_below = x.constant(1).copysign(x) < 0
-    result = (is_below & whole & (half ^ 1)).where(-result, result)
-    is_none = (x < 0) & (x > -infinite) & (whole ^ 1)
-    return is_none.where(float("nan"), result)
+    is_negative = x.constant(1).copysign(x) < 0
+    result = (is_negative & is_integer & (is_even ^ 1)).where(-result, result)
+    is_undefined = (x < 0) & (x > -infinite) & (is_integer ^ 1)
+    return is_undefined.where(float("nan"), result)

@@ -16,18 +16,18 @@ from ....paddle_side.dtypes import single
 from ...operators.table import TABLE
 from . import exponentials, gaussian, trigonometric
 from .number import ElementValue
-from .scalars import ElementCall, NotLowerable, loop_of
+from .scalars import ElementCall, NotLowerable, element_rule
 
 EXPENSIVE = 20
-"""Cost of a function made of polynomials, in steps."""
+"""The cost of a function made of polynomials."""
 
 
 def _register_formula(
     *names: str,
     formula: Callable[..., ElementValue],
-    steps: int = EXPENSIVE,
+    cost: int = EXPENSIVE,
     exact: bool = False,
-    narrow: Callable[..., ElementValue | None] = lambda *given: None,
+    narrow: Callable[..., ElementValue | None] = lambda *args: None,
 ) -> None:
     """Compute operators by a formula of their arguments.
 
@@ -36,20 +36,20 @@ def _register_formula(
         exact: whether it is computed in the arguments' dtype, with Paddle's bits.
     """
 
-    @loop_of(*names, steps=steps)
+    @element_rule(*names, cost=cost)
     def rule(call: ElementCall) -> str:
-        given = call.numbers()
+        args = call.operands()
         if exact or call.dtype == "float64":
-            return formula(*given).name
-        if result := narrow(*given):
+            return formula(*args).name
+        if result := narrow(*args):
             return result.name
-        wide = (
-            x.to("fpext", "double") if isinstance(x, ElementValue) else x for x in given
+        widened = (
+            x.to("fpext", "double") if isinstance(x, ElementValue) else x for x in args
         )
-        return formula(*wide).to("fptrunc", "float").name
+        return formula(*widened).to("fptrunc", "float").name
 
 
-def _number(value: Any) -> float:
+def _constant_argument(value: Any) -> float:
     """Return a constant argument.
 
     Raises:
@@ -81,60 +81,60 @@ _register_formula(
 
 
 def _silu(x: ElementValue) -> ElementValue:
-    return exponentials.gated(x, x)
+    return exponentials.times_sigmoid(x, x)
 
 
 _register_formula("silu", "swish", formula=_silu, narrow=exponentials.silu_narrow)
 
 
-@loop_of("tanh", steps=EXPENSIVE)
+@element_rule("tanh", cost=EXPENSIVE)
 def _tanh_element(call: ElementCall) -> str:
-    (x,) = call.numbers()
+    (x,) = call.operands()
     is_single = call.dtype == "float32"
     return (exponentials.eigen_tanh if is_single else exponentials.tanh)(x).name
 
 
-@loop_of("tanh_shrink", steps=EXPENSIVE)
+@element_rule("tanh_shrink", cost=EXPENSIVE)
 def _tanh_shrink_element(call: ElementCall) -> str:
-    (x,) = call.numbers()
+    (x,) = call.operands()
     is_single = call.dtype == "float32"
     return (x - (exponentials.eigen_tanh if is_single else exponentials.tanh)(x)).name
 
 
-def _of_base(base: float) -> Callable[[ElementValue], ElementValue]:
+def _log_of_base(base: float) -> Callable[[ElementValue], ElementValue]:
     """Return a logarithm, for float32 only, since the quotient is rounded twice."""
 
-    def found(x: ElementValue) -> ElementValue:
+    def logarithm(x: ElementValue) -> ElementValue:
         if not x.is_single:
             raise NotLowerable
         return exponentials.log(x) * (1 / math.log(base))
 
-    return found
+    return logarithm
 
 
-_register_formula("log2", formula=_of_base(2.0))
-_register_formula("log10", formula=_of_base(10.0))
+_register_formula("log2", formula=_log_of_base(2.0))
+_register_formula("log10", formula=_log_of_base(10.0))
 
 
-def _of_number(x: ElementValue, base: Any) -> ElementValue:
+def _power_of_constant(x: ElementValue, base: Any) -> ElementValue:
     """Return a power of a constant, for float32 only, since it amplifies errors."""
-    base = single(_number(base))
+    base = single(_constant_argument(base))
     if not x.is_single or not 0 < base < math.inf:
         raise NotLowerable
     return exponentials.exp(x * math.log(base))
 
 
-_register_formula("Tensor.__rpow__", formula=_of_number)
+_register_formula("Tensor.__rpow__", formula=_power_of_constant)
 
 
-def _of_numbers(x: ElementValue, y: Any) -> ElementValue:
+def _power_of_tensors(x: ElementValue, y: Any) -> ElementValue:
     """Return a power of tensors, for float32 only."""
     if not isinstance(y, ElementValue) or not x.is_single:
         raise NotLowerable
-    return exponentials.power_of(x, y)
+    return exponentials.elementwise_power(x, y)
 
 
-_register_formula("elementwise_pow", formula=_of_numbers, steps=2 * EXPENSIVE)
+_register_formula("elementwise_pow", formula=_power_of_tensors, cost=2 * EXPENSIVE)
 
 
 def _gelu(x: ElementValue, approximate: bool) -> ElementValue:
@@ -147,14 +147,14 @@ def _gelu_narrow(x: ElementValue, approximate: bool) -> ElementValue | None:
 
 def _softplus(x: ElementValue, beta: Any, threshold: Any) -> ElementValue:
     """Return Paddle's softplus. The threshold has the dtype of the compared value."""
-    beta, threshold = _number(beta), _number(threshold)
+    beta, threshold = _constant_argument(beta), _constant_argument(threshold)
     y = x * beta
     result = exponentials.softplus(y)
     return (y > threshold).where(x, result if beta == 1 else result / beta)
 
 
 def _elu(x: ElementValue, alpha: Any) -> ElementValue:
-    low = exponentials.expm1(x) * single(_number(alpha))
+    low = exponentials.expm1(x) * single(_constant_argument(alpha))
     return (x < 0).where(low, x)
 
 
@@ -175,7 +175,7 @@ def _power(x: ElementValue, exponent: Any) -> ElementValue:
         NotLowerable: in float64, the exponent is not one of a few; its power would have
             larger errors.
     """
-    exponent = single(_number(exponent))
+    exponent = single(_constant_argument(exponent))
     if x.is_single:
         return exponentials.power(x, exponent)
     square = x * x
@@ -198,7 +198,7 @@ def _power_narrow(x: ElementValue, exponent: Any) -> ElementValue | None:
     """Return a power that one operation gives, rounded once in float32 too."""
     results = {1.0: lambda: x, 2.0: lambda: x * x, -1.0: lambda: 1 / x}
     results |= {0.5: lambda: _root(x)}
-    return results.get(single(_number(exponent)), lambda: None)()
+    return results.get(single(_constant_argument(exponent)), lambda: None)()
 
 
 _register_formula("pow", "Tensor.__pow__", formula=_power, narrow=_power_narrow)
@@ -207,10 +207,10 @@ _register_formula("pow", "Tensor.__pow__", formula=_power, narrow=_power_narrow)
 # Functions that round once, or not at all.
 
 
-def _put_exact(
-    *names: str, formula: Callable[..., ElementValue], steps: int = 1
+def _register_exact(
+    *names: str, formula: Callable[..., ElementValue], cost: int = 1
 ) -> None:
-    _register_formula(*names, formula=formula, steps=steps, exact=True)
+    _register_formula(*names, formula=formula, cost=cost, exact=True)
 
 
 def _formula_of(name: str) -> Callable[..., Any]:
@@ -231,11 +231,11 @@ def _sign(x: ElementValue) -> ElementValue:
 
 
 def _leaky_relu(x: ElementValue, alpha: Any) -> ElementValue:
-    return (x < 0).where(x * _number(alpha), x)
+    return (x < 0).where(x * _constant_argument(alpha), x)
 
 
 def _clip(x: ElementValue, low: Any, high: Any) -> ElementValue:
-    return exponentials.clamped(x, _number(low), _number(high))
+    return exponentials.clamp(x, _constant_argument(low), _constant_argument(high))
 
 
 def _largest(x: ElementValue, y: ElementValue) -> ElementValue:
@@ -243,38 +243,42 @@ def _largest(x: ElementValue, y: ElementValue) -> ElementValue:
     return (x.is_nan() | (x > y)).where(x, y)
 
 
-def _least(x: ElementValue, y: ElementValue) -> ElementValue:
+def _smallest(x: ElementValue, y: ElementValue) -> ElementValue:
     return (x.is_nan() | (x < y)).where(x, y)
 
 
-_put_exact("square", formula=lambda x: x * x)
-_put_exact("reciprocal", formula=lambda x: 1 / x)
-_put_exact("abs", formula=abs)
-_put_exact("sqrt", formula=ElementValue.sqrt, steps=5)
-_put_exact("floor", formula=lambda x: x.intrinsic("floor"))
-_put_exact("ceil", formula=lambda x: x.intrinsic("ceil"))
-_put_exact("trunc", formula=lambda x: x.intrinsic("trunc"))
-_put_exact("round", formula=_round)
-_put_exact("sign", formula=_sign)
-_put_exact("relu", formula=lambda x: (x > 0).where(x, 0.0))  # what is no number is 0
-_put_exact("leaky_relu", formula=_leaky_relu)
-_put_exact("clip", formula=_clip)
-_put_exact("maximum", formula=_largest)
-_put_exact("minimum", formula=_least)
+_register_exact("square", formula=lambda x: x * x)
+_register_exact("reciprocal", formula=lambda x: 1 / x)
+_register_exact("abs", formula=abs)
+_register_exact("sqrt", formula=ElementValue.sqrt, cost=5)
+_register_exact("floor", formula=lambda x: x.intrinsic("floor"))
+_register_exact("ceil", formula=lambda x: x.intrinsic("ceil"))
+_register_exact("trunc", formula=lambda x: x.intrinsic("trunc"))
+_register_exact("round", formula=_round)
+_register_exact("sign", formula=_sign)
+_register_exact(
+    "relu", formula=lambda x: (x > 0).where(x, 0.0)
+)  # what is no number is 0
+_register_exact("leaky_relu", formula=_leaky_relu)
+_register_exact("clip", formula=_clip)
+_register_exact("maximum", formula=_largest)
+_register_exact("minimum", formula=_smallest)
 
 
 # Gradients, in the terms of Paddle's kernels where these round little.
 
 
 def _leaky_relu_grad(x: ElementValue, g: ElementValue, alpha: Any) -> ElementValue:
-    slope = (x < 0).where(x.constant(_number(alpha)), (x >= 0).where(x.constant(1), 0))
+    slope = (x < 0).where(
+        x.constant(_constant_argument(alpha)), (x >= 0).where(x.constant(1), 0)
+    )
     return g * slope
 
 
 def _elu_grad(
     x: ElementValue, out: ElementValue, g: ElementValue, alpha: Any
 ) -> ElementValue:
-    alpha = single(_number(alpha))
+    alpha = single(_constant_argument(alpha))
     if alpha < 0:
         raise NotLowerable
     return (out > 0).where(g, g * (out + alpha))
@@ -283,12 +287,12 @@ def _elu_grad(
 def _selu_grad(
     out: ElementValue, g: ElementValue, scale: Any, alpha: Any
 ) -> ElementValue:
-    scale, alpha = single(_number(scale)), single(_number(alpha))
+    scale, alpha = single(_constant_argument(scale)), single(_constant_argument(alpha))
     return g * (out <= 0).where(out + single(scale * alpha), scale)
 
 
 def _clip_grad(x: ElementValue, g: ElementValue, low: Any, high: Any) -> ElementValue:
-    is_inside = (x >= _number(low)) & (x <= _number(high))
+    is_inside = (x >= _constant_argument(low)) & (x <= _constant_argument(high))
     return is_inside.where(g, 0.0)
 
 
@@ -300,18 +304,18 @@ def _relu_grad(out: ElementValue, g: ElementValue) -> ElementValue:
     return g * (out > 0).where(out.constant(1), 0.0)
 
 
-_put_exact("square_grad", formula=lambda x, g: g * 2 * x)
-_put_exact("tanh_grad", formula=lambda out, g: g * (1 - out * out))
-_put_exact("sigmoid_grad", formula=lambda out, g: g * out * (1 - out))
-_put_exact("relu_grad", formula=_relu_grad)
-_put_exact("abs_grad", formula=_abs_grad, steps=3)
+_register_exact("square_grad", formula=lambda x, g: g * 2 * x)
+_register_exact("tanh_grad", formula=lambda out, g: g * (1 - out * out))
+_register_exact("sigmoid_grad", formula=lambda out, g: g * out * (1 - out))
+_register_exact("relu_grad", formula=_relu_grad)
+_register_exact("abs_grad", formula=_abs_grad, cost=3)
 # Those on tensors, of numbers.
-_put_exact("sqrt_grad", formula=_formula_of("sqrt_grad"), steps=2)
-_put_exact("rsqrt_grad", formula=_formula_of("rsqrt_grad"), steps=4)
-_put_exact("leaky_relu_grad", formula=_leaky_relu_grad, steps=2)
-_put_exact("elu_grad", formula=_elu_grad, steps=2)
-_put_exact("selu_grad", formula=_selu_grad, steps=2)
-_put_exact("clip_grad", formula=_clip_grad)
+_register_exact("sqrt_grad", formula=_formula_of("sqrt_grad"), cost=2)
+_register_exact("rsqrt_grad", formula=_formula_of("rsqrt_grad"), cost=4)
+_register_exact("leaky_relu_grad", formula=_leaky_relu_grad, cost=2)
+_register_exact("elu_grad", formula=_elu_grad, cost=2)
+_register_exact("selu_grad", formula=_selu_grad, cost=2)
+_register_exact("clip_grad", formula=_clip_grad)
 
 
 def _silu_grad(x: ElementValue, out: ElementValue, g: ElementValue) -> ElementValue:
@@ -328,8 +332,8 @@ def _silu_grad_narrow(
 def _softplus_grad(
     x: ElementValue, g: ElementValue, beta: Any, threshold: Any
 ) -> ElementValue:
-    y = x * _number(beta)
-    return (y > _number(threshold)).where(g, g * exponentials.sigmoid(y))
+    y = x * _constant_argument(beta)
+    return (y > _constant_argument(threshold)).where(g, g * exponentials.sigmoid(y))
 
 
 def _softplus_grad_narrow(
@@ -338,7 +342,9 @@ def _softplus_grad_narrow(
     """Return the same if beta is 1. The rounding error of another product grows."""
     if beta != 1:
         return None
-    return (x > _number(threshold)).where(g, g * exponentials.sigmoid_narrow(x))
+    return (x > _constant_argument(threshold)).where(
+        g, g * exponentials.sigmoid_narrow(x)
+    )
 
 
 def _gelu_grad(x: ElementValue, g: ElementValue, approximate: bool) -> ElementValue:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 from .exponentials import (
-    clamped,
+    clamp,
     exp,
-    exp_in_parts,
     exp_of_reduced_narrow,
-    gated,
-    reduced_narrow,
+    exp_with_error,
+    reduce_argument_narrow,
     sigmoid,
+    times_sigmoid,
 )
 from .number import ElementValue, Polynomial
 
@@ -73,7 +73,7 @@ TAIL_NARROW = (
 Near 0 the rounding error of its argument matters less than with 4.
 """
 
-FIRST_LOW = -2.2175033409973908e-17
+FIRST_COEFFICIENT_ERROR = -2.2175033409973908e-17
 """The rounding error of the first coefficient of ``TAIL``."""
 
 SCALE = 2.0**-64
@@ -85,46 +85,53 @@ def erf(x: ElementValue) -> ElementValue:
     near = x * (x * x).polynomial(ERF)
     y = abs(x)
     y = (y > 7).where(7, y)
-    over, under, *_ = _tail(y * math.sqrt(2))
-    far = 1 - exp(-(y * y)) * over / under * 2
+    numerator, denominator, *_ = _tail_fraction(y * math.sqrt(2))
+    far = 1 - exp(-(y * y)) * numerator / denominator * 2
     return (abs(x) < 1).where(near, far).copysign(x)
 
 
-def _tail(
+def _tail_fraction(
     x: ElementValue,
 ) -> tuple[ElementValue, ElementValue, ElementValue, ElementValue]:
     """Return two numbers whose ratio is ``exp(x**2 / 2) q(x)``.
 
     Also return the rounding error of the first, and the polynomials' argument.
     """
-    under = x + 4
-    t = (x - 4) / under
-    first, *rest = TAIL[not x.is_single]
-    part, lost = t.times(t.polynomial(rest))
-    over = part + first
-    return over, under, lost + FIRST_LOW + (part - (over - first)), t
+    denominator = x + 4
+    t = (x - 4) / denominator
+    constant_term, *rest = TAIL[not x.is_single]
+    polynomial_part, error = t.two_product(t.polynomial(rest))
+    numerator = polynomial_part + constant_term
+    return (
+        numerator,
+        denominator,
+        error
+        + FIRST_COEFFICIENT_ERROR
+        + (polynomial_part - (numerator - constant_term)),
+        t,
+    )
 
 
-def _bell(x: ElementValue) -> tuple[ElementValue, ElementValue]:
-    """Return ``exp(-x**2 / 2)`` over the scale, and what its rounding left out."""
-    square, lost = x.square()
-    return exp_in_parts(square * -0.5, lost * -0.5, less=-64)
+def _scaled_bell(x: ElementValue) -> tuple[ElementValue, ElementValue]:
+    """Return ``exp(-x**2 / 2)`` over the scale, and its rounding error."""
+    square, error = x.two_square()
+    return exp_with_error(square * -0.5, error * -0.5, exponent_shift=-64)
 
 
-def _bell_narrow(y: ElementValue) -> ElementValue:
+def _scaled_bell_narrow(y: ElementValue) -> ElementValue:
     """Return ``exp(-y**2 / 2)`` over the scale, in float32, of y from 0 to 15.
 
     The upper half of y has an exact square. What it leaves out of the square of y is
     added to the reduced exponent.
     """
     high = (y.bits() & ~0xFFF).bits()
-    _, k, r = reduced_narrow(high * high * -0.5)
+    _, k, r = reduce_argument_narrow(high * high * -0.5)
     r = ((y - high) * -0.5).fma(y + high, r)
     return exp_of_reduced_narrow(k + 64, r)
 
 
-def _tail_narrow(t: ElementValue) -> ElementValue:
-    """Evaluate a polynomial as two of the square, so that few steps wait for others."""
+def _tail_polynomial_narrow(t: ElementValue) -> ElementValue:
+    """Evaluate a polynomial as two of the square, to shorten dependence chains."""
     square = t * t
     odd = square.polynomial(TAIL_NARROW[1::2])
     return odd.fma(t, square.polynomial(TAIL_NARROW[0::2]))
@@ -134,18 +141,18 @@ def gelu_narrow(x: ElementValue) -> ElementValue:
     """Return :func:`gelu` in float32, at most 4 ulp off."""
     y = abs(x)
     y = (y > 15).where(15, y)
-    part = y / (y + 2.5)
-    result = _bell_narrow(y) * _tail_narrow(part.fma(2, -1)) * part
+    ratio = y / (y + 2.5)
+    result = _scaled_bell_narrow(y) * _tail_polynomial_narrow(ratio.fma(2, -1)) * ratio
     result = result.fma(-SCALE, (x > 0).where(x, 0.0))
     return (x > float("-inf")).where(result, float("nan"))  # as Paddle has it
 
 
 def gelu_slope_narrow(x: ElementValue) -> ElementValue:
     """Return :func:`gelu_slope` in float32."""
-    x = clamped(x, -15, 15)
+    x = clamp(x, -15, 15)
     y = abs(x)
-    bell, part = _bell_narrow(y) * SCALE, 1 / (y + 2.5)
-    beyond = bell * _tail_narrow(part.fma(-5, 1)) * part
+    bell, reciprocal = _scaled_bell_narrow(y) * SCALE, 1 / (y + 2.5)
+    beyond = bell * _tail_polynomial_narrow(reciprocal.fma(-5, 1)) * reciprocal
     beyond = (x < 0).where(beyond, 1 - beyond)
     return x.fma(bell * (1 / math.sqrt(2 * math.pi)), beyond)
 
@@ -158,15 +165,17 @@ def gelu(x: ElementValue) -> ElementValue:
     """
     y = abs(x)
     y = (y > 40).where(40, y)
-    over, under, over_lost, t = _tail(y)
-    bell, bell_lost = _bell(y)
-    part, part_lost = y.times(bell)
-    product, lost = part.times(over)
-    result = product / under
+    numerator, denominator, numerator_error, t = _tail_fraction(y)
+    bell, bell_error = _scaled_bell(y)
+    weighted_bell, weighted_error = y.two_product(bell)
+    product, error = weighted_bell.two_product(numerator)
+    result = product / denominator
     if not x.is_single:
-        lost = y.fma(bell_lost, part_lost).fma(over, lost)
-        lost = part.fma(over_lost, lost) - result * (y - (under - 4))
-        result = result + lost * ((1 - t) * 0.125)
+        error = y.fma(bell_error, weighted_error).fma(numerator, error)
+        error = weighted_bell.fma(numerator_error, error) - result * (
+            y - (denominator - 4)
+        )
+        result = result + error * ((1 - t) * 0.125)
     result = (x > 0).where(x, 0.0) - result * SCALE
     if not x.is_single:  # near 0 the fraction is the difference of larger numbers
         share = (x * (x * x * 0.5).polynomial(ERF)).fma(math.sqrt(0.125), 0.5)
@@ -176,10 +185,10 @@ def gelu(x: ElementValue) -> ElementValue:
 
 def gelu_slope(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`gelu`."""
-    x = clamped(x, -40, 40)
-    over, under, *_ = _tail(abs(x))
-    bell = _bell(abs(x))[0] * SCALE
-    beyond = bell * over / under
+    x = clamp(x, -40, 40)
+    numerator, denominator, *_ = _tail_fraction(abs(x))
+    bell = _scaled_bell(abs(x))[0] * SCALE
+    beyond = bell * numerator / denominator
     return (x < 0).where(beyond, 1 - beyond) + x * (bell * (1 / math.sqrt(2 * math.pi)))
 
 
@@ -192,19 +201,21 @@ def gelu_tanh(x: ElementValue) -> ElementValue:
     """Return ``x / (1 + exp(-x (A + B x**2)))``, which has tanh instead of erf."""
     y = abs(x)
     y = (y > 800).where(800, y)
-    square, lost = y.square()
-    product, rest = square.times(B)
+    square, square_error = y.two_square()
+    product, correction = square.two_product(B)
     total = product + A
-    part = total - product
-    rest = rest + lost * B + square * B_LOW + A_LOW
-    rest = rest + ((product - (total - part)) + (A - part))
-    exponent, low = total.times(y)
-    return gated(x, exponent, low + y * rest)
+    rounded_product = total - product
+    correction = correction + square_error * B + square * B_LOW + A_LOW
+    correction = correction + (
+        (product - (total - rounded_product)) + (A - rounded_product)
+    )
+    exponent, low = total.two_product(y)
+    return times_sigmoid(x, exponent, low + y * correction)
 
 
 def gelu_tanh_slope(x: ElementValue) -> ElementValue:
     """Return the derivative of :func:`gelu_tanh`."""
-    x = clamped(x, -40, 40)
+    x = clamp(x, -40, 40)
     z = x * x
     y = x * z.fma(B, A)
     share = sigmoid(y)

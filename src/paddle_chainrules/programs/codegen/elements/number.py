@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..ir_builder import InstructionSink, splat, spread, vector
+from ..ir_builder import InstructionSink, broadcast_lanes, splat, vector_type
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
 """The type with as many bits, integer or floating point."""
@@ -30,8 +30,8 @@ class Polynomial(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _text(value: Real, type: str, sign: float) -> str:
-    """Write a constant as LLVM text; zeros are told apart by their sign."""
+def _constant_text(value: Real, type: str, sign: float) -> str:
+    """Return a constant as LLVM text; zeros are told apart by their sign."""
     if type not in FRACTION:
         return str(value)
     exact = float(value)
@@ -51,7 +51,7 @@ class ElementValue:
     Attributes:
         name: the name in LLVM.
         type: of it, or of each lane: ``float``, ``double``, ``i1``, ``i32``, ``i64``.
-        lines: where instructions go.
+        lines: the instruction sink.
         is_single: whether the result is wanted in float32, so that shorter polynomials
             will do.
         lanes: of a vector, 0 for a scalar.
@@ -66,11 +66,11 @@ class ElementValue:
     @property
     def kind(self) -> str:
         """Its type in LLVM text."""
-        return vector(self.type, self.lanes)
+        return vector_type(self.type, self.lanes)
 
     def kind_of(self, type: str) -> str:
         """Return another type with as many lanes."""
-        return vector(type, self.lanes)
+        return vector_type(type, self.lanes)
 
     def make(self, instruction: str, type: str | None = None) -> ElementValue:
         """Return the result of an instruction, of this type or another."""
@@ -81,26 +81,26 @@ class ElementValue:
 
     def constant(self, value: Real) -> ElementValue:
         """Return a number of this type, rounded once."""
-        text = _text(value, self.type, math.copysign(1, value))
+        text = _constant_text(value, self.type, math.copysign(1, value))
         text = splat(self.type, text, self.lanes)
         return ElementValue(text, self.type, self.lines, self.is_single, self.lanes)
 
-    def spread(self, lanes: int) -> ElementValue:
+    def broadcast(self, lanes: int) -> ElementValue:
         """Return a vector with this number in all lanes; the number itself for 0."""
-        name = spread(self.lines, self.type, self.name, lanes)
+        name = broadcast_lanes(self.lines, self.type, self.name, lanes)
         return ElementValue(name, self.type, self.lines, self.is_single, lanes)
 
-    def _of(self, value: ElementValue | Real) -> ElementValue:
+    def _as_value(self, value: ElementValue | Real) -> ElementValue:
         return value if isinstance(value, ElementValue) else self.constant(value)
 
-    def _two(
+    def _binary(
         self, instruction: str, y: ElementValue | Real, type: str | None = None
     ) -> ElementValue:
-        y = self._of(y)
+        y = self._as_value(y)
         return self.make(f"{instruction} {self.kind} {self.name}, {y.name}", type)
 
     def _arithmetic(self, name: str, y: ElementValue | Real) -> ElementValue:
-        return self._two(f"f{name}" if self.type in FRACTION else name, y)
+        return self._binary(f"f{name}" if self.type in FRACTION else name, y)
 
     def __add__(self, y: ElementValue | Real) -> ElementValue:
         return self._arithmetic("add", y)
@@ -138,83 +138,83 @@ class ElementValue:
         return (self < y).where(y, self)
 
     def __lt__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("fcmp olt", y, "i1")
+        return self._binary("fcmp olt", y, "i1")
 
     def __le__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("fcmp ole", y, "i1")
+        return self._binary("fcmp ole", y, "i1")
 
     def __gt__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("fcmp ogt", y, "i1")
+        return self._binary("fcmp ogt", y, "i1")
 
     def __ge__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("fcmp oge", y, "i1")
+        return self._binary("fcmp oge", y, "i1")
 
     def equals(self, y: ElementValue | Real) -> ElementValue:
         """Tell whether floating point numbers are equal."""
-        return self._two("fcmp oeq", y, "i1")
+        return self._binary("fcmp oeq", y, "i1")
 
     def is_nan(self) -> ElementValue:
-        return self._two("fcmp uno", self, "i1")
+        return self._binary("fcmp uno", self, "i1")
 
     def is_zero(self) -> ElementValue:
         """Tell whether an integer or a floating point number is zero."""
         compared = "fcmp oeq" if self.type in FRACTION else "icmp eq"
-        return self._two(compared, 0, "i1")
+        return self._binary(compared, 0, "i1")
 
     def __and__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("and", y)
+        return self._binary("and", y)
 
     def __or__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("or", y)
+        return self._binary("or", y)
 
     def __xor__(self, y: ElementValue | Real) -> ElementValue:
-        return self._two("xor", y)
+        return self._binary("xor", y)
 
     def __lshift__(self, count: int) -> ElementValue:
-        return self._two("shl", count)
+        return self._binary("shl", count)
 
     def __rshift__(self, count: int) -> ElementValue:
         """Shift right, keeping the sign."""
-        return self._two("ashr", count)
+        return self._binary("ashr", count)
 
     def where(self, x: ElementValue | Real, y: ElementValue | Real) -> ElementValue:
         """Choose one of two by this bit. One of the two is a :class:`ElementValue`."""
         if not isinstance(x, ElementValue):
             x = y.constant(x) if isinstance(y, ElementValue) else self.constant(x)
-        y = x._of(y)
-        bits = f"select {self.kind} {self.name}"
-        return x.make(f"{bits}, {x.kind} {x.name}, {y.kind} {y.name}")
+        y = x._as_value(y)
+        condition = f"select {self.kind} {self.name}"
+        return x.make(f"{condition}, {x.kind} {x.name}, {y.kind} {y.name}")
 
     def bits(self) -> ElementValue:
         """Return the same bits as an integer, or those of an integer as a number."""
         other = BITS[self.type]
-        to = self.kind_of(other)
-        return self.make(f"bitcast {self.kind} {self.name} to {to}", other)
+        target = self.kind_of(other)
+        return self.make(f"bitcast {self.kind} {self.name} to {target}", other)
 
-    def to(self, how: str, type: str) -> ElementValue:
+    def to(self, instruction: str, type: str) -> ElementValue:
         """Convert to another type, by one of LLVM's instructions."""
         to = self.kind_of(type)
-        return self.make(f"{how} {self.kind} {self.name} to {to}", type)
+        return self.make(f"{instruction} {self.kind} {self.name} to {to}", type)
 
-    def intrinsic(self, name: str, *more: ElementValue) -> ElementValue:
+    def intrinsic(self, name: str, *others: ElementValue) -> ElementValue:
         """Call a function of LLVM's."""
         suffix = f"v{self.lanes}" * bool(self.lanes) + SUFFIX[self.type]
-        given = ", ".join(f"{x.kind} {x.name}" for x in (self, *more))
-        return self.make(f"call {self.kind} @llvm.{name}.{suffix}({given})")
+        arguments = ", ".join(f"{x.kind} {x.name}" for x in (self, *others))
+        return self.make(f"call {self.kind} @llvm.{name}.{suffix}({arguments})")
 
     def fma(self, y: ElementValue | Real, z: ElementValue | Real) -> ElementValue:
         """Return ``self * y + z``, rounded once where the processor can."""
-        return self.intrinsic("fmuladd", self._of(y), self._of(z))
+        return self.intrinsic("fmuladd", self._as_value(y), self._as_value(z))
 
-    def times(self, y: ElementValue | Real) -> tuple[ElementValue, ElementValue]:
-        """Return the product rounded, and what that leaves out."""
-        y = self._of(y)
+    def two_product(self, y: ElementValue | Real) -> tuple[ElementValue, ElementValue]:
+        """Return the rounded product and its rounding error."""
+        y = self._as_value(y)
         rounded = self * y
         return rounded, self.intrinsic("fma", y, -rounded)
 
-    def square(self) -> tuple[ElementValue, ElementValue]:
-        """Return the square rounded, and what that leaves out."""
-        return self.times(self)
+    def two_square(self) -> tuple[ElementValue, ElementValue]:
+        """Return the rounded square and its rounding error."""
+        return self.two_product(self)
 
     def copysign(self, y: ElementValue) -> ElementValue:
         return self.intrinsic("copysign", y)
@@ -229,7 +229,7 @@ class ElementValue:
             result = result.fma(self, c)
         return result
 
-    def rounded(self) -> tuple[ElementValue, ElementValue]:
+    def round_to_integer(self) -> tuple[ElementValue, ElementValue]:
         """Return the nearest integer, as a floating point number and as an integer.
 
         It adds 1.5 times 2 to the power of the fraction's bits. That works for numbers

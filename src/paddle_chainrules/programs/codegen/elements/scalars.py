@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...operators.entry import Operator
 from ...operators.table import TABLE
 from ...tracing.operations import Operation, Value
-from ..ir_builder import TYPES, splat, spread, vector
+from ..ir_builder import TYPES, broadcast_lanes, splat, vector_type
 from .number import ElementValue
 
 FLOATS = frozenset({"float32", "float64"})
@@ -58,18 +58,18 @@ class ElementBuilder:
 
     def kind(self, dtype: str) -> str:
         """Return the type of elements of a dtype."""
-        return vector(TYPES[dtype], self.lanes)
+        return vector_type(TYPES[dtype], self.lanes)
 
 
 @dataclass(frozen=True)
 class ElementCall:
-    """One call, for the rule that writes it for an element or a vector of them.
+    """A call to emit for one element or a vector of them.
 
     Attributes:
         args: LLVM names for tensors; other arguments as they are.
         dtypes: of the arguments, None for those that are not tensors.
         dtype: of the result.
-        scalars: where instructions go.
+        scalars: the instruction sink.
     """
 
     args: Sequence[Any]
@@ -89,12 +89,12 @@ class ElementCall:
             raise NotLowerable
         return kinds.pop()
 
-    def number(self, i: int) -> str:
+    def operand(self, i: int) -> str:
         """Return an argument, with a scalar in the tensors' dtype."""
         return self.args[i] if self.dtypes[i] else self.constant(self.args[i])
 
     def constant(self, value: Any) -> str:
-        """Write a number of the tensors' dtype, rounded once.
+        """Emit a number of the tensors' dtype, rounded once.
 
         Raises:
             NotLowerable: it is not a real number, or is too large.
@@ -110,11 +110,11 @@ class ElementCall:
         return self.literal(self.floats, f"0x{struct.pack('>d', exact).hex().upper()}")
 
     def literal(self, dtype: str, text: str) -> str:
-        """Write a constant that is LLVM text already."""
+        """Emit a constant that is LLVM text already."""
         return splat(TYPES[dtype], text, self.scalars.lanes)
 
-    def two(self, instruction: str, x: str, y: str) -> str:
-        """Write an instruction on two numbers of the arguments' dtype."""
+    def binary(self, instruction: str, x: str, y: str) -> str:
+        """Emit an instruction on two numbers of the arguments' dtype."""
         return self.scalars.emit(
             f"{instruction} {self.scalars.kind(self.floats)} {x}, {y}"
         )
@@ -129,7 +129,7 @@ class ElementCall:
         is_single = self.dtype == "float32"
         return ElementValue(self.args[i], TYPES[dtype], self.scalars, is_single, lanes)
 
-    def numbers(self) -> list[Any]:
+    def operands(self) -> list[Any]:
         """Return the arguments, with tensors as numbers to compute with.
 
         Raises:
@@ -154,21 +154,21 @@ COST: dict[str, int] = {}
 """The cost of an operator, in about as many arithmetic operations."""
 
 
-def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
-    """Register the rule of these operators and its cost, as a decorator."""
+def element_rule(*names: str, cost: int = 1) -> Callable[[Rule], Rule]:
+    """Register an element rule of these operators and its cost, as a decorator."""
 
-    def put(rule: Rule) -> Rule:
+    def register(rule: Rule) -> Rule:
         for name in names:
-            TABLE[name].loop, COST[name] = rule, steps
+            TABLE[name].loop, COST[name] = rule, cost
         return rule
 
-    return put
+    return register
 
 
 def emit_element(
-    op: Operation, name: Callable[[Read], str], scalars: ElementBuilder
+    op: Operation, name_of: Callable[[Read], str], scalars: ElementBuilder
 ) -> str:
-    """Write the operation for one element; return the result.
+    """Emit an operation on one element; return the name of its result.
 
     Raises:
         NotLowerable: there is no rule.
@@ -176,14 +176,14 @@ def emit_element(
     rule = op.operator.loop
     if rule is None or len(op.outputs) != 1 or op.many:
         raise NotLowerable
-    shapes = _outer(op) if op.operator.name == "matmul" else None
+    shapes = _outer_product_shapes(op) if op.operator.name == "matmul" else None
     if reduction_of(op):
         kept_dims(op)
     args, dtypes = [], []
     for i, arg in enumerate(op.args):
         is_tensor = isinstance(arg, Value)
         shape = shapes[i] if shapes and i < len(shapes) else None
-        args.append(name((arg, shape or arg.shape)) if is_tensor else arg)
+        args.append(name_of((arg, shape or arg.shape)) if is_tensor else arg)
         dtypes.append(arg.dtype if is_tensor else None)
     dtype = op.outputs[0].dtype
     if not {d for d in (*dtypes, dtype) if d is not None} <= TYPES.keys():
@@ -191,64 +191,68 @@ def emit_element(
     return rule(ElementCall(args, dtypes, dtype, scalars))
 
 
-def _outer(op: Operation) -> tuple[Shape, Shape]:
-    """Return how a column and a row are read, whose product has all pairs.
+def _outer_product_shapes(op: Operation) -> tuple[Shape, Shape]:
+    """Return the shapes in which a column and a row are read for an outer product.
 
     Raises:
         NotLowerable: the arguments are not a column and a row.
     """
-    x, y, x_is_turned, y_is_turned = op.args
+    x, y, x_is_transposed, y_is_transposed = op.args
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise NotLowerable
-    rows, inner = x.shape[::-1] if x_is_turned else x.shape
-    columns = y.shape[0 if y_is_turned else 1]
+    rows, inner = x.shape[::-1] if x_is_transposed else x.shape
+    columns = y.shape[0 if y_is_transposed else 1]
     if inner != 1:
         raise NotLowerable
     return (rows, 1), (1, columns)
 
 
-@loop_of("sum", "prod", "max", "amax", "min", "amin")
+@element_rule("sum", "prod", "max", "amax", "min", "amin")
 def _sum_element(call: ElementCall) -> str:
-    """Return the term of a reduction; :func:`reduction_of` tells where it goes."""
-    before = call.dtypes[0]
-    if call.dtype == "int64" and before in ("bool", "int32", "int64"):
-        attrs = {"bool": "zext", "int32": "sext"}.get(before)
+    """Return the term of a reduction, which :func:`reduction_of` describes."""
+    source_dtype = call.dtypes[0]
+    if call.dtype == "int64" and source_dtype in ("bool", "int32", "int64"):
+        extension = {"bool": "zext", "int32": "sext"}.get(source_dtype)
         x = call.element(0)
-        return x.to(attrs, "i64").name if attrs else x.name
+        return x.to(extension, "i64").name if extension else x.name
     if call.dtype != call.floats:
         raise NotLowerable
     return str(call.args[0])
 
 
-def _over_count(call: ElementCall) -> str:
+def _divide_by_count(call: ElementCall) -> str:
     x, count = call.args
     kind = TYPES[call.floats]
     number = call.scalars.emit(f"sitofp i64 {call.scalars.size(count)} to {kind}")
-    return call.two("fdiv", x, spread(call.scalars, kind, number, call.scalars.lanes))
+    return call.binary(
+        "fdiv", x, broadcast_lanes(call.scalars, kind, number, call.scalars.lanes)
+    )
 
 
 OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
 """A sum divided by the number of its terms, an :class:`Extent`."""
-OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
+OVER_COUNT.loop, COST[OVER_COUNT.name] = _divide_by_count, 1
 
 
 class Reduction(NamedTuple):
-    """A way to make one number of many.
+    """An associative operation that reduces many numbers to one.
 
     Attributes:
         start: the result for no numbers.
-        call: an instruction on two numbers, with places for their type, its suffix and
-            both.
+        instruction: the format of an instruction, of the type, its suffix and
+            the operands.
     """
 
     start: str
-    call: str
+    instruction: str
 
-    def of(self, kind: str, x: str, y: str, flags: str = "", lanes: int = 0) -> str:
+    def combine(
+        self, kind: str, x: str, y: str, flags: str = "", lanes: int = 0
+    ) -> str:
         """Return the instruction on two numbers of a type, or on vectors of them."""
         suffix = f"v{lanes}" * bool(lanes) + ("f32" if kind == "float" else "f64")
-        kind = vector(kind, lanes)
-        return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
+        kind = vector_type(kind, lanes)
+        return self.instruction.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
 
 
 SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
@@ -269,11 +273,11 @@ REDUCTIONS = {
     **dict.fromkeys(("max", "amax"), _LARGEST),
     **dict.fromkeys(("min", "amin"), _LEAST),
 }
-"""The reductions of the operators here that give less than they read."""
+"""The reductions, by the operator's name."""
 
 
 def reduction_of(op: Operation) -> Reduction | None:
-    """Return how an operation makes one number of many, if it does."""
+    """Return an operation's reduction, if it is one."""
     name = op.operator.name
     if name in REDUCTIONS and op.outputs[0].dtype == "int64":
         return COUNT
@@ -281,13 +285,13 @@ def reduction_of(op: Operation) -> Reduction | None:
 
 
 def loop_shape(op: Operation) -> Shape:
-    """Return the shape that the loop of an operation goes over."""
+    """Return the iteration domain of an operation's loop."""
     result: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
     return result
 
 
 def kept_dims(op: Operation) -> frozenset[int]:
-    """Return the dimensions that a reduction does not go along.
+    """Return the dimensions that a reduction keeps.
 
     Raises:
         NotLowerable: the dimensions are not integers.
@@ -298,7 +302,7 @@ def kept_dims(op: Operation) -> frozenset[int]:
         raise NotLowerable
     if op.operator.name == "prod" and op.args[3]:
         axes = []
-    given = [axes] if type(axes) is int else [*(axes or range(rank))]
-    if any(type(axis) is not int for axis in given):
+    reduced_axes = [axes] if type(axes) is int else [*(axes or range(rank))]
+    if any(type(axis) is not int for axis in reduced_axes):
         raise NotLowerable
-    return frozenset(range(rank)) - {axis % max(rank, 1) for axis in given}
+    return frozenset(range(rank)) - {axis % max(rank, 1) for axis in reduced_axes}

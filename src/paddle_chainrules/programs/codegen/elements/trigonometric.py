@@ -51,7 +51,7 @@ ATAN = Polynomial(
 """``(atan(x) - x) / x**3`` of ``x**2``, where x is at most tan(pi / 8)."""
 
 HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-"""Pi / 2 in parts of 33, 33 and 53 bits, so that products with 20 bits are exact."""
+"""Pi / 2 as a sum of 33, 33 and 53 bits, so that products with 20 bits are exact."""
 
 MOST = 1e6
 """The largest number for which the C library is not called."""
@@ -66,46 +66,46 @@ def sin(x: ElementValue) -> ElementValue:
 @vectorised("cos", lambda x: abs(x) > MOST)
 def cos(x: ElementValue) -> ElementValue:
     """Return the cosine."""
-    return _sine(x, turned=1)
+    return _sine(x, quarter_turns=1)
 
 
-def _sine(x: ElementValue, turned: int = 0) -> ElementValue:
+def _sine(x: ElementValue, quarter_turns: int = 0) -> ElementValue:
     """Return the sine of a number up to :data:`MOST`.
 
     Args:
-        turned: the quarters of a circle that are added to x first.
+        transposed: the quarters of a circle that are added to x first.
     """
-    n, quarter = (x * (2 / math.pi)).rounded()
+    n, quarter = (x * (2 / math.pi)).round_to_integer()
     high, middle, low = HALF_PI
     first = (-n).fma(high, x)
     if x.is_single:
-        r, lost = (-n).fma(middle, first), x.constant(0)
+        r, error = (-n).fma(middle, first), x.constant(0)
     else:
-        part = n * middle
-        near = first - part
-        lost = (-n).fma(low, (first - near) - part)
-        r = near + lost
-        lost = lost - (r - near)
+        middle_product = n * middle
+        difference = first - middle_product
+        error = (-n).fma(low, (first - difference) - middle_product)
+        r = difference + error
+        error = error - (r - difference)
     z = r * r
-    s = (r * z).fma(z.polynomial(SIN), lost) + r
-    c = 1 - (z * 0.5 - (z * z).fma(z.polynomial(COS), -(r * lost)))
-    quarter = quarter + turned
+    s = (r * z).fma(z.polynomial(SIN), error) + r
+    c = 1 - (z * 0.5 - (z * z).fma(z.polynomial(COS), -(r * error)))
+    quarter = quarter + quarter_turns
     result = (quarter & 1).is_zero().where(s, c)
     sign = (quarter & 2) << 62
     result = (result.bits() ^ sign).bits()
-    return result if turned else (abs(x) < 2.0**-30).where(x, result)
+    return result if quarter_turns else (abs(x) < 2.0**-30).where(x, result)
 
 
 def atan(x: ElementValue) -> ElementValue:
     """Return the arc tangent."""
     y = abs(x)
     is_small, is_large = y < math.tan(math.pi / 8), y > math.tan(3 * math.pi / 8)
-    over = is_small.where(y, is_large.where(-1, y - 1))
-    r = over / is_small.where(1.0, is_large.where(y, y + 1))
+    numerator = is_small.where(y, is_large.where(-1, y - 1))
+    r = numerator / is_small.where(1.0, is_large.where(y, y + 1))
     base = is_small.where(
         y.constant(0), is_large.where(y.constant(math.pi / 2), math.pi / 4)
     )
-    left = base * (6.123233995736766e-17 / (math.pi / 2))
+    base_error = base * (6.123233995736766e-17 / (math.pi / 2))
     z = r * r
-    result = base + (r + (r * z).fma(z.polynomial(ATAN), left))
+    result = base + (r + (r * z).fma(z.polynomial(ATAN), base_error))
     return result.copysign(x)

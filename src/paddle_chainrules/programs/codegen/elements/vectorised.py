@@ -1,6 +1,6 @@
 """Functions that loops call, for all lanes of a vector at once.
 
-Where some lanes need another way, the C library computes them.
+The C library computes the lanes that a formula does not serve.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Formula = Callable[[ElementValue], ElementValue]
 class _InstructionList:
     """Instructions in their order."""
 
-    found: list[str] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
 
     def emit(self, instruction: str) -> str:
-        self.found.append(f"%v{len(self.found)} = {instruction}")
-        return f"%v{len(self.found) - 1}"
+        self.instructions.append(f"%v{len(self.instructions)} = {instruction}")
+        return f"%v{len(self.instructions) - 1}"
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class VectorisedFunction:
         name: the C library's.
         is_single: whether the result is wanted in float32.
         formula: its instructions.
-        is_other: tells for which numbers the C library is called.
+        needs_library: tells for which numbers the C library is called.
     """
 
     name: str
     is_single: bool
     formula: Formula
-    is_other: Formula
+    needs_library: Formula
 
     @property
     def symbol(self) -> str:
@@ -50,40 +50,45 @@ class VectorisedFunction:
 
     def declarations(self, lanes: int) -> list[str]:
         """Declare the functions that the version for this many lanes calls."""
-        reduced = f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)"
-        own = f"declare double @{self.name}(double) {PURE}"
-        return [own, reduced] if lanes else [own]
+        or_reduction = f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)"
+        scalar_function = f"declare double @{self.name}(double) {PURE}"
+        return [scalar_function, or_reduction] if lanes else [scalar_function]
 
     def text(self, lanes: int) -> str:
         """Return the LLVM text of the version for this many lanes, 0 for a number."""
         return "\n".join(self._body(lanes))
 
-    def called(self, lanes: int) -> str:
+    def version_symbol(self, lanes: int) -> str:
         """Return the name of the version for this many lanes."""
         return f"{self.symbol}_{lanes}"
 
     def _body(self, lanes: int) -> Iterator[str]:
         lines = _InstructionList()
         x = ElementValue("%x", "double", lines, self.is_single, lanes)
-        result, is_other = self.formula(x), self.is_other(x)
-        any_other = is_other.name
+        result, needs_library = self.formula(x), self.needs_library(x)
+        any_needs_library = needs_library.name
         if lanes:
-            reduced = f"@llvm.vector.reduce.or.v{lanes}i1"
-            any_other = lines.emit(f"call i1 {reduced}(<{lanes} x i1> {any_other})")
-        yield f"define {x.kind} @{self.called(lanes)}({x.kind} %x) {PURE} noinline {{"
-        yield from lines.found
-        count = len(lines.found)
-        yield f"br i1 {any_other}, label %other, label %usual"
+            or_reduction = f"@llvm.vector.reduce.or.v{lanes}i1"
+            any_needs_library = lines.emit(
+                f"call i1 {or_reduction}(<{lanes} x i1> {any_needs_library})"
+            )
+        yield (
+            f"define {x.kind} @{self.version_symbol(lanes)}({x.kind} %x) "
+            f"{PURE} noinline {{"
+        )
+        yield from lines.instructions
+        count = len(lines.instructions)
+        yield f"br i1 {any_needs_library}, label %other, label %usual"
         yield "usual:"
         yield f"ret {x.kind} {result.name}"
         yield "other:"
-        requested = self._asked(x)
-        chosen = is_other.where(requested, result)
-        yield from lines.found[count:]
+        library_results = self._library_results(x)
+        chosen = needs_library.where(library_results, result)
+        yield from lines.instructions[count:]
         yield f"ret {x.kind} {chosen.name}"
         yield "}"
 
-    def _asked(self, x: ElementValue) -> ElementValue:
+    def _library_results(self, x: ElementValue) -> ElementValue:
         """Return the C library's result for each lane."""
         function = f"call double @{self.name}(double"
         if not x.lanes:
@@ -105,33 +110,33 @@ VECTORISED: dict[str, VectorisedFunction] = {}
 def definitions(texts: Sequence[str]) -> list[str]:
     """Return the LLVM text of functions that others call, and of those they call."""
     symbols = "|".join(VECTORISED)
-    called = {*re.findall(rf"@({symbols})_(\d+)\(", "\n".join(texts))}
-    results = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(called)]
+    calls = {*re.findall(rf"@({symbols})_(\d+)\(", "\n".join(texts))}
+    results = [(VECTORISED[symbol], int(lanes)) for symbol, lanes in sorted(calls)]
     declared = dict.fromkeys(line for f, n in results for line in f.declarations(n))
     return [*declared, *(function.text(lanes) for function, lanes in results)]
 
 
-def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
+def vectorised(name: str, needs_library: Formula) -> Callable[[Formula], Formula]:
     """Make a formula a function that is called, as a decorator.
 
     Args:
         name: of a function of the C library's, which gives the same.
-        is_other: tells for which numbers the C library is called.
+        needs_library: tells for which numbers the C library is called.
     """
 
-    def put(formula: Formula) -> Formula:
+    def register(formula: Formula) -> Formula:
         functions = [
-            VectorisedFunction(name, is_single, formula, is_other)
+            VectorisedFunction(name, is_single, formula, needs_library)
             for is_single in (False, True)
         ]
         VECTORISED.update({f.symbol: f for f in functions})
 
         @wraps(formula)
-        def called(x: ElementValue) -> ElementValue:
+        def call_version(x: ElementValue) -> ElementValue:
             function = functions[x.is_single]
-            version = function.called(x.lanes)
+            version = function.version_symbol(x.lanes)
             return x.make(f"call {x.kind} @{version}({x.kind} {x.name})")
 
-        return called
+        return call_version
 
-    return put
+    return register

@@ -17,10 +17,10 @@ from paddle import Tensor
 from ....paddle_side.locks import new_lock
 from ...tracing.operations import Value
 from ..extents import ShapeEnv
-from ..jit_engine import linked
+from ..jit_engine import compile_and_load
 from .entry_code import CPYTHON, NAME, TEXT
 
-MOST = 1 << 18
+MAX_RESULT_BYTES = 1 << 18
 """The most bytes of a result. Larger ones come from the memory that Paddle keeps."""
 
 METH_FASTCALL = 0x80
@@ -43,15 +43,15 @@ class ExchangeFunctions(NamedTuple):
     """Functions of a DLPack exchange table, by their addresses.
 
     Attributes:
-        wrap: makes an object of a ``DLManagedTensorVersioned``, which it takes over.
+        wrap: makes an object of a ``DLManagedTensorVersioned``, which it owns then.
         read: fills a ``DLTensor`` with an object's facts.
-        held: how far from a tensor's address the pointer to its description stands.
+        description_offset: the offset of the description's pointer in a tensor.
         dense: the first word of the description of a dense tensor.
     """
 
     wrap: int
     read: int
-    held: int
+    description_offset: int
     dense: int
 
 
@@ -81,25 +81,28 @@ def exchange() -> ExchangeFunctions | None:
     major = ctypes.c_uint32.from_address(address).value
     # The header, an allocator and a function from objects come before these.
     wrap, read = (ctypes.c_void_p * 2).from_address(address + 4 * 8)
-    held = _held()
-    if not (major == 1 and wrap and read and held):
+    description_offset = _description_offset()
+    if not (major == 1 and wrap and read and description_offset):
         return None
     dense, cleared = Tensor(), Tensor()
     cleared._clear()
-    description, nothing = _word(id(dense) + held), _word(id(cleared) + held)
-    if nothing or not description:
+    description, cleared_description = (
+        _word(id(dense) + description_offset),
+        _word(id(cleared) + description_offset),
+    )
+    if cleared_description or not description:
         return None
-    return ExchangeFunctions(wrap, read, held, _word(description))
+    return ExchangeFunctions(wrap, read, description_offset, _word(description))
 
 
-def _held() -> int:
-    """Return where a tensor's pointer to its description stands; 0 where unknown.
+def _description_offset() -> int:
+    """Return the offset of a tensor's pointer to its description; 0 where unknown.
 
     A C++ object follows Python's own part of a tensor. Its first member is the pointer.
     """
-    own = object.__basicsize__
-    is_usual = own == 2 * WORD and hasattr(Tensor, "_clear")
-    return own if is_usual else 0
+    header_size = object.__basicsize__
+    is_usual = header_size == 2 * WORD and hasattr(Tensor, "_clear")
+    return header_size if is_usual else 0
 
 
 def _word(address: int) -> int:
@@ -107,41 +110,45 @@ def _word(address: int) -> int:
 
 
 _lock = new_lock()
-_made: list[tuple[_Method, Any]] = []
+_compiled_entry: list[tuple[_Method, Any]] = []
 """The definition of the builtin function, and what owns its code.
 
-All entries point to it. So it is made once, and stays as long as the process.
+All entries point to it. So it is compiled once, and lives as long as the process.
 """
 
 
-def _method() -> _Method:
+def _builtin_method() -> _Method:
     """Return the definition of the builtin function."""
     with _lock:
-        if not _made:
-            called = {
+        if not _compiled_entry:
+            functions = {
                 name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
                 for name in CPYTHON
             }
-            places = {name: at.value or 0 for name, at in called.items()}
+            addresses = {
+                name: function.value or 0 for name, function in functions.items()
+            }
             text = TEXT.replace("@NAME", f"@{NAME}")
             # Optimized it takes the same time at each call.
-            engine = linked(text, [NAME], places, opt=0)
+            engine = compile_and_load(text, [NAME], addresses, opt=0)
             address = engine.get_function_address(NAME)
-            _made.append((_Method(NAME.encode(), address, METH_FASTCALL, None), engine))
-        return _made[0][0]
+            _compiled_entry.append(
+                (_Method(NAME.encode(), address, METH_FASTCALL, None), engine)
+            )
+        return _compiled_entry[0][0]
 
 
 def prepare_entries() -> None:
     """Make the code of the builtin function, where there can be one."""
     if exchange() is not None:
-        _method()
+        _builtin_method()
 
 
 def entry(
     code: Any,
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    sizes: ShapeEnv,
+    shape_env: ShapeEnv,
     work: Mapping[int, int],
     flag: int,
     may_bail_out: bool,
@@ -149,15 +156,15 @@ def entry(
     """Return the builtin function that runs a region.
 
     It takes the inputs and returns a list of the outputs; None if an input is not as
-    it was when the region was captured, lies elsewhere or has gaps, if the results are
-    large, or if the region ends early.
+    it was when the region was captured, is on another device or has gaps, if results
+    are large, or if the region ends early.
 
     Args:
         code: the region's function.
-        sizes: gives the sizes that depend on the number of samples.
+        shape_env: gives the sizes that depend on the number of samples.
         work: the bytes of further memory, by powers of the number of samples.
         flag: the address of the region's flag.
-        may_leave: whether the region may end early.
+        may_bail_out: whether the region may end early.
 
     Returns:
         None where there can be no such function.
@@ -168,27 +175,37 @@ def entry(
     if any(v.dtype not in DTYPES for v in (*inputs, *outputs)):
         return None
     rows: list[int] = []
-    counted = (-1, 0, 1)
+    sample_axis = (-1, 0, 1)
     for i, value in enumerate((*inputs, *outputs)):
         kind, bits = DTYPES[value.dtype]
         rows += [kind | bits << 8 | 1 << 16, len(value.shape)]
         for axis, size in enumerate(value.shape):
-            factor, power = sizes.of(size)
+            factor, power = shape_env.extent(size)
             if power > 1 or not size:
                 return None
-            if power and counted[0] < 0 and i < len(inputs):
-                counted = i, axis, factor
+            if power and sample_axis[0] < 0 and i < len(inputs):
+                sample_axis = i, axis, factor
             rows += [factor, power]
-    if sizes.samples is not None and counted[0] < 0:
+    if shape_env.samples is not None and sample_axis[0] < 0:
         return None  # no input tells the number of samples
     region = ctypes.cast(code, ctypes.c_void_p).value
-    numbers = [len(inputs), len(outputs), *counted, region, flag, may_bail_out, MOST]
-    numbers += [work.get(0, 0), work.get(1, 0), table.read, table.wrap]
-    numbers += [id(Tensor), table.held, table.dense, *rows]
-    held = pack(f"{len(numbers)}q", *numbers)
-    method = _method()
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    result: Enter = new(ctypes.addressof(method), held, code)  # which keeps the code
+    table_words = [
+        len(inputs),
+        len(outputs),
+        *sample_axis,
+        region,
+        flag,
+        may_bail_out,
+        MAX_RESULT_BYTES,
+    ]
+    table_words += [work.get(0, 0), work.get(1, 0), table.read, table.wrap]
+    table_words += [id(Tensor), table.description_offset, table.dense, *rows]
+    packed_table = pack(f"{len(table_words)}q", *table_words)
+    method = _builtin_method()
+    new_builtin = ctypes.pythonapi.PyCFunction_NewEx
+    new_builtin.restype = ctypes.py_object
+    new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    result: Enter = new_builtin(
+        ctypes.addressof(method), packed_table, code
+    )  # which keeps the code
     return result

@@ -1,8 +1,8 @@
-"""Layout of blocks in memory, so that a library multiplies them fast.
+"""Packing of matrices in memory, so that a library multiplies them fast.
 
-Rows that are a multiple of some kilobytes apart share few places of the processor's
+Rows that are a multiple of some kilobytes apart map to few sets of the processor's
 cache. Products of such rows take up to three times as long. So intermediate results get
-rows of another length, and such factors from elsewhere are copied, a matrix at a time.
+rows of another length, and such factors from outside are copied, a matrix at a time.
 """
 
 from __future__ import annotations
@@ -13,27 +13,34 @@ from typing import NamedTuple
 from ...tracing.operations import Value
 from ..extents import ONE, SymInt
 from ..ir_builder import BYTES, FunctionBuilder
-from ..iteration_domains import COLUMNS, FIXED, ROWS, TERMS, Address, IterationDomain
+from ..iteration_domains import (
+    COLUMNS,
+    ROWS,
+    STATIC_SHAPES,
+    TERMS,
+    Address,
+    IterationDomain,
+)
 from ..nest import LoopNest, NestAccess
 from ..views import Buffer, BufferView
 
 CACHE_ALIAS_STRIDE = 1024
-"""Rows a multiple of this many bytes apart share few places of the cache."""
+"""Rows a multiple of this many bytes apart map to few sets of the cache."""
 
 ROW_PADDING_BYTES = 64
 """The bytes that we add to the distance of such rows."""
 
-LARGEST = 1 << 23
+MAX_COPY_BYTES = 1 << 23
 """The most bytes of a copy."""
 
-FACTORS = (ROWS, TERMS), (TERMS, COLUMNS)
-"""The dimensions of each factor in the space of a product."""
+OPERAND_DIMS = (ROWS, TERMS), (TERMS, COLUMNS)
+"""The dimensions of each factor in the domain of a product."""
 
 
-def padded(row: int, dtype: str) -> int:
+def padded_row(length: int, dtype: str) -> int:
     """Return the distance between rows of this many entries."""
-    shares = row and row * BYTES[dtype] % CACHE_ALIAS_STRIDE == 0
-    return row + ROW_PADDING_BYTES // BYTES[dtype] if shares else row
+    aliases = length and length * BYTES[dtype] % CACHE_ALIAS_STRIDE == 0
+    return length + ROW_PADDING_BYTES // BYTES[dtype] if aliases else length
 
 
 class PackedMatrix(NamedTuple):
@@ -43,70 +50,74 @@ class PackedMatrix(NamedTuple):
         source: many matrices, one of which is copied.
         outer, inner: the dimensions of a matrix, the second without gaps.
         shape: of these.
-        to: where it goes.
+        target: the view of the copy.
     """
 
     source: NestAccess
     outer: int
     inner: int
     shape: tuple[int, int]
-    to: BufferView
+    target: BufferView
 
     @property
-    def row(self) -> SymInt:
+    def row_stride(self) -> SymInt:
         """The distance from a row of the source to the next."""
         return self.source.strides[self.outer]
 
     @property
     def strides(self) -> tuple[SymInt, ...]:
-        """The strides of the copy, along the space of the product."""
+        """The strides of the copy, along the domain of the product."""
         results = [*self.source.strides]
-        results[self.outer], results[self.inner] = self.to.strides
+        results[self.outer], results[self.inner] = self.target.strides
         return tuple(results)
 
-    def write(self, text: FunctionBuilder, pointer: str, address: Address) -> None:
-        """Write the copying.
+    def write(self, ir: FunctionBuilder, pointer: str, address: Address) -> None:
+        """Emit the copy.
 
         Args:
             pointer: a pointer to the matrix.
         """
         strides = self.source.strides
-        view = BufferView(self.source.view.memory, (), (), ())
+        view = BufferView(self.source.view.buffer, (), (), ())
         read = NestAccess(view, (strides[self.outer], strides[self.inner]))
-        write = NestAccess(self.to, self.to.strides)
-        first = {id(view): pointer, id(self.to): address(self.to)}
+        write = NestAccess(self.target, self.target.strides)
+        pointers = {id(view): pointer, id(self.target): address(self.target)}
         nest = LoopNest(
-            text, self.shape, [read], [write], FIXED, lambda v: first[id(v)]
+            ir, self.shape, [read], [write], STATIC_SHAPES, lambda v: pointers[id(v)]
         )
-        nest.write(lambda given, lanes: given)
+        nest.emit(lambda elements, lanes: elements)
 
 
-def packed(
-    space: IterationDomain, made: Collection[Buffer]
+def packed_operands(
+    domain: IterationDomain, internal: Collection[Buffer]
 ) -> list[PackedMatrix | None]:
-    """Return for each input of a product its copy, if there is to be one.
+    """Return for each operand of a product its packed copy, or None.
 
     Args:
-        made: memory that is no factor from elsewhere.
+        internal: buffers that the chain itself writes, which need no copy.
     """
-    if not space.is_product:
-        return [None] * len(space.reads)
+    if not domain.is_product:
+        return [None] * len(domain.reads)
     results: list[PackedMatrix | None] = []
-    for each, dims in zip(space.reads, FACTORS, strict=True):
-        outer, inner = (len(space.shape) + k for k in dims)
-        if each.strides[outer] == ONE:
+    for access, dims in zip(domain.reads, OPERAND_DIMS, strict=True):
+        outer, inner = (len(domain.shape) + k for k in dims)
+        if access.strides[outer] == ONE:
             outer, inner = inner, outer
-        memory, row = each.view.memory, each.strides[outer]
-        shape = space.shape[outer], space.shape[inner]
-        length = padded(shape[1], memory.dtype)
-        size = BYTES[memory.dtype]
-        is_slow = not row.power and row.factor * size % CACHE_ALIAS_STRIDE == 0
-        is_small = shape[0] * length * size <= LARGEST
-        has_rows = each.strides[inner] == ONE
-        if memory in made or not (is_slow and is_small and has_rows):
+        buffer, row_stride = access.view.buffer, access.strides[outer]
+        shape = domain.shape[outer], domain.shape[inner]
+        length = padded_row(shape[1], buffer.dtype)
+        size = BYTES[buffer.dtype]
+        is_slow = (
+            not row_stride.power and row_stride.factor * size % CACHE_ALIAS_STRIDE == 0
+        )
+        is_small = shape[0] * length * size <= MAX_COPY_BYTES
+        has_rows = access.strides[inner] == ONE
+        if buffer in internal or not (is_slow and is_small and has_rows):
             results.append(None)
             continue
-        own = Buffer(Value(-1, shape, memory.dtype, 0), SymInt(shape[0] * length))
-        to = BufferView(own, (), shape, (SymInt(length), ONE))
-        results.append(PackedMatrix(each, outer, inner, shape, to))
+        copy_buffer = Buffer(
+            Value(-1, shape, buffer.dtype, 0), SymInt(shape[0] * length)
+        )
+        target = BufferView(copy_buffer, (), shape, (SymInt(length), ONE))
+        results.append(PackedMatrix(access, outer, inner, shape, target))
     return results

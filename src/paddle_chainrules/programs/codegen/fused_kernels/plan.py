@@ -1,4 +1,4 @@
-"""Memory for intermediate results: new, or taken from results no longer needed."""
+"""Buffer assignment: memory for intermediate results, reused when they are dead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..views import Buffer
 
 @dataclass(frozen=True)
 class BufferAssignment:
-    """Slots of memory.
+    """Slots of memory for buffers.
 
     Attributes:
         slots: the number of the slot of each intermediate result.
@@ -39,43 +39,47 @@ ALIGNED = 64
 """Slots are a multiple of this many bytes."""
 
 
-def _rounded(size: SymInt) -> SymInt:
+def _round_to_alignment(size: SymInt) -> SymInt:
     return SymInt(-(-size.factor // ALIGNED) * ALIGNED, size.power)
 
 
-def planned(
-    steps: Sequence[Stage], given: Collection[Buffer], ends: Collection[Buffer]
+def assign_buffers(
+    stages: Sequence[Stage], inputs: Collection[Buffer], outputs: Collection[Buffer]
 ) -> BufferAssignment:
-    """Plan a slot for each result that is neither given nor an end.
+    """Assign a slot to each buffer that is neither an input nor an output.
 
-    A result lies over what its step reads for the last time at the same places, or in a
+    A buffer reuses the slot of one that its stage reads last, at the same indices, or a
     free slot of the same size.
     """
-    elsewhere = {*given, *ends}
-    last: dict[Buffer, int] = {}
-    for i, step in enumerate(steps):
-        last.update(dict.fromkeys((*step.reads, *step.writes), i))
+    external = {*inputs, *outputs}
+    last_use: dict[Buffer, int] = {}
+    for i, stage in enumerate(stages):
+        last_use.update(dict.fromkeys((*stage.reads, *stage.writes), i))
     slots: dict[Buffer, int] = {}
     sizes: list[SymInt] = []
     free: dict[SymInt, list[int]] = {}
-    for i, step in enumerate(steps):
-        over = set()
-        for memory in step.writes:
-            if memory in elsewhere or memory in slots:
+    for i, stage in enumerate(stages):
+        overwritten = set()
+        for buffer in stage.writes:
+            if buffer in external or buffer in slots:
                 continue
-            for below in step.over.get(memory, ()):
-                if below in slots and last[below] == i and below not in over:
-                    slots[memory] = slots[below]
-                    over.add(below)
+            for candidate in stage.may_overwrite.get(buffer, ()):
+                if (
+                    candidate in slots
+                    and last_use[candidate] == i
+                    and candidate not in overwritten
+                ):
+                    slots[buffer] = slots[candidate]
+                    overwritten.add(candidate)
                     break
-            if memory in slots:
+            if buffer in slots:
                 continue
-            size = _rounded(memory.extent.times(SymInt(BYTES[memory.dtype])))
+            size = _round_to_alignment(buffer.extent.times(SymInt(BYTES[buffer.dtype])))
             if not free.get(size):
                 free.setdefault(size, []).append(len(sizes))
                 sizes.append(size)
-            slots[memory] = free[size].pop()
-        for memory in dict.fromkeys((*step.reads, *step.writes)):
-            if memory in slots and last[memory] == i and memory not in over:
-                free[sizes[slots[memory]]].append(slots[memory])
+            slots[buffer] = free[size].pop()
+        for buffer in dict.fromkeys((*stage.reads, *stage.writes)):
+            if buffer in slots and last_use[buffer] == i and buffer not in overwritten:
+                free[sizes[slots[buffer]]].append(slots[buffer])
     return BufferAssignment(slots, sizes)

@@ -24,27 +24,27 @@ from ..ir_builder import BYTES, FLAG, FunctionBuilder
 from ..lowering import Stage, StageBuilder
 from ..views import BufferView
 from .entries import Enter, entry
-from .plan import ALIGNED, BufferAssignment, planned
-from .tile_fusion import in_blocks
-from .workspace import CPU, borrowed, give_back
+from .plan import ALIGNED, BufferAssignment, assign_buffers
+from .tile_fusion import tile_chains
+from .workspace import CPU, borrow_memory, return_memory
 
 ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
 WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
 
-ON_STACK = 1 << 15
-"""The most bytes of intermediate results that lie on the stack."""
+MAX_STACK_BYTES = 1 << 15
+"""The most bytes of intermediate results on the stack."""
 
-CHECKED = 4
-"""One of this many loops and products checks the flag."""
+STAGES_PER_POLL = 4
+"""One of this many stages polls the cancel flag."""
 
-PART = 32
-"""The most loops and products of a function. With more, LLVM takes much longer."""
+STAGES_PER_FUNCTION = 32
+"""The most stages of a function. With more, LLVM takes much longer."""
 
-MAX_ALIKE_APART = 2
-"""The number of such functions above which equal steps share one function."""
+MAX_UNSHARED_FUNCTIONS = 2
+"""The number of such functions above which equal stages share one function."""
 
 FIRST = FLAG + 1
-"""The place in the block of the first tensor's address."""
+"""The block's slot of the first tensor's address."""
 
 _zero = ctypes.c_int32(0)
 NEVER = ctypes.addressof(_zero)
@@ -52,7 +52,7 @@ NEVER = ctypes.addressof(_zero)
 
 
 class OutlinedStages:
-    """Steps as functions. Steps that do the same to other memory share one."""
+    """Stages as functions. Stages that are equal but for addresses share one."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -60,57 +60,56 @@ class OutlinedStages:
     @property
     def texts(self) -> Iterator[str]:
         """The texts of the functions."""
-        return (text.replace("@NAME.step", name) for text, name in self._names.items())
+        return (body.replace("@NAME.step", name) for body, name in self._names.items())
 
-    def write(
-        self, step: Stage, text: FunctionBuilder, address: Callable[[BufferView], str]
+    def emit_call(
+        self, stage: Stage, ir: FunctionBuilder, address: Callable[[BufferView], str]
     ) -> None:
-        """Write a call of the function of a step."""
-        own, given = self._own(step)
-        names = ", ".join(f"ptr %a{k}" for k in range(len(given)))
-        own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
-        name = self._named(own, text)
-        places = ", ".join(f"ptr {address(view)}" for view in given)
-        is_left = text.emit(f"call i1 {name}(ptr %block, {places})", "left")
-        if step.may_bail_out or step.is_long:
-            text.bailout_if(is_left)
+        """Emit a call of a stage's function."""
+        function, views = self._build_function(stage)
+        names = ", ".join(f"ptr %a{k}" for k in range(len(views)))
+        function.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
+        name = self._intern_function(function, ir)
+        pointers = ", ".join(f"ptr {address(view)}" for view in views)
+        has_bailed_out = ir.emit(f"call i1 {name}(ptr %block, {pointers})", "left")
+        if stage.may_bail_out or stage.is_long:
+            ir.bailout_if(has_bailed_out)
 
-    def write_shared(
-        self, step: Stage, text: FunctionBuilder, address: Callable[[BufferView], str]
+    def emit_parallel_call(
+        self, stage: Stage, ir: FunctionBuilder, address: Callable[[BufferView], str]
     ) -> None:
-        """Write a call that lets threads share the function of a step."""
-        assert step.shared is not None
-        if step.prepare:
-            step.prepare(text, address)
-        own, given = self._own(step, is_shared=True)
-        own.head = threads.HEAD
-        own.begin(threads.beginning(["%block", *(f"%a{k}" for k in range(len(given)))]))
-        name = self._named(own, text)
-        pointers = ["%block", *map(address, given)]
-        threads.write_call(text, name, pointers, step.shared)
+        """Emit a call that runs a stage's function on all threads."""
+        assert stage.parallel_ops is not None
+        if stage.emit_prologue:
+            stage.emit_prologue(ir, address)
+        function, views = self._build_function(stage, is_parallel=True)
+        function.head = threads.HEAD
+        function.prepend_entry(
+            threads.load_arguments(["%block", *(f"%a{k}" for k in range(len(views)))])
+        )
+        name = self._intern_function(function, ir)
+        pointers = ["%block", *map(address, views)]
+        threads.emit_parallel_call(ir, name, pointers, stage.parallel_ops)
 
-    def _own(
-        self, step: Stage, is_shared: bool = False
+    def _build_function(
+        self, stage: Stage, is_parallel: bool = False
     ) -> tuple[FunctionBuilder, list[BufferView]]:
-        """Return the text of a step's function, and the views whose addresses it takes.
+        """Build a stage's function; return it and the views that are its arguments."""
+        function = FunctionBuilder()
+        function.is_parallel = is_parallel
+        arguments: dict[tuple[Any, ...], tuple[str, BufferView]] = {}
 
-        It is given their addresses.
-        """
-        own = FunctionBuilder()
-        own.is_shared = is_shared
-        given: dict[tuple[Any, ...], tuple[str, BufferView]] = {}
+        def name_argument(view: BufferView) -> str:
+            origin = view.buffer, view.offset
+            return arguments.setdefault(origin, (f"%a{len(arguments)}", view))[0]
 
-        def argument(view: BufferView) -> str:
-            place = view.memory, view.offset
-            return given.setdefault(place, (f"%a{len(given)}", view))[0]
+        stage.emit(function, name_argument)
+        return function, [view for _, view in arguments.values()]
 
-        step.write(own, argument)
-        return own, [view for _, view in given.values()]
-
-    def _named(self, own: FunctionBuilder, text: FunctionBuilder) -> str:
-        """Return the name of a function. Its notes go where it is called."""
-        rows = str(own).split("\n")
-        text.lines += [row.strip() for row in rows if row.startswith("  ;")]
+    def _intern_function(self, function: FunctionBuilder, ir: FunctionBuilder) -> str:
+        """Return the name of a function, the same for equal ones; move its comments."""
+        rows = str(function).split("\n")
+        ir.lines += [row.strip() for row in rows if row.startswith("  ;")]
         body = "\n".join(row for row in rows if not row.startswith("  ;"))
         return self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
 
@@ -126,34 +125,36 @@ class Region(Operator):
     Attributes:
         ops: the operations that it does.
         order: the tensors whose addresses it takes, inputs first.
-        text: its text, in LLVM's language.
+        text: its LLVM text.
         code: the machine code.
         work: the bytes of further memory that it needs, by the number of samples.
-        may_leave: whether it ends early where an index is out of range.
+        may_bail_out: whether it ends early where an index is out of range.
     """
 
     def __init__(
-        self, steps: StageBuilder, outputs: Sequence[Value], samples: Samples | None
+        self, builder: StageBuilder, outputs: Sequence[Value], samples: Samples | None
     ) -> None:
         super().__init__("region", "", run=_no_operator)
-        self.ops = tuple(steps.ops)
-        self._inputs, self._outputs = [*steps.inputs], [*outputs]
-        self.order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
+        self.ops = tuple(builder.ops)
+        self._inputs, self._outputs = [*builder.inputs], [*outputs]
+        self.order = [v for v in (*builder.inputs, *outputs) if 0 not in v.shape]
         self._samples = samples
-        self._sizes = steps.sizes
-        given = {view.memory for view in steps.inputs.values()}
-        ends = [steps.views[value].memory for value in outputs]
-        self._placed = steps.placed(ends)
-        there = {*given, *self._placed, *ends}
-        steps.found = in_blocks(steps.found, there, self._placed, self._sizes)
-        plan = planned(steps.found, there, ())
+        self._shape_env = builder.shape_env
+        input_buffers = {view.buffer for view in builder.inputs.values()}
+        output_buffers = [builder.views[value].buffer for value in outputs]
+        self._aliases = builder.elide_copies(output_buffers)
+        external = {*input_buffers, *self._aliases, *output_buffers}
+        builder.stages = tile_chains(
+            builder.stages, external, self._aliases, self._shape_env
+        )
+        plan = assign_buffers(builder.stages, external, ())
         self.work = plan.bytes
         n = samples.size if samples else 0
-        self.may_bail_out = any(step.may_bail_out for step in steps.found)
-        self.work_bytes = sum(each.at(n) for each in self.work)
-        self.on_stack = samples is None and self.work_bytes <= ON_STACK
+        self.may_bail_out = any(stage.may_bail_out for stage in builder.stages)
+        self.work_bytes = sum(size.at(n) for size in self.work)
+        self.on_stack = samples is None and self.work_bytes <= MAX_STACK_BYTES
         self.left_bytes = 0 if self.on_stack else self.work_bytes
-        self.text = self._written(steps, plan)
+        self.text = self._build_text(builder, plan)
         self.code: Callable[[bytes], bool] = _no_operator
 
     @property
@@ -161,100 +162,110 @@ class Region(Operator):
         """The address of the code."""
         return ctypes.cast(self.code, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
-    def _written(self, steps: StageBuilder, plan: BufferAssignment) -> str:
+    def _build_text(self, builder: StageBuilder, plan: BufferAssignment) -> str:
         """Return the text of the function, and of those that it calls in order.
 
         LLVM takes much longer for large functions. So these are split.
         """
-        starts = range(0, len(steps.found), PART)
-        parts = [steps.found[start : start + PART] for start in starts]
-        alike, all_alike = OutlinedStages(), len(parts) > MAX_ALIKE_APART
-        texts = [
-            self._part(k, part, steps, plan, alike, all_alike)
-            for k, part in enumerate(parts)
+        starts = range(0, len(builder.stages), STAGES_PER_FUNCTION)
+        chunks = [
+            builder.stages[start : start + STAGES_PER_FUNCTION] for start in starts
         ]
-        whole = FunctionBuilder()
-        for place, value in enumerate(self.order, FIRST):
-            whole.line(f"; {place}: {value!r}")
+        outlined, outline_all = OutlinedStages(), len(chunks) > MAX_UNSHARED_FUNCTIONS
+        texts = [
+            self._build_subfunction(k, chunk, builder, plan, outlined, outline_all)
+            for k, chunk in enumerate(chunks)
+        ]
+        main = FunctionBuilder()
+        for slot, value in enumerate(self.order, FIRST):
+            main.line(f"; {slot}: {value!r}")
         work = "null"
         if self.on_stack and plan.bytes:
-            work = whole.on_stack(self.work_bytes, ALIGNED)
+            work = main.alloca(self.work_bytes, ALIGNED)
         elif plan.bytes:
-            given = whole.argument(FIRST + len(self.order), "ptr", "work")
-            work = whole.aligned(given, ALIGNED)
-        for k in range(len(parts)):
-            is_left = whole.emit(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
-            whole.bailout_if(is_left)
-        return "\n\n".join(map(str, [*alike.texts, *texts, whole]))
+            work_pointer = main.load_slot(FIRST + len(self.order), "ptr", "work")
+            work = main.aligned(work_pointer, ALIGNED)
+        for k in range(len(chunks)):
+            has_bailed_out = main.emit(
+                f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left"
+            )
+            main.bailout_if(has_bailed_out)
+        return "\n\n".join(map(str, [*outlined.texts, *texts, main]))
 
-    def _part(
+    def _build_subfunction(
         self,
         k: int,
-        part: Sequence[Stage],
-        steps: StageBuilder,
+        chunk: Sequence[Stage],
+        builder: StageBuilder,
         plan: BufferAssignment,
-        alike: OutlinedStages,
-        all_alike: bool,
+        outlined: OutlinedStages,
+        outline_all: bool,
     ) -> FunctionBuilder:
-        text = FunctionBuilder(
+        ir = FunctionBuilder(
             f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline"
         )
-        places = {v: place for place, v in enumerate(self.order, FIRST)}
-        bases = {
-            steps.views[value].memory: places.get(value)
+        slot_of = {v: slot for slot, v in enumerate(self.order, FIRST)}
+        base_slots = {
+            builder.views[value].buffer: slot_of.get(value)
             for value in (*self._inputs, *self._outputs)
         }
 
         def address(view: BufferView) -> str:
-            memory = view.memory
-            if memory in self._placed:
-                base = address(self._placed[memory])
-            elif memory not in bases:
-                base = text.moved("%work", "bool", plan.starts[plan.slots[memory]])
-            elif bases[memory] is None:
+            buffer = view.buffer
+            if buffer in self._aliases:
+                base = address(self._aliases[buffer])
+            elif buffer not in base_slots:
+                base = ir.hoisted_address(
+                    "%work", "bool", plan.starts[plan.slots[buffer]]
+                )
+            elif base_slots[buffer] is None:
                 return "null"  # it has no elements
             else:
-                base = text.argument(bases[memory] or 0, "ptr", "p")
-            return text.moved(base, memory.dtype, view.offset)
+                base = ir.load_slot(base_slots[buffer] or 0, "ptr", "p")
+            return ir.hoisted_address(base, buffer.dtype, view.offset)
 
-        for k, step in enumerate(part):
-            if not self.on_stack and k % CHECKED == 0:
-                text.poll_cancel()
-            if threads.may_share(step.shared):
-                alike.write_shared(step, text, address)
-            elif all_alike:
-                alike.write(step, text, address)
+        for k, stage in enumerate(chunk):
+            if not self.on_stack and k % STAGES_PER_POLL == 0:
+                ir.poll_cancel()
+            if threads.may_share(stage.parallel_ops):
+                outlined.emit_parallel_call(stage, ir, address)
+            elif outline_all:
+                outlined.emit_call(stage, ir, address)
             else:
-                step.write(text, address)
-        return text
+                stage.emit(ir, address)
+        return ir
 
     def lines(
         self,
-        named: Callable[[Any, str], str],
-        text: Callable[[Any], str],
-        looked_at: Sequence[Value],
+        name_of: Callable[[Any, str], str],
+        value_text: Callable[[Any], str],
+        checked: Sequence[Value],
         trusted: Collection[Value],
-        otherwise: str,
+        fallback: str,
     ) -> Iterator[str]:
         """Give Python lines that run it, where ``n`` is the number of samples.
 
         Args:
-            named: gives a name for an object.
-            text: gives the text of a value.
-            looked_at: inputs that may differ from those of the capture.
+            name_of: gives a Python name for an object.
+            value_text: gives the Python expression of a value.
+            checked: inputs that may differ from those of the capture.
             trusted: inputs that may differ only in their gaps.
-            otherwise: an expression for the program's results where it ends early.
+            fallback: an expression for the program's results where it ends early.
         """
-        outputs = ", ".join(map(text, self._outputs))
+        outputs = ", ".join(map(value_text, self._outputs))
         enter = self.entry
         if enter is None:
-            yield from self._by_python(named, text, looked_at, trusted, otherwise)
+            yield from self._python_call_lines(
+                name_of, value_text, checked, trusted, fallback
+            )
             return
-        inputs = ", ".join(map(text, self._inputs))
-        yield f"made = {named(enter, 'enter')}({inputs})"
+        inputs = ", ".join(map(value_text, self._inputs))
+        yield f"made = {name_of(enter, 'enter')}({inputs})"
         yield "if made is None:"
-        rest = self._by_python(named, text, looked_at, trusted, otherwise)
-        yield from (f"    {line}" for line in rest)
+        call_lines = self._python_call_lines(
+            name_of, value_text, checked, trusted, fallback
+        )
+        yield from (f"    {line}" for line in call_lines)
         yield "else:"
         yield f"    [{outputs}] = made"
         yield "del made"
@@ -273,118 +284,122 @@ class Region(Operator):
             self.code,
             self._inputs,
             self._outputs,
-            sizes=self._sizes,
+            shape_env=self._shape_env,
             work=work,
             flag=NEVER,
             may_bail_out=self.may_bail_out,
         )
 
-    def _by_python(
+    def _python_call_lines(
         self,
-        named: Callable[[Any, str], str],
-        text: Callable[[Any], str],
-        looked_at: Sequence[Value],
+        name_of: Callable[[Any, str], str],
+        value_text: Callable[[Any], str],
+        checked: Sequence[Value],
         trusted: Collection[Value],
-        otherwise: str,
+        fallback: str,
     ) -> Iterator[str]:
-        """Give lines that check tensors and make results in Python."""
-        cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
+        """Give Python lines that check tensors, allocate outputs and call the code."""
+        cpu, empty = name_of(CPU, "cpu"), name_of(RAW.empty, "empty")
         samples = "0" if self._samples is None else "n"
-        if others := [value for value in looked_at if value not in trusted]:
-            yield from self._check(named, text, others)
-        if known := [value for value in looked_at if value in trusted]:
-            names = ", ".join(map(text, known))
-            has_none = named(WITHOUT_GAPS, "has_no_gaps")
+        if untrusted := [value for value in checked if value not in trusted]:
+            yield from self._check_lines(name_of, value_text, untrusted)
+        if trusted_inputs := [value for value in checked if value in trusted]:
+            names = ", ".join(map(value_text, trusted_inputs))
+            has_none = name_of(WITHOUT_GAPS, "has_no_gaps")
             yield f"given = [{names}]"
             yield f"if not all(map({has_none}, given)):"
-            yield f"    [{names}] = {named(all_without_gaps, 'without_gaps')}(given)"
+            yield f"    [{names}] = {name_of(all_without_gaps, 'without_gaps')}(given)"
         for out in self._outputs:
-            dtype = named(getattr(paddle, out.dtype), out.dtype)
-            yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
-        tensors = [text(v) for v in self.order]
+            dtype = name_of(getattr(paddle, out.dtype), out.dtype)
+            yield (
+                f"{value_text(out)} = {empty}({self._shape_text(out)}, {dtype}, {cpu})"
+            )
+        tensors = [value_text(v) for v in self.order]
         if self.work and not self.on_stack:
-            yield f"memory = {named(borrowed, 'borrowed')}({self._work_size()})"
+            yield f"memory = {name_of(borrow_memory, 'borrowed')}({self._work_size()})"
             tensors.append("memory[1]")
         count = FIRST + len(tensors)
-        pack = named(_pack(count), f"pack{count}")
-        places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
+        pack = name_of(_pack(count), f"pack{count}")
+        addresses = f"*map({name_of(ADDRESS, 'address')}, [{', '.join(tensors)}])"
         yield "try:"
-        given = f"{samples}, {named(NEVER, 'never')}, {places}"
-        call = f"{named(self.code, 'region')}({pack}({given}))"
+        block_args = f"{samples}, {name_of(NEVER, 'never')}, {addresses}"
+        call = f"{name_of(self.code, 'region')}({pack}({block_args}))"
         yield f"    is_left = {call}" if self.may_bail_out else f"    {call}"
-        yield f"except {named(struct_error, 'no_address')}:"
-        yield f"    raise {named(without_memory, 'without_memory')}() from None"
+        yield f"except {name_of(struct_error, 'no_address')}:"
+        yield f"    raise {name_of(without_memory, 'without_memory')}() from None"
         if self.work and not self.on_stack:
-            yield f"{named(give_back, 'give_back')}(memory)"
+            yield f"{name_of(return_memory, 'give_back')}(memory)"
             yield "del memory"
         if self.may_bail_out:
-            yield f"if is_left: return {otherwise}"
+            yield f"if is_left: return {fallback}"
 
-    def _check(
+    def _check_lines(
         self,
-        named: Callable[[Any, str], str],
-        text: Callable[[Any], str],
+        name_of: Callable[[Any, str], str],
+        value_text: Callable[[Any], str],
         values: Sequence[Value],
     ) -> Iterator[str]:
-        """Give lines that check tensors before their addresses are taken."""
-        rows = [self._shape(value) for value in values]
+        """Give Python lines that check tensors before their addresses are taken."""
+        rows = [self._shape_text(value) for value in values]
         shapes = f"[{', '.join(rows)}]"
         if self._samples is None:
-            shapes = named([[*value.shape] for value in values], "shapes")
-        sizes = named([BYTES[value.dtype] for value in values], "sizes")
-        dtypes = named([value.dtype for value in values], "dtypes")
-        names = ", ".join(map(text, values))
+            shapes = name_of([[*value.shape] for value in values], "shapes")
+        sizes = name_of([BYTES[value.dtype] for value in values], "sizes")
+        dtypes = name_of([value.dtype for value in values], "dtypes")
+        names = ", ".join(map(value_text, values))
         yield f"given = [{names}]"
-        yield f"if not {named(is_as, 'is_as')}(given, {shapes}, {sizes}):"
-        fitting = f"{named(fitted, 'fitted')}(given, {shapes}, {dtypes})"
-        yield f"    [{names}] = {fitting}"
+        yield f"if not {name_of(match_layout, 'is_as')}(given, {shapes}, {sizes}):"
+        replacement = f"{name_of(check_and_copy, 'fitted')}(given, {shapes}, {dtypes})"
+        yield f"    [{names}] = {replacement}"
 
     def _work_size(self) -> str:
-        """Write the bytes of intermediate results as a Python expression."""
+        """Return the bytes of intermediate results as a Python expression."""
         sums = {0: ALIGNED - 1}
         for factor, power in self.work:
             sums[power] = sums.get(power, 0) + factor
         return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
 
-    def _shape(self, value: Value) -> str:
-        return f"[{', '.join(map(self._size, value.shape))}]"
+    def _shape_text(self, value: Value) -> str:
+        return f"[{', '.join(map(self._size_text, value.shape))}]"
 
-    def _size(self, size: int) -> str:
-        factor, power = self._sizes.of(size)
+    def _size_text(self, size: int) -> str:
+        factor, power = self._shape_env.extent(size)
         return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
 
 
-def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> bool:
+def match_layout(
+    tensors: list[Tensor], shapes: list[list[int]], sizes: list[int]
+) -> bool:
     """Tell whether tensors have these shapes and element sizes, and no gaps."""
     return (
-        [*map(SHAPE, given)] == shapes
-        and [*map(SIZE, given)] == sizes
-        and all(map(WITHOUT_GAPS, given))
+        [*map(SHAPE, tensors)] == shapes
+        and [*map(SIZE, tensors)] == sizes
+        and all(map(WITHOUT_GAPS, tensors))
     )
 
 
-def fitted(
-    given: list[Tensor], shapes: list[list[int]], dtypes: list[str]
+def check_and_copy(
+    tensors: list[Tensor], shapes: list[list[int]], dtypes: list[str]
 ) -> list[Tensor]:
     """Return the tensors, or copies without gaps.
 
     Raises:
         ValueError: one has another shape or dtype.
     """
-    for i, x in enumerate(given):
-        result = f"{dtype_name(x.dtype)}{list(x.shape)}"
-        if result != (expected := f"{dtypes[i]}{shapes[i]}"):
+    for i, x in enumerate(tensors):
+        actual = f"{dtype_name(x.dtype)}{list(x.shape)}"
+        if actual != (expected := f"{dtypes[i]}{shapes[i]}"):
             raise ValueError(
-                f"a tensor that a program reads is {result}, and was {expected} when "
+                f"a tensor that a program reads is {actual}, and was {expected} when "
                 "it was captured; leave shapes and dtypes of parameters, constants and "
                 "what a pullback needs as they are, or make new tensors"
             )
-    return all_without_gaps(given)
+    return all_without_gaps(tensors)
 
 
-def all_without_gaps(given: list[Tensor]) -> list[Tensor]:
+def all_without_gaps(tensors: list[Tensor]) -> list[Tensor]:
     """Return the tensors, or copies of those that have gaps between elements."""
-    return [*map(without_gaps, given)]
+    return [*map(without_gaps, tensors)]
 
 
 def without_memory() -> ValueError:

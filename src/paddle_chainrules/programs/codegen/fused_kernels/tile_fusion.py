@@ -1,8 +1,8 @@
-"""Steps that go over the same rows, and run on some rows at a time.
+"""Fusion of stages over the same rows, which then run tile by tile.
 
 A product of matrices may be larger than its factors, as the scores of attention are.
-Later steps use it up: arithmetic and sums of each row, and products that make less of
-it. All of them go over blocks of rows. Then the intermediate results are as large as a
+Later stages consume it: arithmetic and sums of each row, and products that make less of
+it. All of them run on tiles of rows. Then the intermediate results are as large as a
 block, which stays in the processor's cache.
 """
 
@@ -20,239 +20,265 @@ from ..lowering import Stage
 from ..nest import NestAccess
 from ..views import Buffer, BufferView
 from .by_block import Dims, TiledChain
-from .plan import planned
+from .plan import assign_buffers
 
-LARGE = 1 << 20
-"""The fewest bytes of memory that blocks must save."""
+MIN_SAVED_BYTES = 1 << 20
+"""The fewest bytes of memory that tiling must save."""
 
-LONG = 128
+MIN_ROW_ENTRIES = 128
 """The fewest entries of a row."""
 
 
-def in_blocks(
-    steps: Sequence[Stage],
-    kept: Collection[Buffer],
-    placed: Mapping[Buffer, BufferView],
-    sizes: ShapeEnv,
+def tile_chains(
+    stages: Sequence[Stage],
+    external: Collection[Buffer],
+    aliases: Mapping[Buffer, BufferView],
+    shape_env: ShapeEnv,
 ) -> list[Stage]:
-    """Return the same steps, with one for those that go block by block.
+    """Return the same stages, with chains that run tile by tile as one stage each.
 
     Args:
-        kept: memory that is no intermediate result.
-        placed: memory that lies within other memory.
+        external: buffers that are no intermediate results.
+        aliases: buffers that are views of other buffers.
     """
-    makers = Counter(memory for step in steps for memory in {*step.writes})
-    parted = {memory for memory, count in makers.items() if count > 1}
+    writers = Counter(buffer for stage in stages for buffer in {*stage.writes})
+    multi_writer_buffers = {buffer for buffer, count in writers.items() if count > 1}
 
-    def root(memory: Buffer) -> Buffer:
-        while memory in placed:
-            memory = placed[memory].memory
-        return memory
+    def root(buffer: Buffer) -> Buffer:
+        while buffer in aliases:
+            buffer = aliases[buffer].buffer
+        return buffer
 
     results: list[Stage] = []
-    rest = [*steps]
-    while rest:
-        chain = _Chain(sizes, parted, root)
-        before, after = chain.taken(rest)
-        if chain.inside:
-            own = chain.own({*kept}.union(*(step.reads for step in after)))
-            if chain.first in own:
-                blocks = TiledChain(chain.axes, chain.inside, own, sizes).step
-                if chain.bytes_of(kept) - _bytes([blocks], kept, sizes) >= LARGE:
-                    results += [*before, blocks]
-                    rest = after
+    remaining = [*stages]
+    while remaining:
+        chain = _Chain(shape_env, multi_writer_buffers, root)
+        before, after = chain.take_stages(remaining)
+        if chain.stages:
+            tile_local = chain.tile_local_buffers(
+                {*external}.union(*(stage.reads for stage in after))
+            )
+            if chain.first_result in tile_local:
+                tiled = TiledChain(
+                    chain.axes, chain.stages, tile_local, shape_env
+                ).stage
+                if (
+                    chain.untiled_bytes(external)
+                    - _intermediate_bytes([tiled], external, shape_env)
+                    >= MIN_SAVED_BYTES
+                ):
+                    results += [*before, tiled]
+                    remaining = after
                     continue
-        results.append(rest.pop(0))
+        results.append(remaining.pop(0))
     return results
 
 
-def _bytes(steps: Sequence[Stage], kept: Collection[Buffer], sizes: ShapeEnv) -> int:
-    """Return the bytes of intermediate results that some steps write."""
-    made = {memory for step in steps for memory in step.writes}
-    read = {memory for step in steps for memory in step.reads}
-    plan = planned(steps, {*kept} | (read - made), ())
-    samples = sizes.samples
+def _intermediate_bytes(
+    stages: Sequence[Stage], external: Collection[Buffer], shape_env: ShapeEnv
+) -> int:
+    """Return the bytes of intermediate results that some stages write."""
+    written = {buffer for stage in stages for buffer in stage.writes}
+    read = {buffer for stage in stages for buffer in stage.reads}
+    plan = assign_buffers(stages, {*external} | (read - written), ())
+    samples = shape_env.samples
     return sum(size.at(samples.size if samples else 0) for size in plan.bytes)
 
 
 class AccessMap(NamedTuple):
-    """The places that an access goes to.
+    """The offset and strides of an access, split into tile axes and inner dimensions.
 
     Attributes:
-        along: the strides along many matrices, and their rows.
-        within: the remaining dimensions: their sizes and strides.
+        tile_strides: the strides along the batch axes and the rows.
+        inner: the strides and sizes of the remaining dimensions.
     """
 
     offset: tuple[SymInt, ...]
-    along: tuple[SymInt, ...]
-    within: list[tuple[SymInt, int]]
+    tile_strides: tuple[SymInt, ...]
+    inner: list[tuple[SymInt, int]]
 
 
 class _StageAccesses:
-    """The memory that some steps read and write, by the root that it lies in."""
+    """The root buffers that some stages read and write."""
 
     def __init__(self, root: Callable[[Buffer], Buffer]) -> None:
         self._root = root
         self.reads: set[Buffer] = set()
         self.writes: set[Buffer] = set()
 
-    def add(self, step: Stage) -> None:
-        self.reads.update(map(self._root, step.reads))
-        self.writes.update(map(self._root, step.writes))
+    def add(self, stage: Stage) -> None:
+        self.reads.update(map(self._root, stage.reads))
+        self.writes.update(map(self._root, stage.writes))
 
-    def meets(self, step: Stage) -> bool:
-        """Tell whether another step has to stay before or after them."""
-        if not self.writes.isdisjoint(map(self._root, step.reads)):
+    def conflicts_with(self, stage: Stage) -> bool:
+        """Tell whether a stage depends on them, or they on it."""
+        if not self.writes.isdisjoint(map(self._root, stage.reads)):
             return True
-        return not (self.reads | self.writes).isdisjoint(map(self._root, step.writes))
+        return not (self.reads | self.writes).isdisjoint(map(self._root, stage.writes))
 
 
 class _Chain:
-    """The steps that go over the rows of a product.
+    """A chain of stages that iterate over the rows of a product.
 
     Args:
-        parted: memory that several steps write.
-        root: the memory in which other memory lies.
+        multi_writer_buffers: buffers that several stages write.
+        root: gives the buffer that holds another one.
 
     Attributes:
         axes: how many matrices there are, along each dimension, and rows of each.
-        inside: the steps, each with the dimensions that are the axes.
+        stages: the stages, each with the dimensions that are the axes.
     """
 
     def __init__(
         self,
-        sizes: ShapeEnv,
-        parted: Collection[Buffer],
+        shape_env: ShapeEnv,
+        multi_writer_buffers: Collection[Buffer],
         root: Callable[[Buffer], Buffer],
     ) -> None:
-        self._sizes, self._parted, self._root = sizes, parted, root
+        self._shape_env, self._multi_writer_buffers, self._root = (
+            shape_env,
+            multi_writer_buffers,
+            root,
+        )
         self.axes: Shape = ()
-        self.inside: list[tuple[Stage, Dims]] = []
-        self._made: dict[Buffer, AccessMap] = {}
-        """The places of memory that is complete after each block."""
+        self.stages: list[tuple[Stage, Dims]] = []
+        self._tiled_accesses: dict[Buffer, AccessMap] = {}
+        """The accesses of buffers whose rows each tile completes."""
         self._touched = _StageAccesses(root)
 
-    def taken(self, steps: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:
-        """Take steps, beginning with that product. Return those before and after."""
-        first = steps[0].space
-        if first is None or not self._grows(first):
+    def take_stages(self, stages: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:
+        """Take a chain from the first stage on; return the stages before and after."""
+        first = stages[0].domain
+        if first is None or not self._outgrows_operands(first):
             return [], []
         self.axes = first.shape[:-2]
         later = _StageAccesses(self._root)
         early: dict[int, Stage] = {}
         last = 0
-        for i, step in enumerate(steps):
-            if later.meets(step):
-                later.add(step)
-            elif self._takes(step):
-                self._touched.add(step)
+        for i, stage in enumerate(stages):
+            if later.conflicts_with(stage):
+                later.add(stage)
+            elif self._try_add(stage):
+                self._touched.add(stage)
                 last = i
-            elif self._touched.meets(step):
-                later.add(step)
+            elif self._touched.conflicts_with(stage):
+                later.add(stage)
             else:
-                early[i] = step
-        before = [step for i, step in early.items() if i < last]
-        gone = {*before, *(step for step, _ in self.inside)}
-        return before, [step for step in steps if step not in gone]
+                early[i] = stage
+        before = [stage for i, stage in early.items() if i < last]
+        taken = {*before, *(stage for stage, _ in self.stages)}
+        return before, [stage for stage in stages if stage not in taken]
 
-    def own(self, needed: Collection[Buffer]) -> list[Buffer]:
-        """Return intermediate results of which nobody needs more than a block."""
+    def tile_local_buffers(self, needed: Collection[Buffer]) -> list[Buffer]:
+        """Return intermediate results of which no stage outside needs any rows."""
         return [
-            memory
-            for memory, at in self._made.items()
-            if memory not in needed and self._leads(memory, at)
+            buffer
+            for buffer, access_map in self._tiled_accesses.items()
+            if buffer not in needed and self._is_contiguous(buffer, access_map)
         ]
 
     @property
-    def first(self) -> Buffer:
-        """The result of that product."""
-        return self.inside[0][0].writes[0]
+    def first_result(self) -> Buffer:
+        """The result of the product that begins the chain."""
+        return self.stages[0][0].writes[0]
 
-    def bytes_of(self, kept: Collection[Buffer]) -> int:
-        """Return the bytes that intermediate results take without blocks."""
-        return _bytes([step for step, _ in self.inside], kept, self._sizes)
+    def untiled_bytes(self, external: Collection[Buffer]) -> int:
+        """Return the bytes of intermediate results without tiling."""
+        return _intermediate_bytes(
+            [stage for stage, _ in self.stages], external, self._shape_env
+        )
 
-    def _grows(self, space: IterationDomain) -> bool:
-        """Tell whether matrices are larger than their factors."""
-        if not space.is_product or 0 in space.shape:
+    def _outgrows_operands(self, domain: IterationDomain) -> bool:
+        """Tell whether products are larger than their operands."""
+        if not domain.is_product or 0 in domain.shape:
             return False
-        *_, rows, columns, terms = space.shape
+        *_, rows, columns, terms = domain.shape
         grows = rows * columns > terms * (rows + columns)
-        return grows and rows > 1 and columns >= LONG
+        return grows and rows > 1 and columns >= MIN_ROW_ENTRIES
 
-    def _takes(self, step: Stage) -> bool:
-        """Tell whether a step goes along; it is inside then."""
-        space = step.space
-        if space is None or 0 in space.shape:
+    def _try_add(self, stage: Stage) -> bool:
+        """Add a stage if it may be tiled with the chain; tell whether it was added."""
+        domain = stage.domain
+        if domain is None or 0 in domain.shape:
             return False
-        dims = self._dims(space)
-        if dims is None or not self._may_be_parted(space, dims):
+        dims = self._axis_dims(domain)
+        if dims is None or not self._is_tileable(domain, dims):
             return False
-        for each in space.reads:
-            memory, at = each.view.memory, self._places(space, each, dims)
-            is_made = self._root(memory) in self._touched.writes
-            if is_made and self._made.get(memory) != at:
+        for access in domain.reads:
+            buffer, access_map = (
+                access.view.buffer,
+                self._access_map(domain, access, dims),
+            )
+            is_written = self._root(buffer) in self._touched.writes
+            if is_written and self._tiled_accesses.get(buffer) != access_map:
                 return False
-        made = {}
-        for each in space.writes:
-            memory, at = each.view.memory, self._places(space, each, dims)
-            pairs = zip(self.axes, at.along, strict=True)
-            *others, rows = (size == 1 or stride != ZERO for size, stride in pairs)
-            if memory in self._parted or not all(others):
+        row_maps = {}
+        for access in domain.writes:
+            buffer, access_map = (
+                access.view.buffer,
+                self._access_map(domain, access, dims),
+            )
+            pairs = zip(self.axes, access_map.tile_strides, strict=True)
+            *covers_batch, covers_rows = (
+                size == 1 or stride != ZERO for size, stride in pairs
+            )
+            if buffer in self._multi_writer_buffers or not all(covers_batch):
                 return False
-            if each.reduction and not self._leads(memory, at):
+            if access.reduction and not self._is_contiguous(buffer, access_map):
                 return False
-            if rows:
-                made[memory] = at
-            elif not space.is_product:
+            if covers_rows:
+                row_maps[buffer] = access_map
+            elif not domain.is_product:
                 return False
-        self._made.update(made)
-        self.inside.append((step, dims))
+        self._tiled_accesses.update(row_maps)
+        self.stages.append((stage, dims))
         return True
 
-    def _dims(self, space: IterationDomain) -> Dims | None:
-        """Return which dimensions are the axes, None for those of size 1."""
-        for each in space.reads:
-            if (at := self._made.get(each.view.memory)) is None:
+    def _axis_dims(self, domain: IterationDomain) -> Dims | None:
+        """Return the dimensions that are the tile axes, None for those of size 1."""
+        for access in domain.reads:
+            if (access_map := self._tiled_accesses.get(access.view.buffer)) is None:
                 continue
-            there = [*zip(space.shape, each.strides, strict=True)]
-            requested = [*zip(self.axes, at.along, strict=True)]
-            if any(size != 1 and (size, s) not in there for size, s in requested):
+            domain_dims = [*zip(domain.shape, access.strides, strict=True)]
+            requested = [*zip(self.axes, access_map.tile_strides, strict=True)]
+            if any(size != 1 and (size, s) not in domain_dims for size, s in requested):
                 return None
-            return tuple(None if p[0] == 1 else there.index(p) for p in requested)
-        if not self._grows(space) or space.shape[:-2] != self.axes:
+            return tuple(None if p[0] == 1 else domain_dims.index(p) for p in requested)
+        if not self._outgrows_operands(domain) or domain.shape[:-2] != self.axes:
             return None
         return tuple(None if n == 1 else k for k, n in enumerate(self.axes))
 
-    def _may_be_parted(self, space: IterationDomain, dims: Dims) -> bool:
-        """Tell whether parts have fixed sizes, and one matrix of a product each."""
-        *many, rows = dims
-        left = [n for k, n in enumerate(space.shape) if k not in many]
-        if any(self._sizes.of(n).power for n in left):
+    def _is_tileable(self, domain: IterationDomain, dims: Dims) -> bool:
+        """Tell whether tiles have fixed sizes, and one matrix of a product each."""
+        *batch_dims, rows = dims
+        tile_sizes = [n for k, n in enumerate(domain.shape) if k not in batch_dims]
+        if any(self._shape_env.extent(n).power for n in tile_sizes):
             return False
-        if not space.is_product:
+        if not domain.is_product:
             return True
-        *batch, of_rows, _, of_terms = range(len(space.shape))
-        large = {k for k in batch if space.shape[k] != 1}
-        return rows in (of_rows, of_terms) and large == {*many} - {None}
+        *batch, of_rows, _, of_terms = range(len(domain.shape))
+        large = {k for k in batch if domain.shape[k] != 1}
+        return rows in (of_rows, of_terms) and large == {*batch_dims} - {None}
 
-    def _places(
-        self, space: IterationDomain, each: NestAccess, dims: Dims
+    def _access_map(
+        self, domain: IterationDomain, access: NestAccess, dims: Dims
     ) -> AccessMap:
-        along = tuple(ZERO if k is None else each.strides[k] for k in dims)
-        pairs = zip(each.strides, space.shape, strict=True)
-        within = sorted(
+        tile_strides = tuple(ZERO if k is None else access.strides[k] for k in dims)
+        pairs = zip(access.strides, domain.shape, strict=True)
+        inner = sorted(
             (stride, size)
             for k, (stride, size) in enumerate(pairs)
             if k not in dims and size != 1 and stride != ZERO
         )
-        return AccessMap(each.view.offset, along, within)
+        return AccessMap(access.view.offset, tile_strides, inner)
 
-    def _leads(self, memory: Buffer, at: AccessMap) -> bool:
-        """Tell whether blocks lie one after another in memory, from its beginning."""
-        step = SymInt(prod(size for _, size in at.within))
-        for size, stride in zip(self.axes[::-1], at.along[::-1], strict=True):
-            if size != 1 and stride != step:
+    def _is_contiguous(self, buffer: Buffer, access_map: AccessMap) -> bool:
+        """Tell whether tiles are contiguous in a buffer, from its beginning."""
+        expected_stride = SymInt(prod(size for _, size in access_map.inner))
+        for size, stride in zip(
+            self.axes[::-1], access_map.tile_strides[::-1], strict=True
+        ):
+            if size != 1 and stride != expected_stride:
                 return False
-            step = step.times(self._sizes.of(size))
-        return not at.offset and step == memory.extent
+            expected_stride = expected_stride.times(self._shape_env.extent(size))
+        return not access_map.offset and expected_stride == buffer.extent

@@ -1,4 +1,4 @@
-"""Memory for intermediate results, kept from one call to the next.
+"""Memory for intermediate results, cached from one call to the next.
 
 The C library gives large memory back to the system as soon as it is freed. Then the
 first touch of each page costs its time at each call, as much as the arithmetic on it.
@@ -11,8 +11,8 @@ from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 
-KEPT = 1 << 30
-"""The most bytes of a memory that is kept."""
+MAX_CACHED_BYTES = 1 << 30
+"""The most bytes of a memory that is cached."""
 
 Memory = tuple[int, Tensor]
 """The size of a memory in bytes, and the memory."""
@@ -20,14 +20,14 @@ Memory = tuple[int, Tensor]
 _free: list[Memory] = []
 """Free memories, as many as there were concurrent calls.
 
-They are taken and put back in one step each.
+They are popped and appended atomically.
 """
 
 CPU = paddle.CPUPlace()
 
 
-def borrowed(size: int) -> Memory:
-    """Return at least this many bytes, which nobody else has meanwhile."""
+def borrow_memory(size: int) -> Memory:
+    """Take memory of at least this many bytes, for one call alone."""
     try:
         result = _free.pop()
     except IndexError:
@@ -38,9 +38,9 @@ def borrowed(size: int) -> Memory:
     return size, RAW.empty([size], paddle.uint8, CPU)
 
 
-def give_back(memory: Memory) -> None:
+def return_memory(memory: Memory) -> None:
     """Make memory available to later calls."""
-    if memory[0] <= KEPT:
+    if memory[0] <= MAX_CACHED_BYTES:
         _free.append(memory)
 
 

@@ -1,1 +1,1 @@
-"""Convolutions and pooling, and the windows that they go over."""
+"""Convolutions and pooling, and their windows."""

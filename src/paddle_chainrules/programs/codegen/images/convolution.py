@@ -15,17 +15,24 @@ from typing import NamedTuple
 
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import NotLowerable, Shape
-from ..ir_builder import AS_IT_IS, BYTES, FunctionBuilder
-from ..lowering import Address, StageBuilder, written_as
+from ..ir_builder import BYTES, NO_VECTORIZE, FunctionBuilder
+from ..lowering import Address, StageBuilder, lowering_rule
 from ..matrix_products.products import SUFFIX
-from ..nest import clear
+from ..nest import emit_clear
 from .depthwise import Depthwise
-from .windows import FIXED, StridedOrigin, Windows, WindowStep, steps_of, windows_of
+from .windows import (
+    STATIC_SHAPES,
+    StridedOrigin,
+    Windows,
+    WindowStep,
+    strides_of,
+    windows_of,
+)
 
-COLUMNS = 1 << 18
+COLUMN_MATRIX_BYTES = 1 << 18
 """The bytes of windows that are copied at a time."""
 
-LEAST = 16
+MIN_WINDOW_TERMS = 16
 """The fewest pixels of a window, in the channels of a group, to be done here.
 
 With fewer, Paddle's own kernels are as fast.
@@ -39,175 +46,195 @@ Block = tuple[str, str]
 class MatrixOperand(NamedTuple):
     """A matrix stored row by row: its first entry, and the distance of rows."""
 
-    first: str
-    step: int
-    turned: bool = False
+    base: str
+    row_stride: int
+    transposed: bool = False
 
 
 class _Convolution(WindowStep):
-    """The three products of a convolution, each a step of a region."""
+    """The three products of a convolution, each a stage of a region."""
 
-    def __init__(self, steps: StageBuilder, windows: Windows, op: Operation) -> None:
-        super().__init__(steps, windows, op)
-        first, rest = windows.result[0], math.prod(windows.result[1:])
-        most = max(COLUMNS // (windows.terms * rest * BYTES[self._dtype]), 1)
-        fitting = range(1, min(first, most) + 1)
-        self._rows = max(n for n in fitting if first % n == 0)
+    def __init__(self, builder: StageBuilder, windows: Windows, op: Operation) -> None:
+        super().__init__(builder, windows, op)
+        result_rows, row_size = windows.result[0], math.prod(windows.result[1:])
+        max_rows = max(
+            COLUMN_MATRIX_BYTES // (windows.terms * row_size * BYTES[self._dtype]), 1
+        )
+        fitting = range(1, min(result_rows, max_rows) + 1)
+        self._rows = max(n for n in fitting if result_rows % n == 0)
         """The rows of the result at a time."""
-        self._columns = self._rows * rest
-        self._matrix = self._scratch((windows.terms, self._columns))
+        self._columns = self._rows * row_size
+        self._column_matrix = self._scratch((windows.terms, self._columns))
 
-    def forward(self, image: Value, filters: Value, result: Value) -> None:
-        """Add the step for the result of an image and filters."""
-        it = self._it
-        sizes = it.filters, self._columns, it.terms
+    def add_forward(self, image: Value, filters: Value, result: Value) -> None:
+        """Add the stage for the result of an image and filters."""
+        windows = self._windows
+        sizes = windows.filters, self._columns, windows.terms
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                padded = self._around(text, here, address)
-                with self._blocks(text) as block:
-                    left = self._filters(text, address(w), block)
-                    right = self._covered(text, padded, block, address)
-                    part = self._part(text, to, block)
-                    self._multiply(text, left, right, part, sizes)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            with self._image_loop(ir, (x, out), address) as (source, target):
+                padded = self._pad_image(ir, source, address)
+                with self._block_loops(ir) as block:
+                    left = self._filters(ir, address(w), block)
+                    right = self._im2col(ir, padded, block, address)
+                    result_block = self._result_block(ir, target, block)
+                    self._emit_gemm(ir, left, right, result_block, sizes)
 
-        x, w, out = self._put((image, filters), result, [self._matrix], write)
+        x, w, out = self._add_stage(
+            (image, filters), result, [self._column_matrix], emit
+        )
 
-    def by_image(self, filters: Value, result: Value, image: Value) -> None:
-        """Add the step for the gradient by the image, from that of the result."""
-        it = self._it
-        sizes = it.terms, self._columns, it.filters
+    def add_image_gradient(self, filters: Value, result: Value, image: Value) -> None:
+        """Add the stage for the gradient by the image, from that of the result."""
+        windows = self._windows
+        sizes = windows.terms, self._columns, windows.filters
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            with self._images(text, (g, out), address) as (here, to):
-                padded = address(self._padded) if it.is_padded else to
-                if not it.is_matrix:
-                    clear(text, self._padded, padded, FIXED)
-                with self._blocks(text) as block:
-                    left = self._filters(text, address(w), block)
-                    right = self._part(text, here, block)
-                    first = self._image(text, padded, block)
-                    made = MatrixOperand(first, it.places)
-                    if not it.is_matrix:
-                        made = MatrixOperand(address(self._matrix), self._columns)
-                    turned = left._replace(turned=True)
-                    self._multiply(text, turned, right, made, sizes)
-                    if not it.is_matrix:  # added up where windows overlap
-                        columns = self._columns_at(made.first)
-                        self._add(text, self._over(), columns, self._windows(first))
-                if it.is_padded:
-                    self._copy(text, self._within(text, padded), self._whole(to))
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            with self._image_loop(ir, (g, out), address) as (source, target):
+                padded = address(self._padded) if windows.is_padded else target
+                if not windows.is_matrix:
+                    emit_clear(ir, self._padded, padded, STATIC_SHAPES)
+                with self._block_loops(ir) as block:
+                    left = self._filters(ir, address(w), block)
+                    right = self._result_block(ir, source, block)
+                    window_base = self._first_window(ir, padded, block)
+                    product = MatrixOperand(window_base, windows.window_count)
+                    if not windows.is_matrix:
+                        product = MatrixOperand(
+                            address(self._column_matrix), self._columns
+                        )
+                    transposed_filters = left._replace(transposed=True)
+                    self._emit_gemm(ir, transposed_filters, right, product, sizes)
+                    if not windows.is_matrix:  # added up where windows overlap
+                        columns = self._columns_at(product.base)
+                        self._accumulate(
+                            ir,
+                            self._loop_shape(),
+                            columns,
+                            self._window_pixels(window_base),
+                        )
+                if windows.is_padded:
+                    self._copy_image(
+                        ir, self._interior(ir, padded), self._unpadded(target)
+                    )
 
-        w, g, out = self._put((filters, result), image, [self._matrix], write)
+        w, g, out = self._add_stage(
+            (filters, result), image, [self._column_matrix], emit
+        )
 
-    def by_filters(self, image: Value, result: Value, filters: Value) -> None:
-        """Add the step for the gradient by the filters, from that of the result."""
-        it = self._it
-        sizes = it.filters, it.terms, self._columns
+    def add_filter_gradient(self, image: Value, result: Value, filters: Value) -> None:
+        """Add the stage for the gradient by the filters, from that of the result."""
+        windows = self._windows
+        sizes = windows.filters, windows.terms, self._columns
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            clear(text, out, address(out), FIXED)
-            with self._images(text, (x, g), address) as (here, given):
-                padded = self._around(text, here, address)
-                with self._blocks(text) as block:
-                    left = self._part(text, given, block)
-                    right = self._covered(text, padded, block, address)
-                    right = right._replace(turned=True)
-                    total = self._filters(text, address(out), block)
-                    self._multiply(text, left, right, total, sizes, onto=True)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            emit_clear(ir, out, address(out), STATIC_SHAPES)
+            with self._image_loop(ir, (x, g), address) as (source, cotangent):
+                padded = self._pad_image(ir, source, address)
+                with self._block_loops(ir) as block:
+                    left = self._result_block(ir, cotangent, block)
+                    right = self._im2col(ir, padded, block, address)
+                    right = right._replace(transposed=True)
+                    total = self._filters(ir, address(out), block)
+                    self._emit_gemm(ir, left, right, total, sizes, accumulates=True)
 
-        x, g, out = self._put((image, result), filters, [self._matrix], write)
+        x, g, out = self._add_stage(
+            (image, result), filters, [self._column_matrix], emit
+        )
 
-    # Where things are.
+    # Addresses.
 
     @contextmanager
-    def _blocks(self, text: FunctionBuilder) -> Iterator[Block]:
+    def _block_loops(self, ir: FunctionBuilder) -> Iterator[Block]:
         """Loop over groups of channels, and in each over blocks of result rows."""
-        blocks = self._it.result[0] // self._rows
+        blocks = self._windows.result[0] // self._rows
         with (
-            text.loop(str(self._it.groups), how=AS_IT_IS) as group,
-            text.loop(str(blocks), how=AS_IT_IS) as block,
+            ir.loop(str(self._windows.groups), metadata=NO_VECTORIZE) as group,
+            ir.loop(str(blocks), metadata=NO_VECTORIZE) as block,
         ):
             yield group, block
 
-    def _image(self, text: FunctionBuilder, padded: str, block: Block) -> str:
+    def _first_window(self, ir: FunctionBuilder, padded: str, block: Block) -> str:
         """Return the address of the first window."""
-        rows = self._rows * self._it.steps[0] * self._place[0]
-        steps = self._it.channels * self._channel, rows
-        return self._at(text, padded, *zip(block, steps, strict=True))
+        block_stride = self._rows * self._windows.strides[0] * self._pixel_strides[0]
+        strides = self._windows.channels * self._channel_stride, block_stride
+        return self._address(ir, padded, *zip(block, strides, strict=True))
 
-    def _part(self, text: FunctionBuilder, result: str, block: Block) -> MatrixOperand:
-        """Return a block of the result."""
-        steps = self._it.filters * self._it.places, self._columns
-        first = self._at(text, result, *zip(block, steps, strict=True))
-        return MatrixOperand(first, self._it.places)
-
-    def _filters(
-        self, text: FunctionBuilder, first: str, block: Block
+    def _result_block(
+        self, ir: FunctionBuilder, result: str, block: Block
     ) -> MatrixOperand:
+        """Return a block of the result."""
+        strides = self._windows.filters * self._windows.window_count, self._columns
+        base = self._address(ir, result, *zip(block, strides, strict=True))
+        return MatrixOperand(base, self._windows.window_count)
+
+    def _filters(self, ir: FunctionBuilder, base: str, block: Block) -> MatrixOperand:
         """Return the filters of a group of channels."""
-        it = self._it
-        first = self._at(text, first, (block[0], it.filters * it.terms))
-        return MatrixOperand(first, it.terms)
+        windows = self._windows
+        base = self._address(ir, base, (block[0], windows.filters * windows.terms))
+        return MatrixOperand(base, windows.terms)
 
-    # What is done.
+    # Loops.
 
-    def _over(self) -> Shape:
+    def _loop_shape(self) -> Shape:
         """Return the shape of loops over channels, pixels in a window, and windows."""
-        it = self._it
-        return it.channels, *it.kernel, self._rows, *it.result[1:]
+        windows = self._windows
+        return windows.channels, *windows.kernel, self._rows, *windows.result[1:]
 
-    def _columns_at(self, first: str) -> StridedOrigin:
-        return StridedOrigin(first, steps_of(self._over()))
+    def _columns_at(self, base: str) -> StridedOrigin:
+        return StridedOrigin(base, strides_of(self._loop_shape()))
 
-    def _covered(
-        self, text: FunctionBuilder, padded: str, block: Block, address: Address
+    def _im2col(
+        self, ir: FunctionBuilder, padded: str, block: Block, address: Address
     ) -> MatrixOperand:
         """Return the pixels in windows, one column for each window."""
-        first = self._image(text, padded, block)
-        if self._it.is_matrix:
-            return MatrixOperand(first, self._it.places)
-        columns = address(self._matrix)
-        given, made = [self._windows(first)], [self._columns_at(columns)]
-        self._nest(text, self._over(), given, made, lambda x: [x])
+        window_base = self._first_window(ir, padded, block)
+        if self._windows.is_matrix:
+            return MatrixOperand(window_base, self._windows.window_count)
+        columns = address(self._column_matrix)
+        pixels, column_entries = (
+            [self._window_pixels(window_base)],
+            [self._columns_at(columns)],
+        )
+        self._emit_nest(ir, self._loop_shape(), pixels, column_entries, lambda x: [x])
         return MatrixOperand(columns, self._columns)
 
-    def _multiply(
+    def _emit_gemm(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         x: MatrixOperand,
         y: MatrixOperand,
-        to: MatrixOperand,
+        target: MatrixOperand,
         sizes: Shape,
-        onto: bool = False,
+        accumulates: bool = False,
     ) -> None:
-        """Write the product of matrices, or add it to the result."""
-        given = [
-            *(f"i1 {str(each.turned).lower()}" for each in (x, y)),
+        """Emit the product of matrices, or add it to the result."""
+        args = [
+            *(f"i1 {str(operand.transposed).lower()}" for operand in (x, y)),
             *(f"i64 {size}" for size in sizes),
-            *(f"ptr {each.first}, i64 {each.step}" for each in (x, y)),
-            f"{self._kind} {float(onto)}",
-            f"ptr {to.first}, i64 {to.step}",
+            *(f"ptr {operand.base}, i64 {operand.row_stride}" for operand in (x, y)),
+            f"{self._kind} {float(accumulates)}",
+            f"ptr {target.base}, i64 {target.row_stride}",
         ]
         name = f"@product.{SUFFIX[self._dtype]}"
-        text.line(f"call void {name}({', '.join(given)})")
+        ir.line(f"call void {name}({', '.join(args)})")
 
 
-def _of(
-    steps: StageBuilder, op: Operation, image: Value, result: Value
+def _convolution_of(
+    builder: StageBuilder, op: Operation, image: Value, result: Value
 ) -> _Convolution | Depthwise:
     attrs = op.named
     is_same = "transpose" in op.operator.name and attrs["padding_algorithm"] == "SAME"
-    if is_same or not steps.has_products:
+    if is_same or not builder.has_products:
         raise NotLowerable
     windows = windows_of(image, attrs["filter"], result, attrs)
     if (windows.channels, windows.filters) == (1, 1):
-        return Depthwise(steps, windows, op)
-    if windows.groups > 1 and windows.terms < LEAST:
+        return Depthwise(builder, windows, op)
+    if windows.groups > 1 and windows.terms < MIN_WINDOW_TERMS:
         raise NotLowerable
-    return _Convolution(steps, windows, op)
+    return _Convolution(builder, windows, op)
 
 
 PLAIN = ("conv2d", "conv3d", "depthwise_conv2d")
@@ -215,34 +242,34 @@ TRANSPOSED = tuple(f"{name}_transpose" for name in PLAIN)
 CONVOLUTIONS = frozenset(
     f"{name}{end}" for name in (*PLAIN, *TRANSPOSED) for end in ("", "_grad")
 )
-"""Operators that go over windows with filters."""
+"""Operators that apply filters to windows."""
 
 
-@written_as(*PLAIN)
-def _plain_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule(*PLAIN)
+def _lower_plain(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(steps, op, x, out).forward(x, filters, out)
+    _convolution_of(builder, op, x, out).add_forward(x, filters, out)
 
 
-@written_as(*(f"{name}_grad" for name in PLAIN))
-def _plain_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule(*(f"{name}_grad" for name in PLAIN))
+def _lower_plain_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
-    by_x, by_filters = op.outputs
-    it = _of(steps, op, x, g)
-    it.by_filters(x, g, by_filters)
-    it.by_image(filters, g, by_x)
+    x_grad, filters_grad = op.outputs
+    convolution = _convolution_of(builder, op, x, g)
+    convolution.add_filter_gradient(x, g, filters_grad)
+    convolution.add_image_gradient(filters, g, x_grad)
 
 
-@written_as(*TRANSPOSED)
-def _turned_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule(*TRANSPOSED)
+def _lower_turned(builder: StageBuilder, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
-    _of(steps, op, out, x).by_image(filters, x, out)
+    _convolution_of(builder, op, out, x).add_image_gradient(filters, x, out)
 
 
-@written_as(*(f"{name}_grad" for name in TRANSPOSED))
-def _turned_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule(*(f"{name}_grad" for name in TRANSPOSED))
+def _lower_turned_grad(builder: StageBuilder, op: Operation) -> None:
     x, filters, g = op.args[:3]
-    by_x, by_filters = op.outputs
-    it = _of(steps, op, g, x)
-    it.by_filters(g, x, by_filters)
-    it.forward(g, filters, by_x)
+    x_grad, filters_grad = op.outputs
+    convolution = _convolution_of(builder, op, g, x)
+    convolution.add_filter_gradient(g, x, filters_grad)
+    convolution.add_forward(g, filters, x_grad)

@@ -7,68 +7,82 @@ from ..elements.number import ElementValue
 from ..elements.scalars import SUM
 from ..ir_builder import FunctionBuilder
 from ..lowering import Address
-from ..nest import clear
-from .windows import FIXED, StridedOrigin, WindowStep, steps_of
+from ..nest import emit_clear
+from .windows import STATIC_SHAPES, StridedOrigin, WindowStep, strides_of
 
 
 class Depthwise(WindowStep):
     """Loops over channels, the pixels in a window, and windows."""
 
-    def _filters(self, first: str) -> StridedOrigin:
+    def _filters(self, base: str) -> StridedOrigin:
         """Return the pixels of a filter, the same for all windows."""
-        steps = steps_of((self._every, *self._it.kernel))
-        return StridedOrigin(first, (*steps, *(0,) * len(self._it.result)))
+        strides = strides_of((self._channels, *self._windows.kernel))
+        return StridedOrigin(base, (*strides, *(0,) * len(self._windows.result)))
 
-    def forward(self, image: Value, filters: Value, result: Value) -> None:
-        """Add the step for the result of an image and filters."""
+    def add_forward(self, image: Value, filters: Value, result: Value) -> None:
+        """Add the stage for the result of an image and filters."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                windows = self._windows(self._around(text, here, address))
-                reads, made = [windows, self._filters(address(w))], [self._result(to)]
-                self._nest(text, self._over(), reads, made, _multiplied, SUM)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            with self._image_loop(ir, (x, out), address) as (source, target):
+                pixels = self._window_pixels(self._pad_image(ir, source, address))
+                reads, written = (
+                    [pixels, self._filters(address(w))],
+                    [self._window_results(target)],
+                )
+                self._emit_nest(
+                    ir, self._loop_shape(), reads, written, _multiplied, SUM
+                )
 
-        x, w, out = self._put((image, filters), result, [], write)
+        x, w, out = self._add_stage((image, filters), result, [], emit)
 
-    def by_image(self, filters: Value, result: Value, image: Value) -> None:
-        """Add the step for the gradient by the image, from that of the result."""
+    def add_image_gradient(self, filters: Value, result: Value, image: Value) -> None:
+        """Add the stage for the gradient by the image, from that of the result."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            is_padded = self._it.is_padded
-            with self._images(text, (g, out), address) as (mine, to):
-                first = address(self._padded) if is_padded else to
-                clear(text, self._padded, first, FIXED)
-                sums = self._windows(first)
-                reads = [self._result(mine), self._filters(address(w)), sums]
-                self._nest(
-                    *(text, self._over(), reads, [sums]),
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            is_padded = self._windows.is_padded
+            with self._image_loop(ir, (g, out), address) as (cotangent, target):
+                padded = address(self._padded) if is_padded else target
+                emit_clear(ir, self._padded, padded, STATIC_SHAPES)
+                sums = self._window_pixels(padded)
+                reads = [
+                    self._window_results(cotangent),
+                    self._filters(address(w)),
+                    sums,
+                ]
+                self._emit_nest(
+                    *(ir, self._loop_shape(), reads, [sums]),
                     lambda g, w, sum: [sum + g * w],
                 )
                 if is_padded:
-                    self._copy(text, self._within(text, first), self._whole(to))
+                    self._copy_image(
+                        ir, self._interior(ir, padded), self._unpadded(target)
+                    )
 
-        w, g, out = self._put((filters, result), image, [], write)
+        w, g, out = self._add_stage((filters, result), image, [], emit)
 
-    def by_filters(self, image: Value, result: Value, filters: Value) -> None:
-        """Add the step for the gradient by the filters, from that of the result."""
-        shape = self._every, *self._it.kernel
-        part = self._scratch(shape)
+    def add_filter_gradient(self, image: Value, result: Value, filters: Value) -> None:
+        """Add the stage for the gradient by the filters, from that of the result."""
+        shape = self._channels, *self._windows.kernel
+        image_grad = self._scratch(shape)
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            clear(text, out, address(out), FIXED)
-            with self._images(text, (x, g), address) as (here, mine):
-                windows = self._windows(self._around(text, here, address))
-                own = self._filters(address(part))
-                reads = [windows, self._result(mine)]
-                self._nest(text, self._over(), reads, [own], _multiplied, SUM)
-                places = (
-                    StridedOrigin(address(v), steps_of(shape)) for v in (part, out)
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            emit_clear(ir, out, address(out), STATIC_SHAPES)
+            with self._image_loop(ir, (x, g), address) as (source, cotangent):
+                pixels = self._window_pixels(self._pad_image(ir, source, address))
+                image_sums = self._filters(address(image_grad))
+                reads = [pixels, self._window_results(cotangent)]
+                self._emit_nest(
+                    ir, self._loop_shape(), reads, [image_sums], _multiplied, SUM
                 )
-                self._add(text, shape, *places)
+                origins = (
+                    StridedOrigin(address(v), strides_of(shape))
+                    for v in (image_grad, out)
+                )
+                self._accumulate(ir, shape, *origins)
 
-        x, g, out = self._put((image, result), filters, [part], write)
+        x, g, out = self._add_stage((image, result), filters, [image_grad], emit)
 
 
 def _multiplied(x: ElementValue, y: ElementValue) -> list[ElementValue]:

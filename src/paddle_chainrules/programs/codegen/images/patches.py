@@ -7,33 +7,33 @@ from typing import Any
 from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, StageBuilder, written_as
-from ..nest import clear
-from .windows import FIXED, StridedOrigin, Windows, WindowStep, steps_of
+from ..lowering import Address, StageBuilder, lowering_rule
+from ..nest import emit_clear
+from .windows import STATIC_SHAPES, StridedOrigin, Windows, WindowStep, strides_of
 
 
-def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
-    """Return how the windows lie.
+def _windows_of(image: Value, attrs: dict[str, Any]) -> Windows:
+    """Return the geometry of the windows.
 
     Raises:
         NotLowerable: the entries are not floats, or there are no windows.
     """
     count, channels, *space = image.shape
-    kernel, steps, dilations = (
-        tuple(how[name]) for name in ("kernel_sizes", "strides", "dilations")
+    kernel, strides, dilations = (
+        tuple(attrs[name]) for name in ("kernel_sizes", "strides", "dilations")
     )
-    top, left, bottom, right = how["paddings"]
-    before, after = (top, left), (bottom, right)
-    padded = tuple(map(sum, zip(space, before, after, strict=True)))
+    top, left, bottom, right = attrs["paddings"]
+    pad_before, pad_after = (top, left), (bottom, right)
+    padded = tuple(map(sum, zip(space, pad_before, pad_after, strict=True)))
     result = tuple(
-        (size - d * (k - 1) - 1) // step + 1
-        for size, d, k, step in zip(padded, dilations, kernel, steps, strict=True)
+        (size - d * (k - 1) - 1) // stride + 1
+        for size, d, k, stride in zip(padded, dilations, kernel, strides, strict=True)
     )
     if image.dtype not in FLOATS or 0 in image.shape or min(result) < 1:
         raise NotLowerable
     return Windows(
         *(count, 1, channels, 1, tuple(space), kernel, result),
-        *(before, padded, steps, dilations),
+        *(pad_before, padded, strides, dilations),
     )
 
 
@@ -41,39 +41,45 @@ class _Patches(WindowStep):
     def unfold(self, image: Value, columns: Value) -> None:
         """Copy the pixels in windows, one column for each window."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            self._fill_around(text, address)
-            with self._images(text, (x, out), address) as (here, to):
-                windows = self._windows(self._around(text, here, address))
-                made = StridedOrigin(to, steps_of(self._over()))
-                self._nest(text, self._over(), [windows], [made], lambda x: [x])
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            self._fill_padding(ir, address)
+            with self._image_loop(ir, (x, out), address) as (source, target):
+                pixels = self._window_pixels(self._pad_image(ir, source, address))
+                column_entries = StridedOrigin(target, strides_of(self._loop_shape()))
+                self._emit_nest(
+                    ir, self._loop_shape(), [pixels], [column_entries], lambda x: [x]
+                )
 
-        x, out = self._put((image,), columns, [], write)
+        x, out = self._add_stage((image,), columns, [], emit)
 
     def fold(self, columns: Value, image: Value) -> None:
-        """Sum what windows bring to each place."""
+        """Add up the columns at the pixels of their windows."""
 
-        def write(text: FunctionBuilder, address: Address) -> None:
-            with self._images(text, (x, out), address) as (here, to):
-                first = address(self._padded) if self._it.is_padded else to
-                clear(text, self._padded, first, FIXED)
-                part = StridedOrigin(here, steps_of(self._over()))
-                self._add(text, self._over(), part, self._windows(first))
-                if self._it.is_padded:
-                    self._copy(text, self._within(text, first), self._whole(to))
+        def emit(ir: FunctionBuilder, address: Address) -> None:
+            with self._image_loop(ir, (x, out), address) as (source, target):
+                padded = address(self._padded) if self._windows.is_padded else target
+                emit_clear(ir, self._padded, padded, STATIC_SHAPES)
+                column_entries = StridedOrigin(source, strides_of(self._loop_shape()))
+                self._accumulate(
+                    ir, self._loop_shape(), column_entries, self._window_pixels(padded)
+                )
+                if self._windows.is_padded:
+                    self._copy_image(
+                        ir, self._interior(ir, padded), self._unpadded(target)
+                    )
 
-        x, out = self._put((columns,), image, [], write)
+        x, out = self._add_stage((columns,), image, [], emit)
 
 
-@written_as("unfold", "fold_grad")
-def _unfold_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("unfold", "fold_grad")
+def _lower_unfold(builder: StageBuilder, op: Operation) -> None:
     image = op.args[0] if op.operator.name == "unfold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(image, op.named), op).unfold(image, out)
+    _Patches(builder, _windows_of(image, op.named), op).unfold(image, out)
 
 
-@written_as("fold", "unfold_grad")
-def _fold_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("fold", "unfold_grad")
+def _lower_fold(builder: StageBuilder, op: Operation) -> None:
     columns = op.args[0] if op.operator.name == "fold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(out, op.named), op).fold(columns, out)
+    _Patches(builder, _windows_of(out, op.named), op).fold(columns, out)

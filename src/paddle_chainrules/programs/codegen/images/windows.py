@@ -1,4 +1,4 @@
-"""Windows of convolutions and pooling, and steps that go over them."""
+"""Windows of convolutions and pooling, and stages that iterate over them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable, Reduction, Shape
 from ..extents import ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, BYTES, TYPES, FunctionBuilder
+from ..ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
 from ..lowering import Address, Stage, StageBuilder
-from ..nest import LoopNest, NestAccess, fill
-from ..views import BufferView, dense
+from ..nest import LoopNest, NestAccess, emit_fill
+from ..views import BufferView, dense_view
 
-FIXED = ShapeEnv(None)
+STATIC_SHAPES = ShapeEnv(None)
 """Sizes within an image do not vary with the number of samples."""
 
 
@@ -27,10 +27,10 @@ class Windows(NamedTuple):
         images: how many there are.
         groups: how many groups of channels there are.
         channels, filters: how many a group has in the image, and in the result.
-        image, kernel, result: sizes in space.
-        before: the padding before the first place of each dimension.
+        image, kernel, result: spatial sizes.
+        pad_before: the padding before the first pixel of each dimension.
         padded: sizes of the image with the padding.
-        steps, dilations: places from one window to the next, and within one.
+        strides, dilations: pixels from one window to the next, and within one.
     """
 
     images: int
@@ -40,9 +40,9 @@ class Windows(NamedTuple):
     image: Shape
     kernel: Shape
     result: Shape
-    before: Shape
+    pad_before: Shape
     padded: Shape
-    steps: Shape
+    strides: Shape
     dilations: Shape
 
     @property
@@ -51,7 +51,7 @@ class Windows(NamedTuple):
         return self.channels * math.prod(self.kernel)
 
     @property
-    def places(self) -> int:
+    def window_count(self) -> int:
         """The number of windows on an image."""
         return math.prod(self.result)
 
@@ -62,243 +62,268 @@ class Windows(NamedTuple):
     @property
     def is_matrix(self) -> bool:
         """Tells whether the image is the matrix itself."""
-        ones = (*self.kernel, *self.steps)
+        ones = (*self.kernel, *self.strides)
         return not self.is_padded and {*ones} == {1}
 
 
 def padding(
-    how: dict[str, Any], space: Sequence[int], spans: Sequence[int]
+    attrs: dict[str, Any], space: Sequence[int], spans: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return the padding before and after each dimension.
 
     Args:
-        how: the arguments of an operator that say it.
-        space: the sizes of the image.
+        attrs: the attributes of an operator.
+        space: the spatial sizes of the image.
         spans: the sizes of a window.
     """
-    algorithm, given, n = how["padding_algorithm"], how["paddings"], len(space)
+    algorithm, paddings, n = attrs["padding_algorithm"], attrs["paddings"], len(space)
     if algorithm == "VALID":
         return [(0, 0)] * n
     if algorithm == "SAME":
         results = []
-        for size, step, span in zip(space, how["strides"], spans, strict=True):
-            total = max((-(-size // step) - 1) * step + span - size, 0)
+        for size, stride, span in zip(space, attrs["strides"], spans, strict=True):
+            total = max((-(-size // stride) - 1) * stride + span - size, 0)
             results.append((total // 2, total - total // 2))
         return results
-    if len(given) == n:
-        return [(p, p) for p in given]
-    return [*zip(given[::2], given[1::2], strict=True)]
+    if len(paddings) == n:
+        return [(p, p) for p in paddings]
+    return [*zip(paddings[::2], paddings[1::2], strict=True)]
 
 
 def windows_of(
-    image: Value, filters: Value, result: Value, how: dict[str, Any]
+    image: Value, filters: Value, result: Value, attrs: dict[str, Any]
 ) -> Windows:
-    """Return how windows lie.
+    """Return the geometry of the windows.
 
     Raises:
         NotLowerable: channels are last, or it is of several dtypes.
     """
     kinds = {v.dtype for v in (image, filters, result)}
-    groups = how["groups"]
-    count, every, *space = image.shape
+    groups = attrs["groups"]
+    count, all_channels, *space = image.shape
     _, channels, *kernel = filters.shape
-    is_first = how["data_format"] in ("NCHW", "NCDHW")
-    if not is_first or len(kinds) > 1 or not kinds <= FLOATS:
+    channels_first = attrs["data_format"] in ("NCHW", "NCDHW")
+    if not channels_first or len(kinds) > 1 or not kinds <= FLOATS:
         raise NotLowerable
-    out, steps, dilations = result.shape[2:], how["strides"], how["dilations"]
-    if how["padding_algorithm"] == "SAME":
+    out, strides, dilations = result.shape[2:], attrs["strides"], attrs["dilations"]
+    if attrs["padding_algorithm"] == "SAME":
         dilations = [1] * len(space)  # whatever is asked for, as Paddle has it
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    around = padding(how, space, spans)
-    padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
+    paddings = padding(attrs, space, spans)
+    padded = [s + p + q for s, (p, q) in zip(space, paddings, strict=True)]
     fits = [
-        (o - 1) * step + span <= size
-        for o, step, span, size in zip(out, steps, spans, padded, strict=True)
+        (o - 1) * stride + span <= size
+        for o, stride, span, size in zip(out, strides, spans, padded, strict=True)
     ]
-    if channels * groups != every or not all(fits) or 0 in (count, *out):
+    if channels * groups != all_channels or not all(fits) or 0 in (count, *out):
         raise NotLowerable
     return Windows(
         *(count, groups, channels, filters.shape[0] // groups),
-        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in around)),
-        *(tuple(padded), tuple(steps), tuple(dilations)),
+        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in paddings)),
+        *(tuple(padded), tuple(strides), tuple(dilations)),
     )
 
 
-def steps_of(shape: Shape) -> tuple[int, ...]:
+def strides_of(shape: Shape) -> tuple[int, ...]:
     """Return the strides along each dimension, without gaps."""
-    return tuple(stride.factor for stride in FIXED.strides(shape))
+    return tuple(stride.factor for stride in STATIC_SHAPES.strides(shape))
 
 
 class StridedOrigin(NamedTuple):
     """The first entry of an array, and its strides along each dimension."""
 
-    first: str
-    steps: Shape
+    base: str
+    strides: Shape
 
 
 class WindowStep:
-    """A step over windows, one image after another.
+    """A stage over windows, one image after another.
 
     Args:
-        around: the value that images are padded with.
+        pad_value: the value that images are padded with.
     """
 
     def __init__(
-        self, steps: StageBuilder, windows: Windows, op: Operation, around: str = "0.0"
+        self,
+        builder: StageBuilder,
+        windows: Windows,
+        op: Operation,
+        pad_value: str = "0.0",
     ) -> None:
-        self._all, self._it, self._op, self._number = steps, windows, op, around
+        self._builder, self._windows, self._op, self._pad_value = (
+            builder,
+            windows,
+            op,
+            pad_value,
+        )
         self._dtype = op.outputs[0].dtype
         self._kind = TYPES[self._dtype]
-        self._every = windows.groups * windows.channels
-        self._padded = self._scratch((self._every, *windows.padded))
-        self._channel, *self._place = steps_of(self._padded.shape)
+        self._channels = windows.groups * windows.channels
+        self._padded = self._scratch((self._channels, *windows.padded))
+        self._channel_stride, *self._pixel_strides = strides_of(self._padded.shape)
         """Strides of a padded image."""
 
     def _scratch(self, shape: Shape) -> BufferView:
-        """Return memory of the step's own."""
+        """Return a view of a scratch buffer."""
         size = BYTES[self._dtype] * math.prod(shape)
-        return dense(Value(-1, shape, self._dtype, size), FIXED)
+        return dense_view(Value(-1, shape, self._dtype, size), STATIC_SHAPES)
 
-    def _put(
+    def _add_stage(
         self,
-        given: Sequence[Value],
-        made: Value,
-        own: Sequence[BufferView],
-        write: Callable[[FunctionBuilder, Address], None],
+        inputs: Sequence[Value],
+        output: Value,
+        scratch: Sequence[BufferView],
+        emit: Callable[[FunctionBuilder, Address], None],
     ) -> list[BufferView]:
-        """Add the step; return where its inputs lie, and its result.
+        """Add the stage; return the views of its inputs and of its output.
 
         Args:
-            own: further memory that only the step uses.
+            scratch: further buffers that only this stage uses.
         """
-        views = [*map(self._all.dense, given)]
-        out, op = self._all.new(made), self._op
+        views = [*map(self._builder.dense_view, inputs)]
+        out, op = self._builder.allocate(output), self._op
 
-        def noted(text: FunctionBuilder, address: Address) -> None:
-            text.line(f"; {op!r}  {op.where}")
-            write(text, address)
+        def emit_with_comment(ir: FunctionBuilder, address: Address) -> None:
+            ir.line(f"; {op!r}  {op.where}")
+            emit(ir, address)
 
-        reads = tuple(view.memory for view in views)
-        writes = (out.memory, self._padded.memory, *(view.memory for view in own))
-        self._all.found.append(Stage(reads, writes, {}, noted))
+        reads = tuple(view.buffer for view in views)
+        writes = (out.buffer, self._padded.buffer, *(view.buffer for view in scratch))
+        self._builder.stages.append(Stage(reads, writes, {}, emit_with_comment))
         return [*views, out]
 
     @contextmanager
-    def _images(
-        self, text: FunctionBuilder, views: Sequence[BufferView], address: Address
+    def _image_loop(
+        self, ir: FunctionBuilder, views: Sequence[BufferView], address: Address
     ) -> Iterator[list[str]]:
-        """Loop over images; give the address of each view's part."""
-        firsts = [*map(address, views)]
-        with text.loop(text.number(self._count()), how=AS_IT_IS) as index:
+        """Open a loop over images; give the address of each view's image."""
+        bases = [*map(address, views)]
+        with ir.loop(
+            ir.size_value(self._image_count()), metadata=NO_VECTORIZE
+        ) as index:
             yield [
-                self._at(text, first, (index, self._size_of(view)))
-                for first, view in zip(firsts, views, strict=True)
+                self._address(ir, base, (index, self._image_size(view)))
+                for base, view in zip(bases, views, strict=True)
             ]
 
-    def _count(self) -> SymInt:
+    def _image_count(self) -> SymInt:
         """Return the number of images."""
-        return self._all.sizes.of(self._it.images)
+        return self._builder.shape_env.extent(self._windows.images)
 
-    def _size_of(self, view: BufferView) -> int:
-        """Return the size of an image's part."""
+    def _image_size(self, view: BufferView) -> int:
+        """Return the number of elements of one image."""
         return math.prod(view.shape[1:])
 
-    def _at(self, text: FunctionBuilder, base: str, *steps: tuple[str, int]) -> str:
-        for index, step in steps:
-            base = text.along(base, self._kind, SymInt(step), index)
+    def _address(
+        self, ir: FunctionBuilder, base: str, *offsets: tuple[str, int]
+    ) -> str:
+        for index, stride in offsets:
+            base = ir.indexed_address(base, self._kind, SymInt(stride), index)
         return base
 
-    def _fill_around(self, text: FunctionBuilder, address: Address) -> None:
-        if self._it.is_padded:
-            fill(text, self._padded, address(self._padded), FIXED, self._number)
+    def _fill_padding(self, ir: FunctionBuilder, address: Address) -> None:
+        if self._windows.is_padded:
+            emit_fill(
+                ir, self._padded, address(self._padded), STATIC_SHAPES, self._pad_value
+            )
 
-    def _within(self, text: FunctionBuilder, padded: str) -> StridedOrigin:
-        """Return the part of a padded image that is not padding."""
-        pairs = zip(self._it.before, self._place, strict=True)
-        first = text.further(padded, self._kind, sum(n * s for n, s in pairs))
-        return StridedOrigin(first, (self._channel, *self._place))
+    def _interior(self, ir: FunctionBuilder, padded: str) -> StridedOrigin:
+        """Return the interior of a padded image."""
+        pairs = zip(self._windows.pad_before, self._pixel_strides, strict=True)
+        base = ir.offset_address(padded, self._kind, sum(n * s for n, s in pairs))
+        return StridedOrigin(base, (self._channel_stride, *self._pixel_strides))
 
-    def _whole(self, image: str) -> StridedOrigin:
-        return StridedOrigin(image, steps_of((self._every, *self._it.image)))
+    def _unpadded(self, image: str) -> StridedOrigin:
+        return StridedOrigin(image, strides_of((self._channels, *self._windows.image)))
 
-    def _around(self, text: FunctionBuilder, image: str, address: Address) -> str:
-        """Return the address of the image with its padding."""
-        if not self._it.is_padded:
+    def _pad_image(self, ir: FunctionBuilder, image: str, address: Address) -> str:
+        """Emit the padded copy of an image, if it is padded; return the address."""
+        if not self._windows.is_padded:
             return image
         padded = address(self._padded)
-        self._copy(text, self._whole(image), self._within(text, padded))
+        self._copy_image(ir, self._unpadded(image), self._interior(ir, padded))
         return padded
 
-    def _copy(
-        self, text: FunctionBuilder, source: StridedOrigin, to: StridedOrigin
+    def _copy_image(
+        self, ir: FunctionBuilder, source: StridedOrigin, target: StridedOrigin
     ) -> None:
         """Copy an image without its padding."""
-        shape = self._every, *self._it.image
-        self._nest(text, shape, [source], [to], lambda x: [x])
+        shape = self._channels, *self._windows.image
+        self._emit_nest(ir, shape, [source], [target], lambda x: [x])
 
-    def _add(
+    def _accumulate(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         shape: Shape,
-        part: StridedOrigin,
+        addend: StridedOrigin,
         total: StridedOrigin,
     ) -> None:
-        """Add numbers to others, a place at a time."""
-        self._nest(text, shape, [part, total], [total], lambda x, sum: [sum + x])
+        """Emit an elementwise addition to a total."""
+        self._emit_nest(ir, shape, [addend, total], [total], lambda x, sum: [sum + x])
 
-    def _over(self) -> Shape:
+    def _loop_shape(self) -> Shape:
         """Return the shape of loops over channels, pixels in a window, and windows."""
-        return self._every, *self._it.kernel, *self._it.result
+        return self._channels, *self._windows.kernel, *self._windows.result
 
-    def _windows(self, first: str) -> StridedOrigin:
-        """Return the pixels in windows, along :meth:`_over`."""
-        it, place = self._it, self._place
-        inner = (d * s for d, s in zip(it.dilations, place, strict=True))
-        outer = (n * s for n, s in zip(it.steps, place, strict=True))
-        return StridedOrigin(first, (self._channel, *inner, *outer))
+    def _window_pixels(self, base: str) -> StridedOrigin:
+        """Return the pixels in windows, along :meth:`_loop_shape`."""
+        windows, pixel_strides = self._windows, self._pixel_strides
+        inner = (d * s for d, s in zip(windows.dilations, pixel_strides, strict=True))
+        outer = (n * s for n, s in zip(windows.strides, pixel_strides, strict=True))
+        return StridedOrigin(base, (self._channel_stride, *inner, *outer))
 
-    def _result(self, first: str) -> StridedOrigin:
+    def _window_results(self, base: str) -> StridedOrigin:
         """Return the result of each window, the same for all of its pixels."""
-        channel, *place = steps_of((self._every, *self._it.result))
-        return StridedOrigin(first, (channel, *(0,) * len(self._it.kernel), *place))
+        channel_stride, *result_strides = strides_of(
+            (self._channels, *self._windows.result)
+        )
+        return StridedOrigin(
+            base, (channel_stride, *(0,) * len(self._windows.kernel), *result_strides)
+        )
 
-    def _nest(
+    def _emit_nest(
         self,
-        text: FunctionBuilder,
+        ir: FunctionBuilder,
         shape: Shape,
         reads: Sequence[StridedOrigin],
         writes: Sequence[StridedOrigin],
         body: Callable[..., Sequence[ElementValue | float]],
         reduction: Reduction | None = None,
     ) -> None:
-        """Write loops over a shape; reads and writes may share the same places.
+        """Emit loops over a shape; reads and writes may overlap.
 
         Args:
             body: gives the values to write, from those read.
         """
-        firsts: dict[int, str] = {}
+        pointers: dict[int, str] = {}
         views = []
 
-        def access(place: StridedOrigin, how: Reduction | None = None) -> NestAccess:
-            strides = tuple(map(SymInt, place.steps))
-            view = BufferView(self._padded.memory, (), shape, strides)
-            if how is not None:  # all of the result, which begins as that of none
+        def access(
+            origin: StridedOrigin, combine: Reduction | None = None
+        ) -> NestAccess:
+            strides = tuple(map(SymInt, origin.strides))
+            view = BufferView(self._padded.buffer, (), shape, strides)
+            if combine is not None:  # all of the result, which begins as that of none
                 pairs = zip(shape, strides, strict=True)
-                kept = tuple(n for n, s in pairs if s.factor)
-                view = BufferView(self._padded.memory, (), kept, ())
+                result_shape = tuple(n for n, s in pairs if s.factor)
+                view = BufferView(self._padded.buffer, (), result_shape, ())
             views.append(view)  # which keeps its identity
-            firsts[id(view)] = place.first
-            return NestAccess(view, strides, how)
+            pointers[id(view)] = origin.base
+            return NestAccess(view, strides, combine)
 
-        given = [access(place) for place in reads]
-        made = [access(place, reduction) for place in writes]
+        loaded = [access(origin) for origin in reads]
+        written = [access(origin, reduction) for origin in writes]
 
-        def named(x: Sequence[str], lanes: int) -> list[str]:
-            numbers = [ElementValue(name, self._kind, text, lanes=lanes) for name in x]
-            constant = ElementValue("", self._kind, text, lanes=lanes).constant
+        def emit_body(x: Sequence[str], lanes: int) -> list[str]:
+            elements = [ElementValue(name, self._kind, ir, lanes=lanes) for name in x]
+            constant = ElementValue("", self._kind, ir, lanes=lanes).constant
             return [
-                (made if isinstance(made, ElementValue) else constant(made)).name
-                for made in body(*numbers)
+                (
+                    written if isinstance(written, ElementValue) else constant(written)
+                ).name
+                for written in body(*elements)
             ]
 
-        LoopNest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(named)
+        LoopNest(
+            ir, shape, loaded, written, STATIC_SHAPES, lambda v: pointers[id(v)]
+        ).emit(emit_body)

@@ -1,1 +1,1 @@
-"""The same elements at other places, in memory of their own."""
+"""Data movement into new buffers: gathers, scatters, padding, permutations."""

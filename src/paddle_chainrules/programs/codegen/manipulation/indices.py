@@ -1,4 +1,4 @@
-"""Rows and elements by index: embeddings, gathers, and values put at places.
+"""Gathers and scatters: rows and elements by index.
 
 Indices are checked before anything is read or written by them. Where one is out of
 range, the function of machine code is left. The program then runs again by Paddle's
@@ -15,85 +15,87 @@ from ..elements.number import ElementValue
 from ..elements.scalars import NotLowerable, Shape
 from ..extents import ONE, ShapeEnv, SymInt
 from ..ir_builder import (
-    AS_VECTORS,
     PARALLEL,
     TYPES,
+    VECTORIZE,
     FunctionBuilder,
     LoopCarried,
-    in_memory,
+    memory_type,
 )
-from ..lowering import Address, Stage, StageBuilder, written_as
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
 from ..views import BufferView
 
 INTEGERS = frozenset({"int32", "int64"})
 
 
 class Indices(NamedTuple):
-    """Tuples of indices, each of which gives a place.
+    """Tuples of indices, each of which gives a flat index.
 
     Attributes:
         view: of the indices, without gaps.
-        number: how many tuples there are.
+        tuple_count: how many tuples there are.
         sizes: the upper bound of each index in a tuple.
-        strides: the distance of places for each index in a tuple.
+        strides: the stride of each index in a tuple.
         wraps: whether negative indices count from the end.
     """
 
     view: BufferView
-    number: SymInt
+    tuple_count: SymInt
     sizes: Sequence[SymInt]
     strides: Sequence[SymInt]
     wraps: bool
 
     @property
     def kind(self) -> str:
-        return TYPES[self.view.memory.dtype]
+        return TYPES[self.view.buffer.dtype]
 
-    def check(self, text: FunctionBuilder, first: str) -> None:
+    def emit_bounds_check(self, ir: FunctionBuilder, base: str) -> None:
         """Leave the function where an index is out of range."""
-        bad = LoopCarried("i1", "false", text.name("bad"), text.name("worse"))
-        with text.loop(text.number(self.number), [bad], AS_VECTORS) as i:
-            result = bad.now
+        out_of_range = LoopCarried(
+            "i1", "false", ir.fresh_name("bad"), ir.fresh_name("worse")
+        )
+        with ir.loop(ir.size_value(self.tuple_count), [out_of_range], VECTORIZE) as i:
+            result = out_of_range.phi
             for k, size in enumerate(self.sizes):
-                number = self._number(text, first, i, k, f", {PARALLEL}")
-                last = text.number(size)
-                least = text.emit(f"sub i64 0, {last}") if self.wraps else "0"
-                low = text.emit(f"icmp slt i64 {number}, {least}")
-                high = text.emit(f"icmp sge i64 {number}, {last}")
-                either = text.emit(f"or i1 {low}, {high}")
-                result = text.emit(f"or i1 {result}, {either}")
-            text.line(f"{bad.next} = or i1 {result}, false")
-        text.bailout_if(bad.now)
+                index = self._load_index(ir, base, i, k, f", {PARALLEL}")
+                bound = ir.size_value(size)
+                lowest = ir.emit(f"sub i64 0, {bound}") if self.wraps else "0"
+                is_low = ir.emit(f"icmp slt i64 {index}, {lowest}")
+                is_high = ir.emit(f"icmp sge i64 {index}, {bound}")
+                either = ir.emit(f"or i1 {is_low}, {is_high}")
+                result = ir.emit(f"or i1 {result}, {either}")
+            ir.line(f"{out_of_range.next} = or i1 {result}, false")
+        ir.bailout_if(out_of_range.phi)
 
-    def place(self, text: FunctionBuilder, first: str, i: str) -> str:
-        """Return the place that a tuple gives."""
+    def flat_index(self, ir: FunctionBuilder, base: str, i: str) -> str:
+        """Emit the flat index of a tuple."""
         result = "0"
         for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
-            number = self._number(text, first, i, k)
+            index = self._load_index(ir, base, i, k)
             if self.wraps:
-                low = text.emit(f"icmp slt i64 {number}, 0")
-                around = text.emit(f"add i64 {number}, {text.number(size)}")
-                number = text.emit(f"select i1 {low}, i64 {around}, i64 {number}")
-            step = text.emit(f"mul i64 {number}, {text.number(stride)}")
-            result = text.emit(f"add i64 {result}, {step}")
+                is_negative = ir.emit(f"icmp slt i64 {index}, 0")
+                wrapped = ir.emit(f"add i64 {index}, {ir.size_value(size)}")
+                index = ir.emit(f"select i1 {is_negative}, i64 {wrapped}, i64 {index}")
+            offset = ir.emit(f"mul i64 {index}, {ir.size_value(stride)}")
+            result = ir.emit(f"add i64 {result}, {offset}")
         return result
 
-    def _number(
-        self, text: FunctionBuilder, first: str, i: str, k: int, group: str = ""
+    def _load_index(
+        self, ir: FunctionBuilder, base: str, i: str, k: int, group: str = ""
     ) -> str:
-        tuples = text.along(first, self.kind, SymInt(len(self.sizes)), i)
-        at = text.further(tuples, self.kind, k)
-        number = text.emit(f"load {self.kind}, ptr {at}{group}")
-        return number if self.kind == "i64" else text.emit(f"sext i32 {number} to i64")
+        tuple_address = ir.indexed_address(base, self.kind, SymInt(len(self.sizes)), i)
+        address = ir.offset_address(tuple_address, self.kind, k)
+        index = ir.emit(f"load {self.kind}, ptr {address}{group}")
+        return index if self.kind == "i64" else ir.emit(f"sext i32 {index} to i64")
 
 
 class AxisSplit(NamedTuple):
-    """The layout of a tensor: lines of places, with some entries at each place.
+    """A shape split at an axis.
 
     Attributes:
-        outer: how many lines there are.
-        size: how many places a line has.
-        inner: how many entries a place has.
+        outer: the number of elements of the axes before.
+        size: the extent of the axis.
+        inner: the number of elements of the axes after.
     """
 
     outer: SymInt
@@ -101,14 +103,14 @@ class AxisSplit(NamedTuple):
     inner: SymInt
 
 
-def lines_of(shape: Shape, axis: int, sizes: ShapeEnv) -> AxisSplit:
-    """Return the lines of a shape whose places go along an axis."""
-    parts = shape[:axis], shape[axis : axis + 1], shape[axis + 1 :]
-    return AxisSplit(*map(sizes.product, parts))
+def split_axis(shape: Shape, axis: int, shape_env: ShapeEnv) -> AxisSplit:
+    """Return a shape split at an axis."""
+    segments = shape[:axis], shape[axis : axis + 1], shape[axis + 1 :]
+    return AxisSplit(*map(shape_env.product, segments))
 
 
 def indices_of(
-    steps: StageBuilder, index: Value, sizes: Sequence[int], wraps: bool = True
+    builder: StageBuilder, index: Value, sizes: Sequence[int], wraps: bool = True
 ) -> Indices:
     """Return the indices below these sizes.
 
@@ -121,89 +123,113 @@ def indices_of(
     if index.dtype not in INTEGERS:
         raise NotLowerable
     shape = index.shape if len(sizes) == 1 else index.shape[:-1]
-    of = steps.sizes
-    below = [of.of(size) for size in sizes]
-    each = of.strides(tuple(sizes))
-    return Indices(steps.dense(index), of.product(shape), below, each, wraps)
+    shape_env = builder.shape_env
+    bounds = [shape_env.extent(size) for size in sizes]
+    strides = shape_env.strides(tuple(sizes))
+    return Indices(
+        builder.dense_view(index), shape_env.product(shape), bounds, strides, wraps
+    )
 
 
 Body = Callable[[ElementValue, ElementValue], ElementValue]
 """A function of a number and the old entry that gives the new entry."""
 
 
-def over_places(
-    steps: StageBuilder,
+def add_gather_or_scatter(
+    builder: StageBuilder,
     op: Operation,
     indices: Indices,
-    lines: AxisSplit,
+    split: AxisSplit,
     source: BufferView,
-    to: BufferView,
+    target: BufferView,
     *,
-    puts: bool,
-    body: Body = lambda x, there: x,
-    of_each: bool = False,
+    scatters: bool,
+    combine: Body = lambda x, full_entry: x,
+    index_per_element: bool = False,
 ) -> None:
-    """Add a step that takes entries at places, or puts something there.
+    """Add a stage that gathers entries by index, or scatters them.
 
     Args:
-        lines: the lines of the tensor that has the places.
-        puts: whether that tensor is ``to`` rather than ``source``. The other one has a
-            place for each tuple, in their order.
-        of_each: whether there is a tuple for each number, rather than for the places
-            of all lines.
+        split: the full tensor's shape, split at the indexed axis.
+        scatters: whether the full tensor is ``target`` rather than ``source``. The
+            other one has a slice for each tuple, in their order.
+        index_per_element: whether there is an index for each element, rather than for
+            slices of the axis.
     """
-    if source.memory.dtype != to.memory.dtype:
+    if source.buffer.dtype != target.buffer.dtype:
         raise NotLowerable
-    outer, size, inner = lines
-    count = indices.number
-    if of_each:
-        each = outer.times(inner)
-        if each.power > count.power or not each.factor or count.factor % each.factor:
+    outer, size, inner = split
+    count = indices.tuple_count
+    if index_per_element:
+        per_index = outer.times(inner)
+        if (
+            per_index.power > count.power
+            or not per_index.factor
+            or count.factor % per_index.factor
+        ):
             raise NotLowerable
-        count = SymInt(count.factor // each.factor, count.power - each.power)
-    step, line = count.times(inner), size.times(inner)
-    many, few = (to, source) if puts else (source, to)
-    results = (many, outer.times(line)), (few, outer.times(step))
-    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
+        count = SymInt(count.factor // per_index.factor, count.power - per_index.power)
+    indexed_size, full_size = count.times(inner), size.times(inner)
+    full_view, indexed_view = (target, source) if scatters else (source, target)
+    expected = (
+        (full_view, outer.times(full_size)),
+        (indexed_view, outer.times(indexed_size)),
+    )
+    if any(
+        builder.shape_env.product(view.shape) != extent for view, extent in expected
+    ):
         raise NotLowerable
-    kind = in_memory(to.memory.dtype)
+    kind = memory_type(target.buffer.dtype)
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
-        first, ends = address(indices.view), (address(source), address(to))
-        indices.check(text, first)
-        whole, part = ends[::-1] if puts else ends
+    def emit(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
+        index_base, bases = address(indices.view), (address(source), address(target))
+        indices.emit_bounds_check(ir, index_base)
+        full_base, indexed_base = bases[::-1] if scatters else bases
 
-        def element(there: str, here: str, group: str = "") -> None:
-            x, y = (here, there) if puts else (there, here)
-            given, old = (
-                ElementValue(text.emit(f"load {kind}, ptr {place}{group}"), kind, text)
-                for place in (x, y)
+        def emit_element(full_entry: str, indexed_entry: str, group: str = "") -> None:
+            x, y = (
+                (indexed_entry, full_entry) if scatters else (full_entry, indexed_entry)
             )
-            text.line(f"store {kind} {body(given, old).name}, ptr {y}{group}")
+            value, old = (
+                ElementValue(ir.emit(f"load {kind}, ptr {location}{group}"), kind, ir)
+                for location in (x, y)
+            )
+            ir.line(f"store {kind} {combine(value, old).name}, ptr {y}{group}")
 
-        with text.loop(text.number(outer)) as i:
-            row = text.along(whole, kind, line, i)
-            with text.loop(text.number(count)) as k:
-                piece = text.along(text.along(part, kind, step, i), kind, inner, k)
-                if of_each:
-                    own = text.along(first, indices.kind, step, i)
-                    own = text.along(own, indices.kind, inner, k)
-                    with text.loop(text.number(inner)) as j:
-                        place = indices.place(text, own, j)
-                        there = text.along(row, kind, inner, place)
-                        there = text.along(there, kind, ONE, j)
-                        element(there, text.along(piece, kind, ONE, j))
+        with ir.loop(ir.size_value(outer)) as i:
+            full_row = ir.indexed_address(full_base, kind, full_size, i)
+            with ir.loop(ir.size_value(count)) as k:
+                indexed_row = ir.indexed_address(
+                    ir.indexed_address(indexed_base, kind, indexed_size, i),
+                    kind,
+                    inner,
+                    k,
+                )
+                if index_per_element:
+                    index_address = ir.indexed_address(
+                        index_base, indices.kind, indexed_size, i
+                    )
+                    index_address = ir.indexed_address(
+                        index_address, indices.kind, inner, k
+                    )
+                    with ir.loop(ir.size_value(inner)) as j:
+                        location = indices.flat_index(ir, index_address, j)
+                        full_entry = ir.indexed_address(full_row, kind, inner, location)
+                        full_entry = ir.indexed_address(full_entry, kind, ONE, j)
+                        emit_element(
+                            full_entry, ir.indexed_address(indexed_row, kind, ONE, j)
+                        )
                 else:
-                    place = indices.place(text, first, k)
-                    there = text.along(row, kind, inner, place)
-                    with text.loop(text.number(inner), how=AS_VECTORS) as j:
-                        at = text.along(there, kind, ONE, j)
-                        here = text.along(piece, kind, ONE, j)
-                        element(at, here, f", {PARALLEL}")
+                    location = indices.flat_index(ir, index_base, k)
+                    full_entry = ir.indexed_address(full_row, kind, inner, location)
+                    with ir.loop(ir.size_value(inner), metadata=VECTORIZE) as j:
+                        element_address = ir.indexed_address(full_entry, kind, ONE, j)
+                        indexed_entry = ir.indexed_address(indexed_row, kind, ONE, j)
+                        emit_element(element_address, indexed_entry, f", {PARALLEL}")
 
-    reads = indices.view.memory, source.memory
-    steps.found.append(Stage(reads, (to.memory,), {}, write, may_bail_out=True))
+    reads = indices.view.buffer, source.buffer
+    builder.stages.append(Stage(reads, (target.buffer,), {}, emit, may_bail_out=True))
 
 
 def _axis(axis: object, x: Value) -> int:
@@ -212,172 +238,208 @@ def _axis(axis: object, x: Value) -> int:
     return axis % len(x.shape)
 
 
-def _row(index: Value) -> Value:
+def _require_vector(index: Value) -> Value:
     if len(index.shape) > 1:
         raise NotLowerable
     return index
 
 
-def _take(
-    steps: StageBuilder,
+def _add_gather(
+    builder: StageBuilder,
     op: Operation,
     x: Value,
     index: Value,
     axis: int,
     wraps: bool = True,
 ) -> None:
-    """Take the entries at places along an axis."""
-    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
-    lines = lines_of(x.shape, axis, steps.sizes)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False)
+    """Add a gather of entries along an axis."""
+    indices = indices_of(builder, index, x.shape[axis : axis + 1], wraps)
+    split = split_axis(x.shape, axis, builder.shape_env)
+    source, target = builder.dense_view(x), builder.allocate(op.outputs[0])
+    add_gather_or_scatter(builder, op, indices, split, source, target, scatters=False)
 
 
-def _put_slice(
-    steps: StageBuilder,
+def _add_scatter(
+    builder: StageBuilder,
     op: Operation,
-    to: BufferView,
+    target: BufferView,
     index: Value,
-    part: Value,
+    values: Value,
     axis: int,
-    how: str,
+    mode: str,
 ) -> None:
-    """Put a part at places along an axis."""
-    indices = indices_of(steps, index, to.shape[axis : axis + 1])
-    lines = lines_of(to.shape, axis, steps.sizes)
-    source = steps.dense(part)
-    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT[how])
+    """Add a scatter of values along an axis."""
+    indices = indices_of(builder, index, target.shape[axis : axis + 1])
+    split = split_axis(target.shape, axis, builder.shape_env)
+    source = builder.dense_view(values)
+    add_gather_or_scatter(
+        builder,
+        op,
+        indices,
+        split,
+        source,
+        target,
+        scatters=True,
+        combine=SCATTER_COMBINE[mode],
+    )
 
 
-PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, there: x}
-"""Functions that combine a number with the entry at its place."""
+SCATTER_COMBINE: dict[str, Body] = {
+    "add": lambda x, old: old + x,
+    "assign": lambda x, old: x,
+}
+"""Functions that combine a value with the old entry, by mode."""
 
 
-@written_as("gather", "index_select")
-def _gather_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("gather", "index_select")
+def _lower_gather(builder: StageBuilder, op: Operation) -> None:
     x, index, axis = op.args
-    _take(steps, op, x, _row(index), _axis(axis, x))
+    _add_gather(builder, op, x, _require_vector(index), _axis(axis, x))
 
 
-@written_as("embedding")
-def _embedding_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("embedding")
+def _lower_embedding(builder: StageBuilder, op: Operation) -> None:
     index, x, padding, _ = op.args
     if padding != -1:
         raise NotLowerable
-    _take(steps, op, x, index, 0, wraps=False)
+    _add_gather(builder, op, x, index, 0, wraps=False)
 
 
-@written_as("gather_grad")
-def _gather_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("gather_grad")
+def _lower_gather_grad(builder: StageBuilder, op: Operation) -> None:
     x, index, g, axis = op.args
-    to = steps.zeros(op.outputs[0])
-    _put_slice(steps, op, to, _row(index), g, _axis(axis, x), "add")
+    target = builder.zeros(op.outputs[0])
+    _add_scatter(builder, op, target, _require_vector(index), g, _axis(axis, x), "add")
 
 
-@written_as("index_add")
-def _index_add_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, part, axis = op.args
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, _row(index), part, _axis(axis, x), "add")
+@lowering_rule("index_add")
+def _lower_index_add(builder: StageBuilder, op: Operation) -> None:
+    x, index, values, axis = op.args
+    target = builder.duplicate(x, op.outputs[0])
+    _add_scatter(
+        builder, op, target, _require_vector(index), values, _axis(axis, x), "add"
+    )
 
 
-@written_as("gather_nd")
-def _gather_nd_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("gather_nd")
+def _lower_gather_nd(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
-    indices, lines = _of_tuples(steps, x, index)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False)
+    indices, split = _tuple_indices(builder, x, index)
+    source, target = builder.dense_view(x), builder.allocate(op.outputs[0])
+    add_gather_or_scatter(builder, op, indices, split, source, target, scatters=False)
 
 
-@written_as("scatter_nd_add")
-def _scatter_nd_add_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, part = op.args
-    indices, lines = _of_tuples(steps, x, index)
-    source, to = steps.dense(part), steps.duplicate(x, op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT["add"])
+@lowering_rule("scatter_nd_add")
+def _lower_scatter_nd_add(builder: StageBuilder, op: Operation) -> None:
+    x, index, values = op.args
+    indices, split = _tuple_indices(builder, x, index)
+    source, target = builder.dense_view(values), builder.duplicate(x, op.outputs[0])
+    add_gather_or_scatter(
+        builder,
+        op,
+        indices,
+        split,
+        source,
+        target,
+        scatters=True,
+        combine=SCATTER_COMBINE["add"],
+    )
 
 
-def _of_tuples(
-    steps: StageBuilder, x: Value, index: Value
+def _tuple_indices(
+    builder: StageBuilder, x: Value, index: Value
 ) -> tuple[Indices, AxisSplit]:
     if not index.shape or not 0 < index.shape[-1] <= len(x.shape):
         raise NotLowerable
     k = index.shape[-1]
-    if steps.sizes.of(k).power:
+    if builder.shape_env.extent(k).power:
         raise NotLowerable
-    lead, of = x.shape[:k], steps.sizes
-    indices = indices_of(steps, index, lead)
-    return indices, AxisSplit(ONE, of.product(lead), of.product(x.shape[k:]))
-
-
-@written_as("take_along_axis")
-def _take_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, axis = op.args
-    _take_of_each(steps, op, x, index, _axis(axis, x), wraps=True)
-
-
-@written_as("index_sample")
-def _index_sample_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index = op.args
-    _take_of_each(steps, op, x, index, 1, wraps=False)
-
-
-def _take_of_each(
-    steps: StageBuilder, op: Operation, x: Value, index: Value, axis: int, wraps: bool
-) -> None:
-    indices, lines = _of_each(steps, x, index, axis, wraps)
-    source, to = steps.dense(x), steps.new(op.outputs[0])
-    over_places(steps, op, indices, lines, source, to, puts=False, of_each=True)
-
-
-@written_as("put_along_axis")
-def _put_along_axis_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, part, axis, attrs, with_self = op.args
-    axis = _axis(axis, x)
-    indices, lines = _of_each(steps, x, index, axis, wraps=True)
-    if attrs not in PUT or part.shape != index.shape or not with_self:
-        raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
-    over_places(
-        *(steps, op, indices, lines, steps.dense(part), to),
-        puts=True,
-        body=PUT[attrs],
-        of_each=True,
+    leading, shape_env = x.shape[:k], builder.shape_env
+    indices = indices_of(builder, index, leading)
+    return indices, AxisSplit(
+        ONE, shape_env.product(leading), shape_env.product(x.shape[k:])
     )
 
 
-def _of_each(
-    steps: StageBuilder, x: Value, index: Value, axis: int, wraps: bool
-) -> tuple[Indices, AxisSplit]:
-    rest = [shape[:axis] + shape[axis + 1 :] for shape in (x.shape, index.shape)]
-    if len(index.shape) != len(x.shape) or rest[0] != rest[1]:
-        raise NotLowerable
-    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
-    return indices, lines_of(x.shape, axis, steps.sizes)
+@lowering_rule("take_along_axis")
+def _lower_take_along_axis(builder: StageBuilder, op: Operation) -> None:
+    x, index, axis = op.args
+    _add_elementwise_gather(builder, op, x, index, _axis(axis, x), wraps=True)
 
 
-@written_as("Tensor._getitem_dygraph")
-def _getitem_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("index_sample")
+def _lower_index_sample(builder: StageBuilder, op: Operation) -> None:
     x, index = op.args
-    parts = [*index] if isinstance(index, list | tuple) else [index]
-    if len(parts) != 1 or not isinstance(parts[0], Value):
+    _add_elementwise_gather(builder, op, x, index, 1, wraps=False)
+
+
+def _add_elementwise_gather(
+    builder: StageBuilder, op: Operation, x: Value, index: Value, axis: int, wraps: bool
+) -> None:
+    indices, split = _elementwise_indices(builder, x, index, axis, wraps)
+    source, target = builder.dense_view(x), builder.allocate(op.outputs[0])
+    add_gather_or_scatter(
+        builder,
+        op,
+        indices,
+        split,
+        source,
+        target,
+        scatters=False,
+        index_per_element=True,
+    )
+
+
+@lowering_rule("put_along_axis")
+def _lower_put_along_axis(builder: StageBuilder, op: Operation) -> None:
+    x, index, values, axis, mode, with_self = op.args
+    axis = _axis(axis, x)
+    indices, split = _elementwise_indices(builder, x, index, axis, wraps=True)
+    if mode not in SCATTER_COMBINE or values.shape != index.shape or not with_self:
         raise NotLowerable
-    _take(steps, op, x, parts[0], 0)
+    target = builder.duplicate(x, op.outputs[0])
+    add_gather_or_scatter(
+        *(builder, op, indices, split, builder.dense_view(values), target),
+        scatters=True,
+        combine=SCATTER_COMBINE[mode],
+        index_per_element=True,
+    )
 
 
-@written_as("index_put")
-def _index_put_loop(steps: StageBuilder, op: Operation) -> None:
-    x, indices, part, accumulate = op.args
-    if len(indices) != 1 or part.shape != indices[0].shape + x.shape[1:]:
+def _elementwise_indices(
+    builder: StageBuilder, x: Value, index: Value, axis: int, wraps: bool
+) -> tuple[Indices, AxisSplit]:
+    other_sizes = [shape[:axis] + shape[axis + 1 :] for shape in (x.shape, index.shape)]
+    if len(index.shape) != len(x.shape) or other_sizes[0] != other_sizes[1]:
         raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, indices[0], part, 0, "add" if accumulate else "assign")
+    indices = indices_of(builder, index, x.shape[axis : axis + 1], wraps)
+    return indices, split_axis(x.shape, axis, builder.shape_env)
 
 
-@written_as("scatter")
-def _scatter_loop(steps: StageBuilder, op: Operation) -> None:
-    x, index, part, overwrite = op.args
+@lowering_rule("Tensor._getitem_dygraph")
+def _lower_getitem(builder: StageBuilder, op: Operation) -> None:
+    x, index = op.args
+    entries = [*index] if isinstance(index, list | tuple) else [index]
+    if len(entries) != 1 or not isinstance(entries[0], Value):
+        raise NotLowerable
+    _add_gather(builder, op, x, entries[0], 0)
+
+
+@lowering_rule("index_put")
+def _lower_index_put(builder: StageBuilder, op: Operation) -> None:
+    x, indices, values, accumulate = op.args
+    if len(indices) != 1 or values.shape != indices[0].shape + x.shape[1:]:
+        raise NotLowerable
+    target = builder.duplicate(x, op.outputs[0])
+    _add_scatter(
+        builder, op, target, indices[0], values, 0, "add" if accumulate else "assign"
+    )
+
+
+@lowering_rule("scatter")
+def _lower_scatter(builder: StageBuilder, op: Operation) -> None:
+    x, index, values, overwrite = op.args
     if not overwrite or len(index.shape) != 1:
         raise NotLowerable
-    to = steps.duplicate(x, op.outputs[0])
-    _put_slice(steps, op, to, index, part, 0, "assign")
+    target = builder.duplicate(x, op.outputs[0])
+    _add_scatter(builder, op, target, index, values, 0, "assign")

@@ -10,35 +10,35 @@ from ...tracing.operations import Operation, Value
 from ..elements.scalars import FLOATS, NotLowerable, Shape
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
-from ..lowering import Address, Stage, StageBuilder, written_as
-from ..nest import fill
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
+from ..nest import emit_fill
 from ..views import BufferView
 
 
-@written_as("pad")
-def _pad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("pad")
+def _lower_pad(builder: StageBuilder, op: Operation) -> None:
     x, paddings, value = op.args
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
-    _pad(steps, op, x, pairs, value)
+    _add_pad(builder, op, x, pairs, value)
 
 
-@written_as("pad3d")
-def _pad3d_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("pad3d")
+def _lower_pad3d(builder: StageBuilder, op: Operation) -> None:
     x, paddings, mode, value, layout = op.args
-    _pad(steps, op, x, _in_space(paddings, mode, layout), value)
+    _add_pad(builder, op, x, _axis_paddings(paddings, mode, layout), value)
 
 
-@written_as("pad3d_grad")
-def _pad3d_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("pad3d_grad")
+def _lower_pad3d_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, paddings, mode, _, layout = op.args
-    around = _in_space(paddings, mode, layout)
+    axis_paddings = _axis_paddings(paddings, mode, layout)
     (out,) = op.outputs
-    if any(n < 0 for pair in around for n in pair):
+    if any(n < 0 for pair in axis_paddings for n in pair):
         raise NotLowerable
-    steps.copied(_inside(steps.view(g), around, out.shape), out)
+    builder.materialize(_interior(builder.view(g), axis_paddings, out.shape), out)
 
 
-def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
+def _axis_paddings(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
     """Return the padding of each dimension. Paddle gives the last dimension first."""
     if mode != "constant" or layout != "NCDHW" or type(paddings) is not list:
         raise NotLowerable
@@ -46,46 +46,46 @@ def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
     return [(0, 0), (0, 0), *pairs[::-1]]
 
 
-def _pad(
-    steps: StageBuilder,
+def _add_pad(
+    builder: StageBuilder,
     op: Operation,
     x: Value,
-    around: list[tuple[int, int]],
+    axis_paddings: list[tuple[int, int]],
     value: Any,
 ) -> None:
-    """Put a value within numbers that are all the same."""
-    is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
-    if not is_list or type(value) not in (int, float):
+    """Add stages that pad a value with a constant."""
+    is_valid = all(type(n) is int and n >= 0 for pair in axis_paddings for n in pair)
+    if not is_valid or type(value) not in (int, float):
         raise NotLowerable
-    varies = (steps.sizes.of(n).power for n in x.shape)
-    if any(p and any(pair) for p, pair in zip(varies, around, strict=True)):
+    varies = (builder.shape_env.extent(n).power for n in x.shape)
+    if any(p and any(pair) for p, pair in zip(varies, axis_paddings, strict=True)):
         raise NotLowerable  # which adds to the number of samples
     (out,) = op.outputs
-    whole = _filled(steps, out, value) if value else steps.zeros(out)
-    steps.copy_into(x, _inside(whole, around, x.shape))
+    padded = _add_constant(builder, out, value) if value else builder.zeros(out)
+    builder.copy_into(x, _interior(padded, axis_paddings, x.shape))
 
 
-def _filled(steps: StageBuilder, value: Value, number: float) -> BufferView:
-    """Make a value that is one number everywhere."""
+def _add_constant(builder: StageBuilder, value: Value, number: float) -> BufferView:
+    """Add a stage that fills a value with a constant."""
     if value.dtype not in FLOATS:
         raise NotLowerable
-    view, sizes = steps.new(value), steps.sizes
+    view, shape_env = builder.allocate(value), builder.shape_env
     rounded = single(number) if value.dtype == "float32" else float(number)
     constant = f"0x{struct.pack('>d', rounded).hex().upper()}"
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        fill(text, view, address(view), sizes, constant)
+    def emit(ir: FunctionBuilder, address: Address) -> None:
+        emit_fill(ir, view, address(view), shape_env, constant)
 
-    steps.found.append(Stage((), (view.memory,), {}, write))
+    builder.stages.append(Stage((), (view.buffer,), {}, emit))
     return view
 
 
-def _inside(
-    whole: BufferView, around: list[tuple[int, int]], shape: Shape
+def _interior(
+    padded: BufferView, axis_paddings: list[tuple[int, int]], shape: Shape
 ) -> BufferView:
     starts = [
-        whole.strides[k].times(SymInt(before))
-        for k, (before, _) in enumerate(around)
-        if before
+        padded.strides[k].times(SymInt(pad_before))
+        for k, (pad_before, _) in enumerate(axis_paddings)
+        if pad_before
     ]
-    return BufferView(whole.memory, (*whole.offset, *starts), shape, whole.strides)
+    return BufferView(padded.buffer, (*padded.offset, *starts), shape, padded.strides)

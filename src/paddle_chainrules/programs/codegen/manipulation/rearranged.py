@@ -1,4 +1,4 @@
-"""Tensors written part by part: rolled, repeated, on diagonals, by slices."""
+"""Tensors written slice by slice: rolled, repeated, on diagonals."""
 
 from __future__ import annotations
 
@@ -10,196 +10,212 @@ from ...tracing.operations import Operation
 from ..elements.scalars import NotLowerable
 from ..extents import ONE, ZERO, SymInt
 from ..ir_builder import TYPES, FunctionBuilder
-from ..lowering import Address, Stage, StageBuilder, written_as
-from ..views import BufferView, along, diagonal, reshaped, stepped
+from ..lowering import Address, Stage, StageBuilder, lowering_rule
+from ..views import BufferView, broadcast_strides, diagonal, reshaped, strided_view
 from .indices import indices_of
 
 
-def _ints(given: Any) -> list[int]:
-    results = [given] if type(given) is int else given
+def _int_list(arg: Any) -> list[int]:
+    results = [arg] if type(arg) is int else arg
     if type(results) is not list or any(type(n) is not int for n in results):
         raise NotLowerable
     return results
 
 
-def _fixed(steps: StageBuilder, size: int) -> None:
+def _require_fixed_size(builder: StageBuilder, size: int) -> None:
     """Require a size that no value of the program has.
 
     Raises:
         NotLowerable: it would be mistaken for one that varies with the samples.
     """
-    if steps.sizes.of(size).power:
+    if builder.shape_env.extent(size).power:
         raise NotLowerable
 
 
-@written_as("roll")
-def _roll_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("roll")
+def _lower_roll(builder: StageBuilder, op: Operation) -> None:
     x, shifts, axes = op.args
-    shifts, axes, sizes = _ints(shifts), _ints(axes), steps.sizes
+    shifts, axes, shape_env = _int_list(shifts), _int_list(axes), builder.shape_env
     if not x.shape or 0 in x.shape:
         raise NotLowerable
-    to = steps.new(op.outputs[0])
+    target = builder.allocate(op.outputs[0])
     if axes:
-        source = steps.view(x)
+        source = builder.view(x)
     else:
-        if any(sizes.of(n).power for n in x.shape):
+        if any(shape_env.extent(n).power for n in x.shape):
             raise NotLowerable
         flat = (math.prod(x.shape),)
-        source, to = (reshaped(v, flat, sizes) for v in (steps.dense(x), to))
+        source, target = (
+            reshaped(v, flat, shape_env) for v in (builder.dense_view(x), target)
+        )
         axes = [0]
     totals: dict[int, int] = {}
     for axis, shift in zip(axes, shifts, strict=True):
         axis %= len(source.shape)
         totals[axis] = totals.get(axis, 0) + shift
-    if any(sizes.of(source.shape[axis]).power for axis in totals):
+    if any(shape_env.extent(source.shape[axis]).power for axis in totals):
         raise NotLowerable
-    parts = []
+    segments = []
     for axis, shift in totals.items():
         size = source.shape[axis]
         shift %= size
-        # From which place, to which, and how many.
-        parts.append(
+        # The axis, the start in the source, in the target, and the count.
+        segments.append(
             [(axis, 0, shift, size - shift), (axis, size - shift, 0, shift)]
             if shift
             else [(axis, 0, 0, size)]
         )
-    for chosen in itertools.product(*parts):
-        here, there = source, to
-        for axis, start, end, count in chosen:
-            _fixed(steps, count)
-            here, there = (
-                _part(here, axis, start, count),
-                _part(there, axis, end, count),
+    for combination in itertools.product(*segments):
+        source_slice, target_slice = source, target
+        for axis, start, target_start, count in combination:
+            _require_fixed_size(builder, count)
+            source_slice, target_slice = (
+                _axis_slice(source_slice, axis, start, count),
+                _axis_slice(target_slice, axis, target_start, count),
             )
-        steps.copy(here, there)
+        builder.copy(source_slice, target_slice)
 
 
-def _part(view: BufferView, axis: int, start: int, count: int) -> BufferView:
-    """Return this many places along a dimension."""
+def _axis_slice(view: BufferView, axis: int, start: int, count: int) -> BufferView:
+    """Return a slice of an axis."""
     shape = (*view.shape[:axis], count, *view.shape[axis + 1 :])
-    return BufferView(view.memory, view.moved(axis, SymInt(start)), shape, view.strides)
+    return BufferView(
+        view.buffer, view.offset_at(axis, SymInt(start)), shape, view.strides
+    )
 
 
-@written_as("repeat_interleave")
-def _repeat_interleave_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("repeat_interleave")
+def _lower_repeat_interleave(builder: StageBuilder, op: Operation) -> None:
     x, count, axis, *_ = op.args
     if type(count) is not int or type(axis) is not int or not x.shape:
         raise NotLowerable
-    _fixed(steps, count)
+    _require_fixed_size(builder, count)
     axis %= len(x.shape)
-    source, to = steps.view(x), steps.new(op.outputs[0])
+    source, target = builder.view(x), builder.allocate(op.outputs[0])
     shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
     strides = (*source.strides[: axis + 1], ZERO, *source.strides[axis + 1 :])
-    repeated = BufferView(source.memory, source.offset, shape, strides)
-    steps.copy(repeated, BufferView(to.memory, (), shape, steps.sizes.strides(shape)))
+    repeated = BufferView(source.buffer, source.offset, shape, strides)
+    builder.copy(
+        repeated, BufferView(target.buffer, (), shape, builder.shape_env.strides(shape))
+    )
 
 
-@written_as("meshgrid", "broadcast_tensors")
-def _meshgrid_loop(steps: StageBuilder, op: Operation) -> None:
-    (parts,) = op.args
-    for k, (part, out) in enumerate(zip(parts, op.outputs, strict=True)):
-        view, to = steps.view(part), steps.new(out)
+@lowering_rule("meshgrid", "broadcast_tensors")
+def _lower_meshgrid(builder: StageBuilder, op: Operation) -> None:
+    (operands,) = op.args
+    for k, (operand, out) in enumerate(zip(operands, op.outputs, strict=True)):
+        view, target = builder.view(operand), builder.allocate(out)
         if op.operator.name == "meshgrid":
-            rank = len(parts)
-            shape = tuple(math.prod(part.shape) if i == k else 1 for i in range(rank))
-            view = reshaped(view, shape, steps.sizes)
-        steps.copy(view, to)
+            rank = len(operands)
+            shape = tuple(
+                math.prod(operand.shape) if i == k else 1 for i in range(rank)
+            )
+            view = reshaped(view, shape, builder.shape_env)
+        builder.copy(view, target)
 
 
-@written_as("diag")
-def _diag_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("diag")
+def _lower_diag(builder: StageBuilder, op: Operation) -> None:
     x, offset, padding = op.args
     (out,) = op.outputs
     if padding or len(x.shape) not in (1, 2):
         raise NotLowerable
     if len(x.shape) == 1:
-        whole = steps.zeros(out)
-        steps.copy_into(x, diagonal(whole, (offset, 0, 1), x.shape, steps.sizes))
+        matrix = builder.zeros(out)
+        builder.copy_into(
+            x, diagonal(matrix, (offset, 0, 1), x.shape, builder.shape_env)
+        )
     else:
-        taken = diagonal(steps.view(x), (offset, 0, 1), out.shape, steps.sizes)
-        steps.copied(taken, out)
+        extracted = diagonal(
+            builder.view(x), (offset, 0, 1), out.shape, builder.shape_env
+        )
+        builder.materialize(extracted, out)
 
 
-@written_as("diag_embed")
-def _diag_embed_loop(steps: StageBuilder, op: Operation) -> None:
-    x, *where = op.args
-    whole = steps.zeros(op.outputs[0])
-    steps.copy_into(x, diagonal(whole, where, x.shape, steps.sizes))
+@lowering_rule("diag_embed")
+def _lower_diag_embed(builder: StageBuilder, op: Operation) -> None:
+    x, *offset_and_axes = op.args
+    matrix = builder.zeros(op.outputs[0])
+    builder.copy_into(x, diagonal(matrix, offset_and_axes, x.shape, builder.shape_env))
 
 
-@written_as("diagonal_grad")
-def _diagonal_grad_loop(steps: StageBuilder, op: Operation) -> None:
-    _, g, *where = op.args
-    whole = steps.zeros(op.outputs[0])
-    steps.copy_into(g, diagonal(whole, where, g.shape, steps.sizes))
+@lowering_rule("diagonal_grad")
+def _lower_diagonal_grad(builder: StageBuilder, op: Operation) -> None:
+    _, g, *offset_and_axes = op.args
+    grad = builder.zeros(op.outputs[0])
+    builder.copy_into(g, diagonal(grad, offset_and_axes, g.shape, builder.shape_env))
 
 
-@written_as("strided_slice_grad")
-def _strided_slice_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("strided_slice_grad")
+def _lower_strided_slice_grad(builder: StageBuilder, op: Operation) -> None:
     _, g, axes, starts, _, strides = op.args
-    whole = steps.zeros(op.outputs[0])
-    steps.copy_into(
-        g, _sliced(steps, whole, axes, starts, strides)._replace(shape=g.shape)
+    grad = builder.zeros(op.outputs[0])
+    builder.copy_into(
+        g, _strided_slice(builder, grad, axes, starts, strides)._replace(shape=g.shape)
     )
 
 
-def _sliced(
-    steps: StageBuilder, view: BufferView, axes: Any, starts: Any, strides: Any
+def _strided_slice(
+    builder: StageBuilder, view: BufferView, axes: Any, starts: Any, strides: Any
 ) -> BufferView:
-    """Return a view that begins at these places with these strides.
+    """Return a slice with these starts and strides.
 
     The caller must give its shape.
     """
     for axis, start, step in zip(axes, starts, strides, strict=True):
-        view = stepped(view, axis % len(view.shape), start, step, steps.sizes)
+        view = strided_view(
+            view, axis % len(view.shape), start, step, builder.shape_env
+        )
     return view
 
 
-@written_as("set_value_with_tensor")
-def _set_value_with_tensor_loop(steps: StageBuilder, op: Operation) -> None:
-    x, part, starts, ends, strides, axes, gone, new = op.args
+@lowering_rule("set_value_with_tensor")
+def _lower_set_value_with_tensor(builder: StageBuilder, op: Operation) -> None:
+    x, values, starts, ends, strides, axes, removed_axes, new_axes = op.args
     (out,) = op.outputs
-    if new or part.dtype != x.dtype:
+    if new_axes or values.dtype != x.dtype:
         raise NotLowerable
     shape = [*x.shape]
     for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
         if any(type(n) is not int for n in (start, end, step)) or not step:
             raise NotLowerable
-        if steps.sizes.of(shape[axis]).power:
+        if builder.shape_env.extent(shape[axis]).power:
             raise NotLowerable
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
-        _fixed(steps, shape[axis])
+        _require_fixed_size(builder, shape[axis])
     if 0 in shape:
         raise NotLowerable
-    whole = steps.duplicate(x, out)
-    place = _sliced(steps, whole, axes, starts, strides)
-    kept = [k for k in range(len(shape)) if k not in gone]
-    place = BufferView(
-        *(place.memory, place.offset, tuple(shape[k] for k in kept)),
-        tuple(place.strides[k] for k in kept),
+    result = builder.duplicate(x, out)
+    target = _strided_slice(builder, result, axes, starts, strides)
+    kept_axes = [k for k in range(len(shape)) if k not in removed_axes]
+    target = BufferView(
+        *(target.buffer, target.offset, tuple(shape[k] for k in kept_axes)),
+        tuple(target.strides[k] for k in kept_axes),
     )
-    along(steps.view(part), place.shape)  # or it has more dimensions
-    steps.copy_into(part, place)
+    broadcast_strides(builder.view(values), target.shape)  # or it has more dimensions
+    builder.copy_into(values, target)
 
 
-@written_as("one_hot")
-def _one_hot_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("one_hot")
+def _lower_one_hot(builder: StageBuilder, op: Operation) -> None:
     index, classes = op.args
     (out,) = op.outputs
     if type(classes) is not int:
         raise NotLowerable
-    indices = indices_of(steps, index, [classes], wraps=False)
-    to = steps.zeros(out)
-    kind, row = TYPES[out.dtype], steps.sizes.of(classes)
+    indices = indices_of(builder, index, [classes], wraps=False)
+    target = builder.zeros(out)
+    kind, row_size = TYPES[out.dtype], builder.shape_env.extent(classes)
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
-        first, rows = address(indices.view), address(to)
-        indices.check(text, first)
-        with text.loop(text.number(indices.number)) as i:
-            place = indices.place(text, first, i)
-            here = text.along(text.along(rows, kind, row, i), kind, ONE, place)
-            text.line(f"store {kind} 1.0, ptr {here}")
+    def emit(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
+        index_base, rows = address(indices.view), address(target)
+        indices.emit_bounds_check(ir, index_base)
+        with ir.loop(ir.size_value(indices.tuple_count)) as i:
+            class_index = indices.flat_index(ir, index_base, i)
+            element_address = ir.indexed_address(
+                ir.indexed_address(rows, kind, row_size, i), kind, ONE, class_index
+            )
+            ir.line(f"store {kind} 1.0, ptr {element_address}")
 
-    reads = (indices.view.memory,)
-    steps.found.append(Stage(reads, (to.memory,), {}, write, may_bail_out=True))
+    reads = (indices.view.buffer,)
+    builder.stages.append(Stage(reads, (target.buffer,), {}, emit, may_bail_out=True))

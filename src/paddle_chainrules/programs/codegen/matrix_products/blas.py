@@ -53,24 +53,24 @@ class GemmShape(NamedTuple):
     """The shape of a product: rows, columns, and terms of each sum.
 
     Attributes:
-        turned: whether the second factor lies transposed, as weights in a backward pass
-            do.
+        transposed: whether the second factor is transposed, as weights in a backward
+            pass are.
     """
 
     rows: int
     columns: int
     terms: int
-    turned: bool = False
+    transposed: bool = False
 
 
 ONE_THREAD_SHAPES = GemmShape(64, 64, 64), GemmShape(100, 16, 16)
 """Products that OpenBLAS computes with one thread."""
 
-SHAPES = (
+MEASURED_SHAPES = (
     *ONE_THREAD_SHAPES,
     GemmShape(1000, 64, 64),
-    GemmShape(100, 16, 16, turned=True),
-    GemmShape(512, 256, 8, turned=True),
+    GemmShape(100, 16, 16, transposed=True),
+    GemmShape(512, 256, 8, transposed=True),
 )
 """The products that are measured.
 
@@ -78,13 +78,13 @@ OpenBLAS may be faster at the first ones. It takes twice as long at the last, wh
 large nets with few samples have.
 """
 
-ROUNDS, LEAST, MOST = 8, 0.001, 0.005
+MIN_ROUNDS, MIN_SECONDS, MAX_SECONDS = 8, 0.001, 0.005
 """The fewest rounds, and two times in seconds.
 
 Rounds take at least the first time. None begins after the second.
 """
 
-LESS = 0.8
+SWITCH_RATIO = 0.8
 """The share of MKL's time below which another library is chosen.
 
 MKL is preferred since it has Paddle's bits.
@@ -104,21 +104,23 @@ class BlasLibrary:
         symbols: addresses of the functions that the texts call, for llvmlite's
             ``add_symbol``.
         has_tiles: whether small products are our own.
-        some: products with no more rows, columns and terms than this are small.
+        max_small_size: products whose sizes are all no larger than this are small.
     """
 
     names: Mapping[str, str]
     reasons: Mapping[str, str]
     symbols: Mapping[str, int]
     has_tiles: bool = False
-    some: int = SMALL_GEMM_TWO_DIMS
+    max_small_size: int = SMALL_GEMM_TWO_DIMS
 
     def text(self, dtype: str) -> str:
         """Return ``@product.f32`` and ``@products.f32``, or with ``f64``, as LLVM text.
 
         ``gemm.product_text`` describes them.
         """
-        return product_text(self.names[dtype], dtype, self.has_tiles, self.some)
+        return product_text(
+            self.names[dtype], dtype, self.has_tiles, self.max_small_size
+        )
 
 
 class LoadedLibrary(NamedTuple):
@@ -134,7 +136,7 @@ class LoadedLibrary(NamedTuple):
 
 
 _lock = new_lock()
-_chosen: list[BlasLibrary | None] = []
+_process_library: list[BlasLibrary | None] = []
 
 
 def library() -> BlasLibrary | None:
@@ -149,85 +151,105 @@ def library() -> BlasLibrary | None:
         MemoryError: a limit of this process leaves too little to measure them.
     """
     with _lock:
-        if not _chosen:
+        if not _process_library:
             need_headroom()
-            _chosen.append(chosen(wanted_blas(), libraries()))
-        return _chosen[0]
+            _process_library.append(choose_library(wanted_blas(), libraries()))
+        return _process_library[0]
 
 
-def chosen(wanted: str, results: Mapping[str, LoadedLibrary]) -> BlasLibrary | None:
-    """Return the library that multiplies, of all that are found.
+def choose_library(
+    requested: str, results: Mapping[str, LoadedLibrary]
+) -> BlasLibrary | None:
+    """Choose the library that multiplies.
 
     Args:
-        wanted: a name, ``own`` for our own products alone, ``on`` for the fastest, or
-            ``off`` for none.
+        requested: a name, ``own`` for our own products alone, ``on`` for the fastest,
+            or ``off`` for none.
         results: libraries by name, the preferred one first.
 
     Raises:
         ValueError: it is not among those found.
     """
-    if wanted == "off":
+    if requested == "off":
         return None
-    if wanted == OWN:
-        return _own(f"by {BLAS}")
-    if wanted not in ("on", *results):
+    if requested == OWN:
+        return _own_library(f"by {BLAS}")
+    if requested not in ("on", *results):
         raise ValueError(
-            f"the environment has {BLAS}={wanted!r}, but of the libraries that Paddle "
-            f"and numpy bring, this process has {', '.join(results) or 'none'}; set it "
-            "to 'on', or to what is there"
+            f"the environment has {BLAS}={requested!r}, but of the libraries that "
+            f"Paddle and numpy bring, this process has {', '.join(results) or 'none'}; "
+            "set it to 'on', or to what is there"
         )
     names, reasons, symbols = {}, {}, {}
     for dtype in DTYPES:
-        able = {name: it for name, it in results.items() if dtype in it.addresses}
-        if able:
-            name, reasons[dtype] = _choice(wanted, dtype, able)
+        candidates = {
+            name: library_of_process
+            for name, library_of_process in results.items()
+            if dtype in library_of_process.addresses
+        }
+        if candidates:
+            name, reasons[dtype] = _choose_name(requested, dtype, candidates)
             names[dtype] = name
-            symbols[symbol(name, dtype)] = able[name].addresses[dtype]
+            symbols[symbol(name, dtype)] = candidates[name].addresses[dtype]
     if not names:
-        return _own("there is no library")
-    is_alone = all((results[name].threads or 1) == 1 for name in names.values())
-    some = (
+        return _own_library("there is no library")
+    is_single_threaded = all(
+        (results[name].threads or 1) == 1 for name in names.values()
+    )
+    max_small_size = (
         SMALL_GEMM_ALL_DIMS
-        if is_alone and processor().name.startswith(MEASURED)
+        if is_single_threaded and processor().name.startswith(MEASURED)
         else SMALL_GEMM_TWO_DIMS
     )
-    return BlasLibrary(names, reasons, symbols, has_tiles=wanted == "on", some=some)
+    return BlasLibrary(
+        names,
+        reasons,
+        symbols,
+        has_tiles=requested == "on",
+        max_small_size=max_small_size,
+    )
 
 
-def _own(reason: str) -> BlasLibrary:
+def _own_library(reason: str) -> BlasLibrary:
     names, reasons = dict.fromkeys(DTYPES, OWN), dict.fromkeys(DTYPES, reason)
     return BlasLibrary(names, reasons, {}, has_tiles=True)
 
 
-def _choice(
-    wanted: str, dtype: str, able: Mapping[str, LoadedLibrary]
+def _choose_name(
+    requested: str, dtype: str, candidates: Mapping[str, LoadedLibrary]
 ) -> tuple[str, str]:
     """Return the library to use, of those that can multiply, and the reason."""
-    if wanted in able:
-        return wanted, f"by {BLAS}"
-    limit = able["mkl"].threads if "mkl" in able else None
-    limit = limit or _number(os.environ.get("OMP_NUM_THREADS"))
-    fit = [name for name, it in able.items() if (it.threads or 1) <= limit] or [*able]
-    ratios = _ratios(dtype, able, fit)
-    first = fit[0]
-    best = min(fit, key=lambda name: ratios.get(name, 1.0))
-    reasons = [f"{wanted} has no {dtype}"] if wanted != "on" else []
-    reasons += [f"{name} takes {x:.2f} of {first}'s time" for name, x in ratios.items()]
+    if requested in candidates:
+        return requested, f"by {BLAS}"
+    limit = candidates["mkl"].threads if "mkl" in candidates else None
+    limit = limit or _parse_count(os.environ.get("OMP_NUM_THREADS"))
+    eligible = [
+        name
+        for name, candidate in candidates.items()
+        if (candidate.threads or 1) <= limit
+    ] or [*candidates]
+    ratios = _ratios(dtype, candidates, eligible)
+    preferred = eligible[0]
+    best = min(eligible, key=lambda name: ratios.get(name, 1.0))
+    reasons = [f"{requested} has no {dtype}"] if requested != "on" else []
     reasons += [
-        f"{name} has {it.threads} threads, Paddle {limit}"
-        for name, it in able.items()
-        if name not in fit
+        f"{name} takes {x:.2f} of {preferred}'s time" for name, x in ratios.items()
     ]
-    told = ", ".join(reasons) or "there is no other"
-    return best if ratios.get(best, 1.0) < LESS else first, told
+    reasons += [
+        f"{name} has {candidate.threads} threads, Paddle {limit}"
+        for name, candidate in candidates.items()
+        if name not in eligible
+    ]
+    explanation = ", ".join(reasons) or "there is no other"
+    return best if ratios.get(best, 1.0) < SWITCH_RATIO else preferred, explanation
 
 
-def _number(text: str | None) -> int:
+def _parse_count(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 1
 
 
 def _ratios(
-    dtype: str, able: Mapping[str, LoadedLibrary], fit: Sequence[str]
+    dtype: str, candidates: Mapping[str, LoadedLibrary], eligible: Sequence[str]
 ) -> dict[str, float]:
     """Return times relative to the first library's, where a choice needs them.
 
@@ -235,31 +257,33 @@ def _ratios(
     it only where OpenBLAS is not here, or is much faster than MKL and has too many
     threads.
     """
-    first = fit[0]
-    others = [name for name in able if name not in (first, "onednn")]
+    preferred = eligible[0]
+    others = [name for name in candidates if name not in (preferred, "onednn")]
     results = {}
     for name in others:
-        shapes = SHAPES if name in fit else ONE_THREAD_SHAPES
-        results[name] = _ratio(dtype, able, (first, name), shapes)
-    if "onednn" in fit[1:]:
-        faster = [name for name in others if results[name] < LESS]
-        if not others or (faster and not {*faster} & {*fit}):
-            results["onednn"] = _ratio(dtype, able, (first, "onednn"), SHAPES)
+        shapes = MEASURED_SHAPES if name in eligible else ONE_THREAD_SHAPES
+        results[name] = _ratio(dtype, candidates, (preferred, name), shapes)
+    if "onednn" in eligible[1:]:
+        faster = [name for name in others if results[name] < SWITCH_RATIO]
+        if not others or (faster and not {*faster} & {*eligible}):
+            results["onednn"] = _ratio(
+                dtype, candidates, (preferred, "onednn"), MEASURED_SHAPES
+            )
     return results
 
 
 def _ratio(
     dtype: str,
-    able: Mapping[str, LoadedLibrary],
+    candidates: Mapping[str, LoadedLibrary],
     names: tuple[str, str],
     shapes: Sequence[GemmShape],
 ) -> float:
     """Return the second's time relative to the first's, as a mean over shapes."""
-    addresses = {name: able[name].addresses[dtype] for name in names}
+    addresses = {name: candidates[name].addresses[dtype] for name in names}
     logs = []
     for shape in shapes:
-        first, second = _seconds(addresses, dtype, shape).values()
-        logs.append(math.log(second / first))
+        first_seconds, second_seconds = _seconds(addresses, dtype, shape).values()
+        logs.append(math.log(second_seconds / first_seconds))
     return math.exp(math.fsum(logs) / len(logs))
 
 
@@ -280,27 +304,30 @@ def _seconds(
 
     The libraries alternate.
     """
-    m, n, k, turned = shape
-    lies = (n, k) if turned else (k, n)
-    a, b, c = (np.ones(size, dtype) for size in ((m, k), lies, (m, n)))
+    m, n, k, transposed = shape
+    y_shape = (n, k) if transposed else (k, n)
+    a, b, c = (np.ones(size, dtype) for size in ((m, k), y_shape, (m, n)))
     calls, seconds = [], dict.fromkeys(addresses, math.inf)
     for name, address in addresses.items():
         types = [C_TYPES[kind] for kind in signature(name, dtype)]
-        it = CONVENTIONS[name]
-        flags = [] if it.order is None else [it.order]
-        flags += [it.plain, it.transposed if turned else it.plain]
-        data = a.ctypes.data, k, b.ctypes.data, lies[1], 0.0, c.ctypes.data, n
+        convention = CONVENTIONS[name]
+        flags = [] if convention.order is None else [convention.order]
+        flags += [
+            convention.plain,
+            convention.transposed if transposed else convention.plain,
+        ]
+        data = a.ctypes.data, k, b.ctypes.data, y_shape[1], 0.0, c.ctypes.data, n
         # With Python's lock, for which one would wait where other threads run.
         product: Any = ctypes.PYFUNCTYPE(None, *types)(address)
         calls.append((name, product, (*flags, m, n, k, 1.0, *data)))
-    for _, product, given in calls:  # once before: oneDNN makes its code then
-        product(*given)
+    for _, product, args in calls:  # once before: oneDNN makes its code then
+        product(*args)
     begin = now = time.perf_counter()
     rounds = 0
-    while now - begin < (LEAST if rounds >= ROUNDS else MOST):
-        for name, product, given in calls:
+    while now - begin < (MIN_SECONDS if rounds >= MIN_ROUNDS else MAX_SECONDS):
+        for name, product, args in calls:
             start = time.perf_counter()
-            product(*given)
+            product(*args)
             now = time.perf_counter()
             seconds[name] = min(seconds[name], now - start)
         rounds += 1
@@ -315,28 +342,41 @@ def libraries() -> dict[str, LoadedLibrary]:
 
     We load MKL if it is not loaded yet, as Paddle does at its first product.
     """
-    paddles, numpys = Path(paddle.__file__).parent, Path(np.__file__).parent
-    libs, around = paddles / "libs", (numpys.parent / "numpy.libs", numpys / ".dylibs")
+    paddle_folder, numpy_folder = Path(paddle.__file__).parent, Path(np.__file__).parent
+    libs, numpy_folders = (
+        paddle_folder / "libs",
+        (numpy_folder.parent / "numpy.libs", numpy_folder / ".dylibs"),
+    )
     results = {}
-    mkl = next(_opened(libs, "*mklml*", is_to_load=True), None)
+    mkl = next(_open_libraries(libs, "*mklml*", load_missing=True), None)
     if mkl and (addresses := _addresses(mkl, *CBLAS)):
-        results["mkl"] = LoadedLibrary(addresses, _called(mkl, "mkl_get_max_threads"))
-    for openblas in chain.from_iterable(_opened(at, "*openblas64_*") for at in around):
+        results["mkl"] = LoadedLibrary(
+            addresses, _call_if_present(mkl, "mkl_get_max_threads")
+        )
+    for openblas in chain.from_iterable(
+        _open_libraries(folder, "*openblas64_*") for folder in numpy_folders
+    ):
         for prefix in ("scipy_", ""):
             name = f"{prefix}openblas_get_num_threads64_"
             addresses = _addresses(openblas, *(f"{prefix}{f}64_" for f in CBLAS))
             if addresses and "openblas" not in results:
-                results["openblas"] = LoadedLibrary(addresses, _called(openblas, name))
-    onednn = next(chain(_opened(libs, "*dnnl*"), _opened(libs, "*mkldnn*")), None)
+                results["openblas"] = LoadedLibrary(
+                    addresses, _call_if_present(openblas, name)
+                )
+    onednn = next(
+        chain(_open_libraries(libs, "*dnnl*"), _open_libraries(libs, "*mkldnn*")), None
+    )
     if onednn and (addresses := _addresses(onednn, "dnnl_sgemm", "")):
         results["onednn"] = LoadedLibrary(addresses, threads() if openmp() else None)
     return results
 
 
-def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[Any]:
+def _open_libraries(
+    folder: Path, pattern: str, load_missing: bool = False
+) -> Iterator[Any]:
     """Give libraries of a folder: the loaded ones, or all that can be loaded."""
     # Windows, which has no such mode, gives what was loaded from the same file.
-    mode = 0 if is_to_load else getattr(os, "RTLD_NOLOAD", 0)
+    mode = 0 if load_missing else getattr(os, "RTLD_NOLOAD", 0)
     for file in sorted(folder.glob(pattern)):
         if file.suffix == ".dll" or sys.platform != "win32":
             try:
@@ -355,6 +395,6 @@ def _addresses(handle: Any, single: str, double: str) -> dict[str, int]:
     return results
 
 
-def _called(handle: Any, name: str) -> int | None:
+def _call_if_present(handle: Any, name: str) -> int | None:
     """Call a function without arguments, and return its number; None if missing."""
     return int(getattr(handle, name)()) if hasattr(handle, name) else None

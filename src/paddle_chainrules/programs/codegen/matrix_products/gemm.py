@@ -34,13 +34,13 @@ CONVENTIONS = {
     "onednn": Convention("i8 signext", None, ord("N"), ord("T"), "i64", "i32"),
     "openblas": CBLAS._replace(size="i64"),
 }
-"""Conventions by library. oneDNN's matrices always lie row by row."""
+"""Conventions by library. oneDNN's matrices are always row-major."""
 
 PARAMETERS = (
     "i1 %ta, i1 %tb, i64 %m, i64 %n, i64 %k, ptr %a, i64 %lda, ptr %b, i64 %ldb, "
     "REAL %beta, ptr %c, i64 %ldc"
 )
-HERE = re.sub(r"ptr (%.)", r"ptr \1.here", PARAMETERS)
+BATCH_ENTRY_ARGUMENTS = re.sub(r"ptr (%.)", r"ptr \1.here", PARAMETERS)
 """The parameters of one among many products."""
 
 LARGEST = 2**31 - 1
@@ -54,14 +54,14 @@ def symbol(name: str, dtype: str) -> str:
 def signature(name: str, dtype: str) -> list[str]:
     """Return the types that a library's function takes."""
     real, _ = TYPES[dtype]
-    it = CONVENTIONS[name]
-    flags = [it.flag] * (2 if it.order is None else 3)
-    matrix = ["ptr", it.size]
-    return [*flags, *[it.size] * 3, real, *matrix, *matrix, real, *matrix]
+    convention = CONVENTIONS[name]
+    flags = [convention.flag] * (2 if convention.order is None else 3)
+    matrix = ["ptr", convention.size]
+    return [*flags, *[convention.size] * 3, real, *matrix, *matrix, real, *matrix]
 
 
 OWN = "own"
-"""The name of the products of :mod:`.tiled`, which stand in place of a library's."""
+"""The name of the products of :mod:`.tiled`, which replace a library's."""
 
 SMALL_GEMM_TWO_DIMS = 64
 """The most rows, columns or terms of a small product: two of these are no more."""
@@ -71,13 +71,16 @@ SMALL_GEMM_ALL_DIMS = 256
 
 
 def product_text(
-    name: str, dtype: str, has_tiles: bool = False, some: int = SMALL_GEMM_TWO_DIMS
+    name: str,
+    dtype: str,
+    has_tiles: bool = False,
+    max_small_size: int = SMALL_GEMM_TWO_DIMS,
 ) -> str:
     """Return functions that multiply by a library: one product, or many of one shape.
 
     ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b, i64
     ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
-    matrices that lie row by row, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
+    row-major matrices, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
     With ``ta`` the matrix at ``a`` is (k, m), with ``tb`` the matrix at ``b`` is (n,
     k). ``c`` overlaps neither. Its old content does not matter where beta is zero. The
     leading dimension of a single row does not matter; rows that overlap (a smaller one
@@ -87,31 +90,35 @@ def product_text(
     computes ``count`` products, of matrices that are these numbers of entries apart.
 
     For float64 they are ``@product.f64`` and ``@products.f64``. Plain loops compute
-    products that a library is not asked for (no terms, sizes beyond its integers) or
+    products that a library can't compute (no terms, sizes beyond its integers) or
     refuses.
 
     Args:
         name: the library, or ``own`` for none.
         has_tiles: whether small products are those of :mod:`.tiled`. The module then
             has their function, or :func:`tiles_declaration`.
-        some: products with no more rows, columns and terms than this are small, too.
+        max_small_size: products whose sizes are all no larger than this are small.
     """
-    texts = [PLAIN, _product(name, dtype, has_tiles, some), PRODUCTS]
+    texts = [PLAIN, _product_text(name, dtype, has_tiles, max_small_size), PRODUCTS]
     if name != OWN:
         texts.insert(0, _declaration(name, dtype))
-    return filled("\n".join(texts), dtype)
+    return fill_placeholders("\n".join(texts), dtype)
 
 
 def tiles_declaration(dtype: str) -> str:
     """Return the declaration of the function of :mod:`.tiled` that products call."""
-    return filled(f"declare i1 @{symbol(OWN, dtype)}(PARAMETERS) nounwind", dtype)
+    return fill_placeholders(
+        f"declare i1 @{symbol(OWN, dtype)}(PARAMETERS) nounwind", dtype
+    )
 
 
-def filled(text: str, dtype: str) -> str:
-    """Return a text of functions for one dtype."""
+def fill_placeholders(text: str, dtype: str) -> str:
+    """Return a text with its placeholders filled for one dtype."""
     real, suffix = TYPES[dtype]
-    whole = text.replace("PARAMETERS", PARAMETERS).replace("HERE", HERE)
-    return whole.replace("REAL", real).replace("SUFFIX", suffix)
+    result = text.replace("PARAMETERS", PARAMETERS).replace(
+        "HERE", BATCH_ENTRY_ARGUMENTS
+    )
+    return result.replace("REAL", real).replace("SUFFIX", suffix)
 
 
 def _declaration(name: str, dtype: str) -> str:
@@ -209,7 +216,7 @@ done:
 }
 """
 
-SIZED = {
+MATRIX_SIZES = {
     "a": ("select i1 %ta, i64 %k, i64 %m", "select i1 %ta, i64 %m, i64 %k"),
     "b": ("select i1 %tb, i64 %n, i64 %k", "select i1 %tb, i64 %k, i64 %n"),
     "c": ("add i64 %m, 0", "add i64 %n, 0"),
@@ -217,22 +224,22 @@ SIZED = {
 """The number of rows of each matrix in memory, and their lengths."""
 
 
-def _product(name: str, dtype: str, has_tiles: bool, some: int) -> str:
+def _product_text(name: str, dtype: str, has_tiles: bool, max_small_size: int) -> str:
     unfit: list[str] = []
     lines = ["define internal void @product.SUFFIX(PARAMETERS) alwaysinline nounwind {"]
     lines += ["entry:"]
     if name == OWN:
         lines += ["%k.none = icmp slt i64 %k, 1"]
         lines += ["br i1 %k.none, label %plain, label %tiles"]
-        return "\n".join([*lines, *_tiles(dtype), *ENDS])
-    it = CONVENTIONS[name]
+        return "\n".join([*lines, *_tiles_lines(dtype), *ENDS])
+    convention = CONVENTIONS[name]
     for size in ("m", "n", "k"):
         lines.append(f"%{size}.none = icmp slt i64 %{size}, 1")
         if has_tiles:
             lines.append(f"%{size}.few = icmp sle i64 %{size}, {SMALL_GEMM_TWO_DIMS}")
-            lines.append(f"%{size}.some = icmp sle i64 %{size}, {some}")
+            lines.append(f"%{size}.some = icmp sle i64 %{size}, {max_small_size}")
         unfit.append(f"%{size}.none")
-    for x, (rows, length) in SIZED.items():
+    for x, (rows, length) in MATRIX_SIZES.items():
         lines += [
             f"%{x}.rows = {rows}",
             f"%{x}.length = {length}",
@@ -243,7 +250,7 @@ def _product(name: str, dtype: str, has_tiles: bool, some: int) -> str:
         ]
         unfit.append(f"%{x}.overlaps")
     sizes = ["%m", "%n", "%k", "%a.ld", "%b.ld", "%c.ld"]
-    if it.size == "i32":
+    if convention.size == "i32":
         for i, size in enumerate(sizes):
             lines += [
                 f"%large{i} = icmp sgt i64 {size}, {LARGEST}",
@@ -254,22 +261,22 @@ def _product(name: str, dtype: str, has_tiles: bool, some: int) -> str:
     lines.append(f"%unfit0 = or i1 {unfit[0]}, {unfit[1]}")
     for i, flag in enumerate(unfit[2:]):
         lines.append(f"%unfit{i + 1} = or i1 %unfit{i}, {flag}")
-    flag = it.flag.split()[0]
-    values = [] if it.order is None else [str(it.order)]
+    flag = convention.flag.split()[0]
+    values = [] if convention.order is None else [str(convention.order)]
     for x in ("ta", "tb"):
-        choice = f"{flag} {it.transposed}, {flag} {it.plain}"
+        choice = f"{flag} {convention.transposed}, {flag} {convention.plain}"
         lines.append(f"%{x}.flag = select i1 %{x}, {choice}")
         values.append(f"%{x}.flag")
     m, n, k, lda, ldb, ldc = sizes
     values += [m, n, k, "1.0", "%a", lda, "%b", ldb, "%beta", "%c", ldc]
     types = signature(name, dtype)
-    given = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
-    call = f"call {it.result} @{symbol(name, dtype)}({given})"
-    if it.result == "void":
-        told = [call, "br label %done"]
+    args = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
+    call = f"call {convention.result} @{symbol(name, dtype)}({args})"
+    if convention.result == "void":
+        call_lines = [call, "br label %done"]
     else:
         # Refused before anything is written: an argument, or no memory for copies.
-        told = [
+        call_lines = [
             f"%status = {call}",
             "%refused = icmp ne i32 %status, 0",
             "br i1 %refused, label %plain, label %done",
@@ -285,14 +292,14 @@ def _product(name: str, dtype: str, has_tiles: bool, some: int) -> str:
             "%all.some = and i1 %mn.some, %k.some",
             "%are.small = or i1 %two.few, %all.some",
             "br i1 %are.small, label %tiles, label %ask",
-            *_tiles(dtype),
+            *_tiles_lines(dtype),
         ]
     else:
         lines += ["br label %ask"]
-    return "\n".join([*lines, "ask:", *told, *ENDS])
+    return "\n".join([*lines, "ask:", *call_lines, *ENDS])
 
 
-def _tiles(dtype: str) -> list[str]:
+def _tiles_lines(dtype: str) -> list[str]:
     """Return the lines that have a product computed in tiles."""
     call = f"call i1 @{symbol(OWN, dtype)}(PARAMETERS)"
     return ["tiles:", call, "br label %done"]

@@ -9,39 +9,41 @@ from typing import NamedTuple
 from ...tracing.operations import Operation
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE, ShapeEnv, SymInt
-from ..ir_builder import AS_IT_IS, TYPES, FunctionBuilder
-from ..views import BufferView, along, is_dense, reshaped
+from ..ir_builder import NO_VECTORIZE, TYPES, FunctionBuilder
+from ..views import BufferView, broadcast_strides, is_dense, reshaped
 
 SUFFIX = {"float32": "f32", "float64": "f64"}
 
 
 class Factor(NamedTuple):
-    """A matrix as the library takes it: rows or columns without gaps.
+    """An operand as a library takes it: dense rows or columns.
 
     Attributes:
-        turned: whether the columns have no gaps, rather than the rows.
-        step: elements from one of these to the next.
+        transposed: whether the columns have no gaps, rather than the rows.
+        leading_dim: elements from one of these to the next.
     """
 
     view: BufferView
-    turned: bool
-    step: SymInt
+    transposed: bool
+    leading_dim: SymInt
 
 
-def factor(view: BufferView, sizes: ShapeEnv) -> Factor:
+def matrix_factor(view: BufferView, shape_env: ShapeEnv) -> Factor:
     """Return the last two dimensions of a view as a factor.
 
     Raises:
-        NotLowerable: both rows and columns have gaps, or they lie backwards.
+        NotLowerable: both rows and columns have gaps, or a stride is negative.
     """
     rows, columns = view.shape[-2:]
-    down, across = view.strides[-2:]
-    if min(down.factor, across.factor) < 0:
+    row_stride, column_stride = view.strides[-2:]
+    if min(row_stride.factor, column_stride.factor) < 0:
         raise NotLowerable
-    if across == ONE or columns == 1:
-        return Factor(view, False, down if rows != 1 else sizes.of(columns))
-    if down == ONE or rows == 1:
-        return Factor(view, True, across)
+    if column_stride == ONE or columns == 1:
+        return Factor(
+            view, False, row_stride if rows != 1 else shape_env.extent(columns)
+        )
+    if row_stride == ONE or rows == 1:
+        return Factor(view, True, column_stride)
     raise NotLowerable
 
 
@@ -50,110 +52,133 @@ class MatrixProduct(NamedTuple):
 
     Attributes:
         shape: of the result, as matrices.
-        turned: tells for each factor whether it is transposed.
+        transposed: tells for each factor whether it is transposed.
     """
 
     x: Factor
     y: Factor
     shape: tuple[int, ...]
-    turned: tuple[bool, bool]
+    transposed: tuple[bool, bool]
 
 
 def product(
-    op: Operation, views: Sequence[BufferView], sizes: ShapeEnv
+    op: Operation, views: Sequence[BufferView], shape_env: ShapeEnv
 ) -> MatrixProduct:
     """Return the product that a ``matmul`` computes.
 
     Raises:
         NotLowerable: the entries are not floats, have several dtypes, or have gaps.
     """
-    _, _, turn_x, turn_y = op.args
-    kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
+    _, _, transpose_x, transpose_y = op.args
+    kinds = {view.buffer.dtype for view in views} | {op.outputs[0].dtype}
     if len(kinds) > 1 or not kinds <= FLOATS:
         raise NotLowerable
     x, y = views
     shape = [*op.outputs[0].shape]
     if len(x.shape) == 1:
-        x, turn_x = reshaped(x, (1, *x.shape), sizes), False
+        x, transpose_x = reshaped(x, (1, *x.shape), shape_env), False
         shape.insert(len(shape) - (len(y.shape) > 1), 1)
     if len(y.shape) == 1:
-        y, turn_y = reshaped(y, (*y.shape, 1), sizes), False
+        y, transpose_y = reshaped(y, (*y.shape, 1), shape_env), False
         shape.append(1)
-    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, sizes):
+    if (
+        len(y.shape) == 2
+        and len(x.shape) > 2
+        and not transpose_x
+        and is_dense(x, shape_env)
+    ):
         rows = math.prod(x.shape[:-1])
-        if sizes.of(rows) == sizes.product(x.shape[:-1]):  # one after another
-            x = reshaped(x, (rows, x.shape[-1]), sizes)
+        if shape_env.extent(rows) == shape_env.product(
+            x.shape[:-1]
+        ):  # one after another
+            x = reshaped(x, (rows, x.shape[-1]), shape_env)
             shape = [rows, shape[-1]]
-    turned = bool(turn_x), bool(turn_y)
-    return MatrixProduct(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
+    transposed = bool(transpose_x), bool(transpose_y)
+    return MatrixProduct(
+        matrix_factor(x, shape_env),
+        matrix_factor(y, shape_env),
+        tuple(shape),
+        transposed,
+    )
 
 
-def shared_batch(result: MatrixProduct) -> int | None:
-    """Return the dimension of many products that threads may share, if any."""
-    batch = result.shape[:-2]
+def shared_batch(matmul: MatrixProduct) -> int | None:
+    """Return the batch dimension that threads may share, if any."""
+    batch = matmul.shape[:-2]
     return next((k for k, size in enumerate(batch) if size != 1), None)
 
 
-def write_product(
-    text: FunctionBuilder,
-    result: MatrixProduct,
+def emit_product(
+    ir: FunctionBuilder,
+    matmul: MatrixProduct,
     out: BufferView,
-    sizes: ShapeEnv,
+    shape_env: ShapeEnv,
     address: Callable[[BufferView], str],
 ) -> None:
-    """Write the call, in loops where there are many matrices.
+    """Emit the call, in loops over the batch.
 
     Args:
         out: the result, without gaps, in its shape as matrices.
     """
-    x, y = result.x, result.y
-    kind, batch = x.view.memory.dtype, result.shape[:-2]
-    steps = [
-        along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
+    x, y = matmul.x, matmul.y
+    dtype, batch = x.view.buffer.dtype, matmul.shape[:-2]
+    batch_strides = [
+        broadcast_strides(
+            view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch
+        )
         for view in (x.view, y.view, out)
     ]
-    inner = x.view.shape[-2 if result.turned[0] else -1]
-    counts = [text.number(sizes.of(size)) for size in (*result.shape[-2:], inner)]
-    rows = [*map(text.number, (x.step, y.step)), counts[1]]
-    element = TYPES[kind]
+    terms = x.view.shape[-2 if matmul.transposed[0] else -1]
+    counts = [
+        ir.size_value(shape_env.extent(size)) for size in (*matmul.shape[-2:], terms)
+    ]
+    leading_dims = [*map(ir.size_value, (x.leading_dim, y.leading_dim)), counts[1]]
+    element = TYPES[dtype]
 
-    def level(depth: int, pointers: Sequence[str]) -> None:
+    def emit_batch_loop(depth: int, pointers: Sequence[str]) -> None:
         if depth == len(batch):
-            write_call(text, result, counts, pointers, rows)
+            emit_gemm_call(ir, matmul, counts, pointers, leading_dims)
             return
-        start, stop = "0", text.number(sizes.of(batch[depth]))
-        if depth == shared_batch(result):
-            start, stop = text.part(stop)
-        with text.loop(stop, how=AS_IT_IS, start=start) as index:
-            pairs = zip(pointers, steps, strict=True)
-            here = [text.along(p, element, each[depth], index) for p, each in pairs]
-            level(depth + 1, here)
+        start, stop = "0", ir.size_value(shape_env.extent(batch[depth]))
+        if depth == shared_batch(matmul):
+            start, stop = ir.thread_range(stop)
+        with ir.loop(stop, metadata=NO_VECTORIZE, start=start) as index:
+            pairs = zip(pointers, batch_strides, strict=True)
+            advanced = [
+                ir.indexed_address(p, element, strides[depth], index)
+                for p, strides in pairs
+            ]
+            emit_batch_loop(depth + 1, advanced)
 
-    level(0, [address(view) for view in (x.view, y.view, out)])
+    emit_batch_loop(0, [address(view) for view in (x.view, y.view, out)])
 
 
-def write_call(
-    text: FunctionBuilder,
-    result: MatrixProduct,
+def emit_gemm_call(
+    ir: FunctionBuilder,
+    matmul: MatrixProduct,
     counts: Sequence[str],
     pointers: Sequence[str],
-    steps: Sequence[str],
+    leading_dims: Sequence[str],
     beta: str = "0.0",
 ) -> None:
-    """Write the call for one of the products.
+    """Emit the call for one of the products.
 
     Args:
         counts: rows, columns, and terms.
         pointers: to both factors, and the result.
-        steps: from a row of each to the next, as it lies in memory.
+        leading_dims: the distance of rows of each in memory.
         beta: the factor of the old content.
     """
-    kind = result.x.view.memory.dtype
-    pairs = zip((result.x, result.y), result.turned, strict=True)
-    flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
+    dtype = matmul.x.view.buffer.dtype
+    pairs = zip((matmul.x, matmul.y), matmul.transposed, strict=True)
+    flags = [
+        f"i1 {str(operand.transposed != transposed).lower()}"
+        for operand, transposed in pairs
+    ]
     a, b, c = (
-        f"ptr {at}, i64 {step}" for at, step in zip(pointers, steps, strict=True)
+        f"ptr {pointer}, i64 {leading_dim}"
+        for pointer, leading_dim in zip(pointers, leading_dims, strict=True)
     )
     sizes = (f"i64 {size}" for size in counts)
-    given = ", ".join([*flags, *sizes, a, b, f"{TYPES[kind]} {beta}", c])
-    text.line(f"call void @product.{SUFFIX[kind]}({given})")
+    args = ", ".join([*flags, *sizes, a, b, f"{TYPES[dtype]} {beta}", c])
+    ir.line(f"call void @product.{SUFFIX[dtype]}({args})")

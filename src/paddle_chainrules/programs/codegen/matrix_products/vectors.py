@@ -2,60 +2,67 @@
 
 from __future__ import annotations
 
-from ..ir_builder import BYTES, TYPES, FunctionBuilder, LoopCarried, spread, vector
+from ..ir_builder import (
+    BYTES,
+    TYPES,
+    FunctionBuilder,
+    LoopCarried,
+    broadcast_lanes,
+    vector_type,
+)
 
 
 class VectorType:
     """Vectors of one width, as LLVM text."""
 
-    def __init__(self, text: FunctionBuilder, dtype: str, width: int) -> None:
-        self._text, self._real, self._size = text, TYPES[dtype], BYTES[dtype]
+    def __init__(self, ir: FunctionBuilder, dtype: str, width: int) -> None:
+        self._ir, self._real, self._size = ir, TYPES[dtype], BYTES[dtype]
         self._width, self._lanes = width, width if width > 1 else 0
-        self.kind = vector(self._real, self._lanes)
+        self.kind = vector_type(self._real, self._lanes)
         self._suffix = f"v{width}f{8 * self._size}"
 
-    def loaded(self, pointer: str) -> str:
-        return self._text.emit(f"load {self.kind}, ptr {pointer}, align {self._size}")
+    def load(self, pointer: str) -> str:
+        return self._ir.emit(f"load {self.kind}, ptr {pointer}, align {self._size}")
 
-    def stored(self, vector: str, pointer: str) -> None:
-        at = f"{self.kind} {vector}, ptr {pointer}, align {self._size}"
-        self._text.line(f"store {at}")
+    def store(self, vector_type: str, pointer: str) -> None:
+        operands = f"{self.kind} {vector_type}, ptr {pointer}, align {self._size}"
+        self._ir.line(f"store {operands}")
 
-    def of_one(self, pointer: str) -> str:
+    def load_broadcast(self, pointer: str) -> str:
         """Return a vector with one number in all lanes."""
-        return self.repeated(self._text.emit(f"load {self._real}, ptr {pointer}"))
+        return self.broadcast(self._ir.emit(f"load {self._real}, ptr {pointer}"))
 
-    def repeated(self, number: str) -> str:
+    def broadcast(self, number: str) -> str:
         """Return a vector with this number in all lanes."""
-        return spread(self._text, self._real, number, self._lanes)
+        return broadcast_lanes(self._ir, self._real, number, self._lanes)
 
-    def times(self, a: str, b: str) -> str:
-        return self._text.emit(f"fmul contract {self.kind} {a}, {b}")
+    def multiply(self, a: str, b: str) -> str:
+        return self._ir.emit(f"fmul contract {self.kind} {a}, {b}")
 
-    def plus(self, a: str, b: str) -> str:
-        return self._text.emit(self.plus_as(a, b))
+    def add(self, a: str, b: str) -> str:
+        return self._ir.emit(self.add_instruction(a, b))
 
-    def plus_as(self, a: str, b: str) -> str:
+    def add_instruction(self, a: str, b: str) -> str:
         return f"fadd contract {self.kind} {a}, {b}"
 
-    def total(self, vector: str) -> str:
+    def sum_lanes(self, vector_type: str) -> str:
         """Return the sum of its entries, in any order."""
         if self._width == 1:
-            return vector
-        given = f"({self._real} -0.0, {self.kind} {vector})"
+            return vector_type
+        args = f"({self._real} -0.0, {self.kind} {vector_type})"
         name = f"@llvm.vector.reduce.fadd.{self._suffix}"
-        return self._text.emit(f"call reassoc {self._real} {name}{given}")
+        return self._ir.emit(f"call reassoc {self._real} {name}{args}")
 
-    def mixed(self, a: str, b: str, first: int) -> str:
+    def interleave(self, a: str, b: str, first: int) -> str:
         """Return two entries of each in turn, from this one on."""
         lanes = f"i32 {first}, i32 {first + self._width}"
         lanes += f", i32 {first + 1}, i32 {first + 1 + self._width}"
-        return self._text.emit(
+        return self._ir.emit(
             f"shufflevector {self.kind} {a}, {self.kind} {b}, <4 x i32> <{lanes}>"
         )
 
-    def carried(self, start: str = "") -> LoopCarried:
+    def carried_sum(self, start: str = "") -> LoopCarried:
         """Return a sum that a loop carries, from zero or from this on."""
         start = start or ("zeroinitializer" if self._width > 1 else "0.0")
-        names = self._text.name("sum"), self._text.name("next")
+        names = self._ir.fresh_name("sum"), self._ir.fresh_name("next")
         return LoopCarried(self.kind, start, *names)

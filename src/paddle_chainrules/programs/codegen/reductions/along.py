@@ -1,4 +1,4 @@
-"""Steps that go along the lines of tensors and carry values from place to place."""
+"""Scans along lines of tensors, which carry values from entry to entry."""
 
 from __future__ import annotations
 
@@ -10,74 +10,78 @@ from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
 from ..elements.scalars import NotLowerable
 from ..extents import ONE, SymInt
-from ..ir_builder import AS_VECTORS, PARALLEL, TYPES, FunctionBuilder, LoopCarried
+from ..ir_builder import PARALLEL, TYPES, VECTORIZE, FunctionBuilder, LoopCarried
 from ..lowering import Address, Stage, StageBuilder
 from ..manipulation.indices import AxisSplit
 from ..views import Buffer, BufferView
 
 
 class CarryInit(NamedTuple):
-    """A carried value: its dtype, and its start before the first place."""
+    """A carried value: its dtype, and its initial value."""
 
     dtype: str
     value: str
 
 
 class ScanInputs(NamedTuple):
-    """The arguments of a body at a place.
+    """The arguments of a scan body.
 
     Attributes:
-        place: its index within the line, in either direction.
-        read: the entry here of each tensor that is read.
-        now: the carried values.
+        position: its index within the line, in either direction.
+        entries: the entry here of each tensor that is read.
+        carry: the carried values.
     """
 
-    place: ElementValue
-    read: list[ElementValue]
-    now: list[ElementValue]
+    position: ElementValue
+    entries: list[ElementValue]
+    carry: list[ElementValue]
 
 
 class ScanOutputs(NamedTuple):
     """The results of a body.
 
     Attributes:
-        following: the values carried on.
-        written: the entries written to each tensor at this place.
+        carry: the values carried on.
+        entries: the entries written to each tensor at this position.
     """
 
-    following: Sequence[ElementValue]
-    written: Sequence[ElementValue] = ()
+    carry: Sequence[ElementValue]
+    entries: Sequence[ElementValue] = ()
 
 
 class ScanSpec(NamedTuple):
     """Settings for the passage along lines.
 
     Attributes:
-        lines: the layout of the tensors.
-        starts: the carried values.
-        backward: whether to go from the last place to the first.
-        at_end: whether only the values carried beyond the last place are written, one
-            for each line and tensor, rather than one at each place.
-        is_dear: whether lines that lie one after another are also done together, since
+        split: the layout of the tensors.
+        inits: the carried values.
+        backward: whether to scan from the last position to the first.
+        at_end: whether only the final carry is written, one
+            for each line and tensor, rather than an entry at each position.
+        is_expensive: whether lines that are contiguous are also done together, since
             the work takes longer than to fetch entries from all of them.
     """
 
-    lines: AxisSplit
-    starts: Sequence[CarryInit]
+    split: AxisSplit
+    inits: Sequence[CarryInit]
     backward: bool = False
     at_end: bool = False
-    is_dear: bool = False
+    is_expensive: bool = False
 
     @property
-    def together(self) -> SymInt:
+    def lines_at_once(self) -> SymInt:
         """Return how many lines are done together."""
-        outer, _, inner = self.lines
-        few = not outer.power and outer.factor < MIN_OUTER
-        return inner if inner != ONE or few or not self.is_dear else SymInt(BLOCK_ROWS)
+        outer, _, inner = self.split
+        is_few = not outer.power and outer.factor < MIN_OUTER
+        return (
+            inner
+            if inner != ONE or is_few or not self.is_expensive
+            else SymInt(BLOCK_ROWS)
+        )
 
 
-EACH = 8
-"""Operations at a place, more or less."""
+OPS_PER_ENTRY = 8
+"""About how many operations an entry takes."""
 
 BLOCK_ROWS, MIN_OUTER = 16, 3
 """The lines, one after another, done together, and the fewest for that."""
@@ -86,185 +90,226 @@ BLOCK_ROWS, MIN_OUTER = 16, 3
 Body = Callable[[ScanInputs], ScanOutputs]
 
 
-def emit_scan(
-    steps: StageBuilder,
+def add_scan(
+    builder: StageBuilder,
     op: Operation,
-    way: ScanSpec,
+    spec: ScanSpec,
     reads: Sequence[BufferView],
     writes: Sequence[BufferView],
     body: Body,
 ) -> None:
-    """Add a step along all lines.
+    """Add the stage of a scan along all lines.
 
-    Lines that lie side by side are done together. Their carried values are in memory of
-    the step's own.
+    Lines side by side are scanned together. Their carried values are in scratch
+    buffers.
 
     Args:
         reads, writes: without gaps. An entry read here may be the one written here.
     """
-    outer, size, inner = way.lines
-    whole = outer.times(size).times(inner)
-    ends = outer.times(inner) if way.at_end else whole
-    results = [*((v, whole) for v in reads), *((v, ends) for v in writes)]
-    if any(steps.sizes.product(view.shape) != extent for view, extent in results):
+    outer, size, inner = spec.split
+    total = outer.times(size).times(inner)
+    written_size = outer.times(inner) if spec.at_end else total
+    expected = [*((v, total) for v in reads), *((v, written_size) for v in writes)]
+    if any(
+        builder.shape_env.product(view.shape) != extent for view, extent in expected
+    ):
         raise NotLowerable
-    if any(view.memory.dtype in ("bool", "uint8") for view, _ in results):
+    if any(view.buffer.dtype in ("bool", "uint8") for view, _ in expected):
         raise NotLowerable
-    many = way.together
-    own = [] if many == ONE else [_row(start.dtype, many) for start in way.starts]
+    lines_at_once = spec.lines_at_once
+    carry_views = (
+        []
+        if lines_at_once == ONE
+        else [_scratch_row(start.dtype, lines_at_once) for start in spec.inits]
+    )
 
-    def write(text: FunctionBuilder, address: Address) -> None:
-        text.line(f"; {op!r}  {op.where}")
-        walk = _ScanEmitter(text, way, body)
-        given, made, kept = (
-            [(address(view), view.memory.dtype) for view in views]
-            for views in (reads, writes, own)
+    def emit(ir: FunctionBuilder, address: Address) -> None:
+        ir.line(f"; {op!r}  {op.where}")
+        emitter = _ScanEmitter(ir, spec, body)
+        sources, targets, carries = (
+            [(address(view), view.buffer.dtype) for view in views]
+            for views in (reads, writes, carry_views)
         )
-        line = size.times(inner)
-        ends = inner if way.at_end else line
-        count, each = text.number(outer), 1
-        if many != inner:
-            each = BLOCK_ROWS
-            up = text.emit(f"add i64 {count}, {BLOCK_ROWS - 1}")
-            blocks = text.emit(f"sdiv i64 {up}, {BLOCK_ROWS}")
-        start, stop = text.part(blocks if each > 1 else count)
-        with text.loop(stop, start=start) as i:
-            step = SymInt(each)
-            given = walk.moved(given, line.times(step), i)
-            made = walk.moved(made, ends.times(step), i)
-            if many == ONE:
-                walk.one(given, made)
-            elif each == 1:
-                walk.many(given, made, kept, text.number(inner), ONE, inner)
+        line_size = size.times(inner)
+        written_size = inner if spec.at_end else line_size
+        count, lines_per_block = ir.size_value(outer), 1
+        if lines_at_once != inner:
+            lines_per_block = BLOCK_ROWS
+            rounded_up = ir.emit(f"add i64 {count}, {BLOCK_ROWS - 1}")
+            blocks = ir.emit(f"sdiv i64 {rounded_up}, {BLOCK_ROWS}")
+        start, stop = ir.thread_range(blocks if lines_per_block > 1 else count)
+        with ir.loop(stop, start=start) as i:
+            step = SymInt(lines_per_block)
+            sources = emitter.advanced(sources, line_size.times(step), i)
+            targets = emitter.advanced(targets, written_size.times(step), i)
+            if lines_at_once == ONE:
+                emitter.emit_line(sources, targets)
+            elif lines_per_block == 1:
+                emitter.emit_lines(
+                    sources, targets, carries, ir.size_value(inner), ONE, inner
+                )
             else:
-                done = text.emit(f"mul i64 {i}, {BLOCK_ROWS}")
-                left = text.emit(f"sub i64 {count}, {done}")
-                few = text.emit(f"icmp slt i64 {left}, {BLOCK_ROWS}")
-                here = text.emit(f"select i1 {few}, i64 {left}, i64 {BLOCK_ROWS}")
-                walk.many(given, made, kept, here, line, ONE)
+                first_line = ir.emit(f"mul i64 {i}, {BLOCK_ROWS}")
+                remaining = ir.emit(f"sub i64 {count}, {first_line}")
+                is_partial = ir.emit(f"icmp slt i64 {remaining}, {BLOCK_ROWS}")
+                line_count = ir.emit(
+                    f"select i1 {is_partial}, i64 {remaining}, i64 {BLOCK_ROWS}"
+                )
+                emitter.emit_lines(
+                    sources, targets, carries, line_count, line_size, ONE
+                )
 
-    made = tuple(view.memory for view in (*writes, *own))
-    step = Stage(tuple(v.memory for v in reads), made, {}, write)
-    if not own:
-        step = replace(step, shared=whole.times(SymInt(EACH)))
-    steps.found.append(step)
+    targets = tuple(view.buffer for view in (*writes, *carry_views))
+    step = Stage(tuple(v.buffer for v in reads), targets, {}, emit)
+    if not carry_views:
+        step = replace(step, parallel_ops=total.times(SymInt(OPS_PER_ENTRY)))
+    builder.stages.append(step)
 
 
-def _row(dtype: str, extent: SymInt) -> BufferView:
-    """Return memory for this many entries, which only one step uses."""
+def _scratch_row(dtype: str, extent: SymInt) -> BufferView:
+    """Return a scratch view of this many entries."""
     return BufferView(Buffer(Value(-1, (), dtype, 0), extent), (), (), ())
 
 
-Place = tuple[str, str]
-"""An address, and the dtype of the memory there."""
+TypedAddress = tuple[str, str]
+"""An address, and the dtype of its elements."""
 
 
 class _ScanEmitter:
-    """The text of a loop along a line, or along lines side by side."""
+    """Emits a scan along one line, or along lines side by side."""
 
-    def __init__(self, text: FunctionBuilder, way: ScanSpec, body: Body) -> None:
-        self._text, self._way, self._body = text, way, body
+    def __init__(self, ir: FunctionBuilder, spec: ScanSpec, body: Body) -> None:
+        self._ir, self._spec, self._body = ir, spec, body
 
-    def moved(self, places: Sequence[Place], step: SymInt, index: str) -> list[Place]:
-        """Return the places this many steps further."""
-        return [(self._text.along(p, TYPES[d], step, index), d) for p, d in places]
+    def advanced(
+        self, addresses: Sequence[TypedAddress], step: SymInt, index: str
+    ) -> list[TypedAddress]:
+        """Emit addresses this many steps further."""
+        return [
+            (self._ir.indexed_address(p, TYPES[d], step, index), d)
+            for p, d in addresses
+        ]
 
-    def one(self, given: Sequence[Place], made: Sequence[Place]) -> None:
-        """Write a line, with carried values in registers."""
-        text, way = self._text, self._way
+    def emit_line(
+        self, sources: Sequence[TypedAddress], targets: Sequence[TypedAddress]
+    ) -> None:
+        """Emit the scan of one line, with carried values in registers."""
+        ir, spec = self._ir, self._spec
         carried = [
             LoopCarried(
-                TYPES[start.dtype], start.value, text.name("now"), text.name("next")
+                TYPES[init.dtype],
+                init.value,
+                ir.fresh_name("now"),
+                ir.fresh_name("next"),
             )
-            for start in way.starts
+            for init in spec.inits
         ]
-        pairs = zip(carried, way.starts, strict=True)
-        now = [self._number(each.now, start.dtype) for each, start in pairs]
-        with text.loop(text.number(way.lines.size), carried) as index:
-            place = self._place(index)
-            here = self.moved(given, ONE, place)
-            there = made if way.at_end else self.moved(made, ONE, place)
-            following = self._go(place, here, there, now)
-            for each, number in zip(carried, following, strict=True):
-                same = f"bitcast {each.kind} {number.name} to {each.kind}"
-                text.line(f"{each.next} = {same}")
-        if way.at_end:
-            for number, to in zip(now, made, strict=False):
-                self._put(number, to)
+        pairs = zip(carried, spec.inits, strict=True)
+        carry = [
+            self._as_value(loop_value.phi, init.dtype) for loop_value, init in pairs
+        ]
+        with ir.loop(ir.size_value(spec.split.size), carried) as index:
+            entry_index = self._entry_index(index)
+            source_entries = self.advanced(sources, ONE, entry_index)
+            target_entries = (
+                targets if spec.at_end else self.advanced(targets, ONE, entry_index)
+            )
+            next_carry = self._emit_body(
+                entry_index, source_entries, target_entries, carry
+            )
+            for loop_value, value in zip(carried, next_carry, strict=True):
+                assignment = (
+                    f"bitcast {loop_value.kind} {value.name} to {loop_value.kind}"
+                )
+                ir.line(f"{loop_value.next} = {assignment}")
+        if spec.at_end:
+            for value, target in zip(carry, targets, strict=False):
+                self._store(value, target)
 
-    def many(
+    def emit_lines(
         self,
-        given: Sequence[Place],
-        made: Sequence[Place],
-        kept: Sequence[Place],
+        sources: Sequence[TypedAddress],
+        targets: Sequence[TypedAddress],
+        carries: Sequence[TypedAddress],
         count: str,
-        aside: SymInt,
-        ahead: SymInt,
+        line_stride: SymInt,
+        entry_stride: SymInt,
     ) -> None:
-        """Write lines together, with carried values in memory.
+        """Emit scans of several lines together, with carried values in memory.
 
         Args:
             count: of lines.
-            aside: from a line to the next.
-            ahead: from a place to the next.
+            line_stride: from a line to the next.
+            entry_stride: from a position to the next.
         """
-        text, way = self._text, self._way
+        ir, spec = self._ir, self._spec
         group = f", {PARALLEL}"
-        ends = ONE if way.at_end else aside
-        with text.loop(count, how=AS_VECTORS) as j:
-            for start, (at, _) in zip(
-                way.starts, self.moved(kept, ONE, j), strict=True
+        target_stride = ONE if spec.at_end else line_stride
+        with ir.loop(count, metadata=VECTORIZE) as j:
+            for init, (address, _) in zip(
+                spec.inits, self.advanced(carries, ONE, j), strict=True
             ):
-                text.line(f"store {TYPES[start.dtype]} {start.value}, ptr {at}{group}")
-        with text.loop(text.number(way.lines.size)) as index:
-            place = self._place(index)
-            here = self.moved(given, ahead, place)
-            there = made if way.at_end else self.moved(made, ahead, place)
-            with text.loop(count, how=AS_VECTORS) as j:
-                own = self.moved(kept, ONE, j)
-                now = [self._got(each, group) for each in own]
-                read, to = self.moved(here, aside, j), self.moved(there, ends, j)
-                following = self._go(place, read, to, now, group)
-                for number, each in zip(following, own, strict=True):
-                    self._put(number, each, group)
-        if way.at_end:
-            with text.loop(count, how=AS_VECTORS) as j:
-                pairs = [self.moved(each, ONE, j) for each in (kept, made)]
-                for source, to_end in zip(*pairs, strict=False):
-                    self._put(self._got(source, group), to_end, group)
+                ir.line(f"store {TYPES[init.dtype]} {init.value}, ptr {address}{group}")
+        with ir.loop(ir.size_value(spec.split.size)) as index:
+            entry_index = self._entry_index(index)
+            source_entries = self.advanced(sources, entry_stride, entry_index)
+            target_entries = (
+                targets
+                if spec.at_end
+                else self.advanced(targets, entry_stride, entry_index)
+            )
+            with ir.loop(count, metadata=VECTORIZE) as j:
+                line_carries = self.advanced(carries, ONE, j)
+                carry = [self._load(each, group) for each in line_carries]
+                line_sources, line_targets = (
+                    self.advanced(source_entries, line_stride, j),
+                    self.advanced(target_entries, target_stride, j),
+                )
+                next_carry = self._emit_body(
+                    entry_index, line_sources, line_targets, carry, group
+                )
+                for value, each in zip(next_carry, line_carries, strict=True):
+                    self._store(value, each, group)
+        if spec.at_end:
+            with ir.loop(count, metadata=VECTORIZE) as j:
+                pairs = [self.advanced(each, ONE, j) for each in (carries, targets)]
+                for source, target in zip(*pairs, strict=False):
+                    self._store(self._load(source, group), target, group)
 
-    def _go(
+    def _emit_body(
         self,
-        place: str,
-        here: Sequence[Place],
-        there: Sequence[Place],
-        now: list[ElementValue],
+        entry_index: str,
+        sources: Sequence[TypedAddress],
+        targets: Sequence[TypedAddress],
+        carry: list[ElementValue],
         group: str = "",
     ) -> Sequence[ElementValue]:
-        """Write the work at a place; return the values carried on."""
-        read = [self._got(at, group) for at in here]
-        number = ElementValue(place, "i64", self._text)
-        following, written = self._body(ScanInputs(number, read, now))
-        if not self._way.at_end:
-            for result, to in zip(written, there, strict=True):
-                self._put(result, to, group)
-        return following
+        """Emit loads, the body and stores at a position; return the next carry."""
+        entries = [self._load(source, group) for source in sources]
+        position = ElementValue(entry_index, "i64", self._ir)
+        next_carry, results = self._body(ScanInputs(position, entries, carry))
+        if not self._spec.at_end:
+            for result, target in zip(results, targets, strict=True):
+                self._store(result, target, group)
+        return next_carry
 
-    def _place(self, index: str) -> str:
-        """Return the index of a place."""
-        if not self._way.backward:
+    def _entry_index(self, index: str) -> str:
+        """Emit the position of an iteration, in either direction."""
+        if not self._spec.backward:
             return index
-        last = self._text.number(self._way.lines.size, SymInt(-1))
-        return self._text.emit(f"sub i64 {last}, {index}")
+        last = self._ir.size_value(self._spec.split.size, SymInt(-1))
+        return self._ir.emit(f"sub i64 {last}, {index}")
 
-    def _number(self, name: str, dtype: str) -> ElementValue:
-        return ElementValue(name, TYPES[dtype], self._text, dtype == "float32")
+    def _as_value(self, name: str, dtype: str) -> ElementValue:
+        return ElementValue(name, TYPES[dtype], self._ir, dtype == "float32")
 
-    def _got(self, at: Place, group: str) -> ElementValue:
-        pointer, dtype = at
+    def _load(self, source: TypedAddress, group: str) -> ElementValue:
+        pointer, dtype = source
         kind = TYPES[dtype]
-        name = self._text.emit(f"load {kind}, ptr {pointer}{group}")
-        return self._number(name, dtype)
+        name = self._ir.emit(f"load {kind}, ptr {pointer}{group}")
+        return self._as_value(name, dtype)
 
-    def _put(self, number: ElementValue, to: Place, group: str = "") -> None:
-        self._text.line(f"store {number.kind} {number.name}, ptr {to[0]}{group}")
+    def _store(
+        self, value: ElementValue, target: TypedAddress, group: str = ""
+    ) -> None:
+        self._ir.line(f"store {value.kind} {value.name}, ptr {target[0]}{group}")

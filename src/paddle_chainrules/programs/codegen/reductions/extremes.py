@@ -1,4 +1,4 @@
-"""Places of the largest and the least, and running extremes, along lines."""
+"""Indices of maxima and minima, and running extremes, along lines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
 from ..ir_builder import BYTES
-from ..lowering import StageBuilder, written_as
-from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
-from .running import LOWEST, lines_along
+from ..lowering import StageBuilder, lowering_rule
+from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, add_scan
+from .running import LOWEST, split_along
 
 HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
 """The largest finite numbers."""
@@ -17,8 +17,8 @@ HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
 INTEGERS = frozenset({"int32", "int64"})
 
 
-def _beyond(dtype: str, largest: bool, infinite: bool = False) -> CarryInit:
-    """Return a start that no number is below, or above where the least is sought."""
+def _initial_extreme(dtype: str, largest: bool, infinite: bool = False) -> CarryInit:
+    """Return the initial value of a running maximum or minimum."""
     if dtype in INTEGERS:
         bits = 8 * BYTES[dtype] - 1
         return CarryInit(dtype, str(-(2**bits) if largest else 2**bits - 1))
@@ -29,65 +29,78 @@ def _beyond(dtype: str, largest: bool, infinite: bool = False) -> CarryInit:
     return CarryInit(dtype, (LOWEST if largest else HIGHEST)[dtype])
 
 
-def _compared(how: str, x: ElementValue, y: ElementValue) -> ElementValue:
+def _compare_values(predicate: str, x: ElementValue, y: ElementValue) -> ElementValue:
     """Tell whether ``gt``, ``ge``, ``lt`` or ``le`` holds, for numbers of any type."""
-    compared = f"icmp s{how}" if x.type in ("i32", "i64") else f"fcmp o{how}"
-    return x.make(f"{compared} {x.kind} {x.name}, {y.name}", "i1")
+    comparison = (
+        f"icmp s{predicate}" if x.type in ("i32", "i64") else f"fcmp o{predicate}"
+    )
+    return x.make(f"{comparison} {x.kind} {x.name}, {y.name}", "i1")
 
 
-def _as(place: ElementValue, type: str) -> ElementValue:
-    return place if type == "i64" else place.to("trunc", type)
+def _index_as(index: ElementValue, type: str) -> ElementValue:
+    return index if type == "i64" else index.to("trunc", type)
 
 
-@written_as("argmax", "argmin")
-def _argmax_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("argmax", "argmin")
+def _lower_argmax(builder: StageBuilder, op: Operation) -> None:
     """Find the first of equal extremes, but never NaN, as in Paddle."""
     x, axis, *_ = op.args
     (out,) = op.outputs
     largest = op.operator.name == "argmax"
     if out.dtype not in INTEGERS:
         raise NotLowerable
-    starts = [CarryInit(out.dtype, "0"), _beyond(x.dtype, largest)]
-    lines = lines_along(steps, x, axis, axis is None)
+    inits = [CarryInit(out.dtype, "0"), _initial_extreme(x.dtype, largest)]
+    split = split_along(builder, x, axis, axis is None)
 
-    def body(at: ScanInputs) -> ScanOutputs:
-        (x,), (place, most) = at.read, at.now
-        better = _compared("gt" if largest else "lt", x, most)
-        here = _as(at.place, place.type)
-        return ScanOutputs([better.where(here, place), better.where(x, most)])
+    def body(inputs: ScanInputs) -> ScanOutputs:
+        (x,), (best_index, best) = inputs.entries, inputs.carry
+        is_better = _compare_values("gt" if largest else "lt", x, best)
+        position = _index_as(inputs.position, best_index.type)
+        return ScanOutputs(
+            [is_better.where(position, best_index), is_better.where(x, best)]
+        )
 
-    way = ScanSpec(lines, starts, at_end=True)
-    emit_scan(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+    spec = ScanSpec(split, inits, at_end=True)
+    add_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
-SHORT = 32
-"""The most places of a line that lies by itself.
+MAX_CONTIGUOUS_LINE = 32
+"""The most entries of a line that is contiguous.
 
 In longer lines Paddle's kernels find the running maximum in half the time.
 """
 
 
-@written_as("cummax", "cummin")
-def _cummax_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("cummax", "cummin")
+def _lower_cummax(builder: StageBuilder, op: Operation) -> None:
     """Find the last of equal extremes; none after NaN."""
     x, axis, _ = op.args
     out, index = op.outputs
     largest = op.operator.name == "cummax"
     if index.dtype not in INTEGERS or out.dtype != x.dtype:
         raise NotLowerable
-    lines = lines_along(steps, x, axis)
-    if lines.inner == ONE and (lines.size.power or lines.size.factor > SHORT):
+    split = split_along(builder, x, axis)
+    if split.inner == ONE and (
+        split.size.power or split.size.factor > MAX_CONTIGUOUS_LINE
+    ):
         raise NotLowerable
-    starts = [_beyond(x.dtype, largest, infinite=True), CarryInit(index.dtype, "0")]
+    inits = [
+        _initial_extreme(x.dtype, largest, infinite=True),
+        CarryInit(index.dtype, "0"),
+    ]
 
-    def body(at: ScanInputs) -> ScanOutputs:
-        (x,), (most, place) = at.read, at.now
-        better = _compared("ge" if largest else "le", x, most)
+    def body(inputs: ScanInputs) -> ScanOutputs:
+        (x,), (best, best_index) = inputs.entries, inputs.carry
+        is_better = _compare_values("ge" if largest else "le", x, best)
         if x.type in ("float", "double"):
-            better = better | x.is_nan()
-        result = better.where(x, most)
-        where = better.where(_as(at.place, place.type), place)
-        return ScanOutputs([result, where], [result, where])
+            is_better = is_better | x.is_nan()
+        result = is_better.where(x, best)
+        result_index = is_better.where(
+            _index_as(inputs.position, best_index.type), best_index
+        )
+        return ScanOutputs([result, result_index], [result, result_index])
 
-    made = [steps.new(out), steps.new(index)]
-    emit_scan(steps, op, ScanSpec(lines, starts), [steps.dense(x)], made, body)
+    targets = [builder.allocate(out), builder.allocate(index)]
+    add_scan(
+        builder, op, ScanSpec(split, inits), [builder.dense_view(x)], targets, body
+    )

@@ -11,137 +11,145 @@ from ..elements import exponentials
 from ..elements.number import ElementValue
 from ..elements.scalars import FLOATS, NotLowerable
 from ..extents import ONE
-from ..lowering import StageBuilder, written_as
-from ..manipulation.indices import AxisSplit, lines_of
-from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, emit_scan
+from ..lowering import StageBuilder, lowering_rule
+from ..manipulation.indices import AxisSplit, split_axis
+from .along import CarryInit, ScanInputs, ScanOutputs, ScanSpec, add_scan
 
 LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
 """The lowest finite numbers."""
 
 
-def lines_along(
-    steps: StageBuilder, x: Value, axis: Any, flat: bool = False
+def split_along(
+    builder: StageBuilder, x: Value, axis: Any, flat: bool = False
 ) -> AxisSplit:
-    """Return how a tensor lies along an axis, or as one line.
+    """Return a tensor's shape split at an axis, or as one line.
 
     Raises:
         NotLowerable: the axis is not an integer.
     """
     if flat or not x.shape:
-        return AxisSplit(ONE, steps.sizes.product(x.shape), ONE)
+        return AxisSplit(ONE, builder.shape_env.product(x.shape), ONE)
     if type(axis) is not int:
         raise NotLowerable
-    return lines_of(x.shape, axis % len(x.shape), steps.sizes)
+    return split_axis(x.shape, axis % len(x.shape), builder.shape_env)
 
 
-def _running(
-    steps: StageBuilder,
+def _add_running(
+    builder: StageBuilder,
     op: Operation,
-    way: ScanSpec,
-    more: Callable[[ElementValue, ElementValue], ElementValue],
+    spec: ScanSpec,
+    combine: Callable[[ElementValue, ElementValue], ElementValue],
     exclusive: bool,
 ) -> None:
-    """Combine all entries before a place, and the entry there unless exclusive."""
+    """Add a scan that combines all entries up to each one, itself unless exclusive."""
     x, (out,) = op.args[0], op.outputs
     if x.dtype != out.dtype or (exclusive and math.prod(x.shape) == 1):
         raise NotLowerable  # before a single number there is that, as Paddle has it
 
-    def body(at: ScanInputs) -> ScanOutputs:
-        (x,), (now,) = at.read, at.now
-        result = more(now, x)
-        return ScanOutputs([result], [now if exclusive else result])
+    def body(inputs: ScanInputs) -> ScanOutputs:
+        (x,), (carry,) = inputs.entries, inputs.carry
+        result = combine(carry, x)
+        return ScanOutputs([result], [carry if exclusive else result])
 
-    emit_scan(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+    add_scan(builder, op, spec, [builder.dense_view(x)], [builder.allocate(out)], body)
 
 
-def _start(dtype: str, number: int) -> CarryInit:
+def _carry_init(dtype: str, number: int) -> CarryInit:
     return CarryInit(dtype, f"{float(number)}" if dtype in FLOATS else f"{number}")
 
 
-@written_as("cumsum")
-def _cumsum_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("cumsum")
+def _lower_cumsum(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
-    starts = [_start(x.dtype, 0)]
-    way = ScanSpec(lines_along(steps, x, axis, flatten), starts, reverse)
-    _running(steps, op, way, lambda now, x: now + x, exclusive)
+    inits = [_carry_init(x.dtype, 0)]
+    spec = ScanSpec(split_along(builder, x, axis, flatten), inits, reverse)
+    _add_running(builder, op, spec, lambda carry, x: carry + x, exclusive)
 
 
-@written_as("cumprod")
-def _cumprod_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("cumprod")
+def _lower_cumprod(builder: StageBuilder, op: Operation) -> None:
     x, axis, exclusive, reverse = op.args
-    way = ScanSpec(lines_along(steps, x, axis), [_start(x.dtype, 1)], reverse)
-    _running(steps, op, way, lambda now, x: now * x, exclusive)
+    spec = ScanSpec(split_along(builder, x, axis), [_carry_init(x.dtype, 1)], reverse)
+    _add_running(builder, op, spec, lambda carry, x: carry * x, exclusive)
 
 
-@written_as("cumprod_grad")
-def _cumprod_grad_loop(steps: StageBuilder, op: Operation) -> None:
-    """Multiply the product before each place by the slope of the rest, inclusive."""
+@lowering_rule("cumprod_grad")
+def _lower_cumprod_grad(builder: StageBuilder, op: Operation) -> None:
+    """Multiply the product before each entry by the slope of the rest, inclusive."""
     x, _, g, axis, exclusive, reverse = op.args
     (out,) = op.outputs
     if not {x.dtype, g.dtype, out.dtype} <= FLOATS:
         raise NotLowerable
-    lines = lines_along(steps, x, axis)
-    given, slopes, result = steps.dense(x), steps.dense(g), steps.new(out)
+    split = split_along(builder, x, axis)
+    entries, cotangents, result = (
+        builder.dense_view(x),
+        builder.dense_view(g),
+        builder.allocate(out),
+    )
 
-    def before(at: ScanInputs) -> ScanOutputs:
-        (x,), (now,) = at.read, at.now
-        return ScanOutputs([now * x], [now])
+    def forward_body(inputs: ScanInputs) -> ScanOutputs:
+        (x,), (carry,) = inputs.entries, inputs.carry
+        return ScanOutputs([carry * x], [carry])
 
-    def after(at: ScanInputs) -> ScanOutputs:
-        (x, g, result), (now,) = at.read, at.now
-        here = now if exclusive else g + now
-        return ScanOutputs([(g + x * now) if exclusive else x * here], [result * here])
+    def backward_body(inputs: ScanInputs) -> ScanOutputs:
+        (x, g, result), (carry,) = inputs.entries, inputs.carry
+        slope = carry if exclusive else g + carry
+        return ScanOutputs(
+            [(g + x * carry) if exclusive else x * slope], [result * slope]
+        )
 
-    way = ScanSpec(lines, [_start(x.dtype, 1)], reverse)
-    emit_scan(steps, op, way, [given], [result], before)
-    way = ScanSpec(lines, [_start(x.dtype, 0)], not reverse)
-    emit_scan(steps, op, way, [given, slopes, result], [result], after)
+    spec = ScanSpec(split, [_carry_init(x.dtype, 1)], reverse)
+    add_scan(builder, op, spec, [entries], [result], forward_body)
+    spec = ScanSpec(split, [_carry_init(x.dtype, 0)], not reverse)
+    add_scan(builder, op, spec, [entries, cotangents, result], [result], backward_body)
 
 
-def _exactly(
-    formula: Callable[..., ElementValue], *given: ElementValue
+def _in_float64(
+    formula: Callable[..., ElementValue], *args: ElementValue
 ) -> ElementValue:
     """Evaluate a function, for float32 numbers in float64."""
-    if given[0].type == "double":
-        return formula(*given)
-    wide = (x.to("fpext", "double") for x in given)
-    return formula(*wide).to("fptrunc", "float")
+    if args[0].type == "double":
+        return formula(*args)
+    widened = (x.to("fpext", "double") for x in args)
+    return formula(*widened).to("fptrunc", "float")
 
 
 def _log_sum(x: ElementValue, y: ElementValue) -> ElementValue:
     """Return the logarithm of the sum of two exponentials, as in Paddle."""
-    least, most = (y < x).where(y, x), (x < y).where(y, x)
-    return exponentials.log1p(exponentials.exp(least - most)) + most
+    smaller, larger = (y < x).where(y, x), (x < y).where(y, x)
+    return exponentials.log1p(exponentials.exp(smaller - larger)) + larger
 
 
-@written_as("logcumsumexp")
-def _logcumsumexp_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("logcumsumexp")
+def _lower_logcumsumexp(builder: StageBuilder, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     if x.dtype not in FLOATS:
         raise NotLowerable
-    starts = [CarryInit(x.dtype, LOWEST[x.dtype])]
-    lines = lines_along(steps, x, axis, flatten)
-    way = ScanSpec(lines, starts, reverse, is_dear=True)
-    _running(steps, op, way, lambda now, x: _exactly(_log_sum, now, x), exclusive)
+    inits = [CarryInit(x.dtype, LOWEST[x.dtype])]
+    split = split_along(builder, x, axis, flatten)
+    spec = ScanSpec(split, inits, reverse, is_expensive=True)
+    _add_running(
+        builder, op, spec, lambda carry, x: _in_float64(_log_sum, carry, x), exclusive
+    )
 
 
-@written_as("logcumsumexp_grad")
-def _logcumsumexp_grad_loop(steps: StageBuilder, op: Operation) -> None:
+@lowering_rule("logcumsumexp_grad")
+def _lower_logcumsumexp_grad(builder: StageBuilder, op: Operation) -> None:
     """Compute by quotients of neighbouring sums, which are at most one."""
     x, out, g, axis, flatten, exclusive, reverse = op.args
     dtype = x.dtype
     if exclusive or {dtype, out.dtype, g.dtype} != {dtype} or dtype not in FLOATS:
         raise NotLowerable
-    starts = [_start(dtype, 0), CarryInit(dtype, LOWEST[dtype])]
-    lines = lines_along(steps, x, axis, flatten)
-    way = ScanSpec(lines, starts, not reverse, is_dear=True)
+    inits = [_carry_init(dtype, 0), CarryInit(dtype, LOWEST[dtype])]
+    split = split_along(builder, x, axis, flatten)
+    spec = ScanSpec(split, inits, not reverse, is_expensive=True)
 
-    def body(at: ScanInputs) -> ScanOutputs:
-        (x, out, g), (slope, following) = at.read, at.now
-        factor = _exactly(lambda a, b: exponentials.exp(a - b), out, following)
+    def body(inputs: ScanInputs) -> ScanOutputs:
+        (x, out, g), (slope, next_out) = inputs.entries, inputs.carry
+        factor = _in_float64(lambda a, b: exponentials.exp(a - b), out, next_out)
         slope = g + slope.is_zero().where(0.0, factor * slope)
-        share = _exactly(lambda a, b: exponentials.exp(a - b), x, out)
+        share = _in_float64(lambda a, b: exponentials.exp(a - b), x, out)
         return ScanOutputs([slope, out], [share * slope])
 
-    reads = [steps.dense(value) for value in (x, out, g)]
-    emit_scan(steps, op, way, reads, [steps.new(op.outputs[0])], body)
+    reads = [builder.dense_view(value) for value in (x, out, g)]
+    add_scan(builder, op, spec, reads, [builder.allocate(op.outputs[0])], body)
