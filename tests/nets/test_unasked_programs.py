@@ -137,7 +137,7 @@ def test_many_shapes_are_not_remembered_for_ever():
     for n in range(1, 60):
         net.pullback(params, randn([n, 3]))
     (cache,) = net._programs._made.values()
-    assert not cache.made
+    assert not cache.entries
 
 
 CODE = """

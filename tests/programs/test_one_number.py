@@ -48,7 +48,7 @@ def test_layers_of_any_number_of_samples(name, monkeypatch):
             for key, g in by_name.items():
                 assert_near(grads[key], g, 5_000)
     (cache,) = net._programs._made.values()
-    assert len(cache.made) == 4, "of the first size, and of all others"
+    assert len(cache.entries) == 4, "of the first size, and of all others"
 
 
 def programs(fn, *sizes):

@@ -16,7 +16,7 @@ from ..paddle_side.dtypes import dtype_name
 from ..programs.capture import OpenTrace, capture
 from ..programs.capture_error import CaptureError
 from ..transforms.as_programs.program_cache import ProgramCache
-from ..transforms.as_programs.program_nodes import call, seen_value
+from ..transforms.as_programs.program_nodes import call, lookup_unchecked_program
 from ..transforms.containers.tree import flatten_tree
 from .chain_rule import ChainRule
 from .graphs import depend
@@ -408,7 +408,7 @@ class _CallSignature:
         try:
             if program is None:
                 program = self._made(asked, tensors)
-            every, _ = call(program, tensors, None, known=rule)
+            every, _ = call(program, tensors, None, known_gradients=rule)
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         values, results = every[: self._count], every[self._count :]
@@ -424,7 +424,7 @@ class _CallSignature:
         program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
         begun: list[OpenTrace] = []
         with self._written.marked() as marks:
-            seen, _ = seen_value(program, tensors, None, begun)
+            seen, _ = lookup_unchecked_program(program, tensors, None, begun)
             if seen.captured.program.draws:
                 raise NoProgram("it draws random numbers; make the net without dropout")
             if any(kept is mark for kept in seen.captured.kept for mark in marks):
@@ -432,7 +432,7 @@ class _CallSignature:
                     "it reads what the call before has left in an attribute; give it "
                     "as an argument"
                 )
-            result, _ = call(program, tensors, None, begun=begun)
+            result, _ = call(program, tensors, None, open_traces=begun)
         with self._written.kept():
             self._compare(tensors, result, entries)
         self._programs[asked] = program

@@ -162,7 +162,7 @@ class VJPCode:
     def __init__(self, way: CompiledVJP, places: Sequence[int], params: int) -> None:
         self._way, self._params = way, params
         tensors = _input_places(way.forward_backward.forward, places)
-        self._at = [places[leaf] for leaf in way.places]
+        self._at = [places[leaf] for leaf in way.grad_leaves]
         self.forward_backward = code_of(way.forward_backward.forward, tensors)
 
     @property

@@ -117,7 +117,7 @@ class Gradients:
         """
         if not (programs_are_on() and loops_are_on()):
             raise NoCode("programs or machine code are off here; turn them on for code")
-        result = self._run._found(*self._in_parts(tensors))
+        result = self._run._fixed_size_program(*self._in_parts(tensors))
         captured = result.captured
         if any(captured.requires):
             raise NoCode("it reads a tensor that requires gradients; detach it")

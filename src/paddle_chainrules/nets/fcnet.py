@@ -92,7 +92,7 @@ class FCNet(Net):
         dtype_named(self.dtype)
 
     def _depends_on(self) -> list[Any] | None:
-        """Return what results depend on, for :mod:`..transforms.as_programs.seen`."""
+        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
         return [] if isinstance(self.activation, str) else None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class _LoweredCall:
         every = [*leaves, *self._params.values()]
         programs = ProgramCache(flat, net._effects)
         with undecomposed_operators():
-            result = programs.value_of(every)
+            result = programs.compile_value(every)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
         given = TupleParameter("inputs", inputs), TupleParameter("ps", params)
@@ -167,7 +167,7 @@ class _LoweredCall:
         )
         try:
             with undecomposed_operators():
-                way = programs.way_of(every)
+                way = programs.compile_vjp(every)
             there, back = _with_gradients(way, given, count, every)
         except (CaptureError, NoRule) as error:
             return Lowered(value, None, None, 0, str(error))
@@ -189,9 +189,9 @@ def _with_gradients(
         return way.structure.unflatten(every), seeded, tuple(names[outputs:])
 
     there = julia_function("there", ways.forward, given, in_three, count)
-    every = (True,) * len(way.places)
+    every = (True,) * len(way.grad_leaves)
     program, has = ways.backward_program(every, (True,) * len(way.seeds))
-    places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
+    places = [p for p, there_is in zip(way.grad_leaves, has, strict=True) if there_is]
 
     def in_a_row(names: list[str]) -> Any:
         results = dict(zip(places, names, strict=True))

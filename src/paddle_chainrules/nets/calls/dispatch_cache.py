@@ -21,7 +21,7 @@ from ...programs.compiling.program import Program
 from ...transforms.as_programs.keys import key_of
 from ...transforms.as_programs.last_call import are_off_the_graph, modes
 from ...transforms.as_programs.program_cache import (
-    BOUND,
+    MAX_PROGRAMS_PER_FUNCTION,
     CompiledFunction,
     ProgramCache,
 )
@@ -206,7 +206,7 @@ def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
 
 def keep(known: dict[Any, Any], key: Any, result: Any) -> None:
     """Note the programs that serve a kind of calls, up to a bound."""
-    if len(known) >= BOUND:
+    if len(known) >= MAX_PROGRAMS_PER_FUNCTION:
         known.clear()
     known[key] = result
 
@@ -285,8 +285,8 @@ class CachedVJP:
     def __init__(
         self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
-        way, output = recording.way, recording.outputs[0]
-        self._programs, self.way = programs, way
+        way, output = recording.compiled, recording.outputs[0]
+        self._programs, self.compiled = programs, way
         self.form = inputs.form(way.structure.output)
         self.count = way.forward_backward.count
         self.draws = way.forward_backward.forward.draws
@@ -294,7 +294,7 @@ class CachedVJP:
         self._calls = 0
         structure, number = way.structure, len(inputs.leaves)
         alone = structure.output is ONE_LEAF and structure.buffers is None
-        if alone and way.seeds == [0] and way.places == [*range(number)]:
+        if alone and way.seeds == [0] and way.grad_leaves == [*range(number)]:
             self.shape, self.dtype = output.shape, output.dtype
             program, has = way.forward_backward.backward_program(
                 (True,) * number, (True,)
@@ -303,20 +303,20 @@ class CachedVJP:
 
     def part(self, asked: tuple[bool, ...]) -> Program:
         """Return the program for those gradients alone that are asked for."""
-        return self.way.forward_backward.backward_program(asked, (True,))[0]
+        return self.compiled.forward_backward.backward_program(asked, (True,))[0]
 
     def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
         """Return outputs and saved tensors; None if programs no longer serve."""
-        if self.way.is_stale():
+        if self.compiled.is_stale():
             return None
         try:
-            return run(self.way.forward_backward.forward, leaves, trusts)
+            return run(self.compiled.forward_backward.forward, leaves, trusts)
         except CaptureError:
             return None
 
     def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> CachedPullback:
         """Return the pullback of a call that has made this."""
-        recording = self._programs.recording(self.way, leaves, leaves, made)
+        recording = self._programs.recording(self.compiled, leaves, leaves, made)
         return CachedPullback(self, recording)
 
     def pullback(self, leaves: list[Tensor]) -> tuple[Any, CachedPullback] | None:
@@ -329,8 +329,8 @@ class CachedVJP:
 
     def entered(self, leaves: list[Any]) -> tuple[Any, CachedPullback] | None:
         """Return output and pullback; None if leaves are not as they were."""
-        enter = self.way.forward_backward.forward.entered
-        if enter is None or self.way.is_stale():
+        enter = self.compiled.forward_backward.forward.entered
+        if enter is None or self.compiled.is_stale():
             return None
         made = enter(*leaves)
         return None if made is None else self._with_pullback(leaves, made)
@@ -345,10 +345,10 @@ class CachedVJP:
         if back is None or (self.draws and not self.fits(given[-1])):
             return None  # before it draws
         forward_backward, enter = (
-            self.way.forward_backward.forward.entered,
+            self.compiled.forward_backward.forward.entered,
             back.entered,
         )
-        if forward_backward is None or enter is None or self.way.is_stale():
+        if forward_backward is None or enter is None or self.compiled.is_stale():
             return None
         if self._joint is not None:
             result = self._joint(*given)
@@ -364,9 +364,9 @@ class CachedVJP:
         """Have one program give value and gradients at once, after some calls."""
         with suppress(Exception):  # of LLVM: two programs serve as well
             if self._calls == switch.CALLS_BEFORE_CODE // 2:
-                self.way.forward_backward.joint.begin_code()
+                self.compiled.forward_backward.joint.begin_code()
             if self._calls == switch.CALLS_BEFORE_CODE:
-                self._joint = self.way.forward_backward.joint.entry
+                self._joint = self.compiled.forward_backward.joint.entry
         self._calls += 1
 
     def fits(self, cotangent: Any) -> bool:
@@ -389,8 +389,8 @@ class CachedVJP:
     def _with_pullback(
         self, leaves: list[Any], made: list[Tensor]
     ) -> tuple[Any, CachedPullback]:
-        outputs = self.way.captured.filled(made[: self.count])
-        return self.way.structure.nested(outputs), self.recorded(leaves, made)
+        outputs = self.compiled.captured.filled(made[: self.count])
+        return self.compiled.structure.nested(outputs), self.recorded(leaves, made)
 
 
 class CachedPullback(RecordedPullback):

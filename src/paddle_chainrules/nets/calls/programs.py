@@ -20,7 +20,11 @@ from ...transforms.as_programs.program_cache import (
     CompiledFunction,
     ProgramCache,
 )
-from ...transforms.as_programs.program_nodes import call, found_value, seen_value
+from ...transforms.as_programs.program_nodes import (
+    call,
+    lookup_program,
+    lookup_unchecked_program,
+)
 from ...transforms.as_programs.program_recording import CompiledVJP, ProgramRecording
 from ...transforms.containers.tree import flatten_tree
 from ...transforms.tape.recording import records_graph
@@ -69,7 +73,7 @@ class NetPrograms:
 
     def describe(self) -> str:
         """Say in a sentence what runs."""
-        made = [result for cache in self._made.values() for result in cache.made]
+        made = [result for cache in self._made.values() for result in cache.entries]
         refused = [result.why for result in made if isinstance(result, CaptureRefusal)]
         count = len(made) - len(refused)
         if refused:
@@ -97,7 +101,7 @@ class NetPrograms:
         except CaptureError:
             return ()
         if not constants:
-            result, _ = seen_value(programs, leaves, None)
+            result, _ = lookup_unchecked_program(programs, leaves, None)
             self.cache.keep_value(inputs, result)
         return (structure.nested(outputs),)
 
@@ -129,7 +133,7 @@ class NetPrograms:
             CaptureError: there is none.
         """
         programs, leaves = self._alone(inputs)
-        return found_value(programs, leaves)[0], leaves
+        return lookup_program(programs, leaves)[0], leaves
 
     def way(self, inputs: CallInputs) -> tuple[CompiledVJP, list[Any]]:
         """Return the program with its backward pass, and the leaves that it takes.
@@ -138,7 +142,7 @@ class NetPrograms:
             CaptureError: there is none.
         """
         programs, leaves = self._alone(inputs)
-        return programs.found("vjp", leaves, programs.way_of), leaves
+        return programs.get_or_compile("vjp", leaves, programs.compile_vjp), leaves
 
     def _alone(self, inputs: CallInputs) -> tuple[ProgramCache, list[Any]]:
         """Return the programs of a call, if its result depends on nothing else."""

@@ -25,7 +25,7 @@ def run_kept(net: Any, key: Any, fn: Callable[..., Any], params: Any, *at: Any) 
     program = Jitted(fn, strict=True, empty=True)
     if kept is not None:
         program = kept.setdefault(key, program)
-    return run_strictly(program, fn, *args, kept=kept is not None)
+    return run_strictly(program, fn, *args, reused=kept is not None)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

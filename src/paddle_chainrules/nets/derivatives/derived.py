@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def _depends_on(self) -> list[Any]:
-        """Return what results depend on, for :mod:`...transforms.as_programs.seen`."""
+        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
         return [self._net]
 
     @property

@@ -103,7 +103,7 @@ class StatelessLayer(Net):
         return self._own_programs
 
     def _depends_on(self) -> list[Any] | None:
-        """Return what its results depend on, for :mod:`.as_programs.seen`.
+        """Return what its results depend on, for :mod:`.as_programs.dependencies`.
 
         None if the code of its layer is others', which may depend on anything.
         """

@@ -98,7 +98,7 @@ def value_and_slope(
     fn: Callable[[Tree], Tensor], nesting: VectorNesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return a program for a number and its gradient."""
-    kept = fn.within if isinstance(fn, Jitted) else {}
+    kept = fn.derived_programs if isinstance(fn, Jitted) else {}
     key = value_and_slope, nesting.spec, tuple(map(tuple, nesting.shapes))
     if key in kept:
         return cast("Callable[[Tensor], tuple[Tensor, Tensor]]", kept[key])

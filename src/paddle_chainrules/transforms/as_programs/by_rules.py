@@ -19,13 +19,13 @@ def called_by_rules(
         return fn(*args, **kwargs)
     need_tensors(sot.fallback(True))
     leaves, spec = flatten_tree((args, kwargs))
-    nesting: Any = None
+    out_spec: Any = None
 
     def flat(leaves: list[Any]) -> list[Any]:
-        nonlocal nesting
+        nonlocal out_spec
         args, kwargs = cast(Any, spec.unflatten(leaves))
-        result, nesting = flatten_tree(fn(*args, **kwargs))
+        result, out_spec = flatten_tree(fn(*args, **kwargs))
         return result
 
     result = eagerly(flat, leaves)
-    return nesting.unflatten(result)
+    return out_spec.unflatten(result)

@@ -33,19 +33,27 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
           1. argument 0: a float64 tensor of shape [3]
           2. argument 0: a float32 tensor of shape [5]
     """
-    later = why_not(fn)
-    rest = f" Without jit its calls run without a program: {later}." if later else ""
-    return f"{_explained(fn, *args, **kwargs)}{rest}"
+    eager_reason = why_not(fn)
+    suffix = (
+        f" Without jit its calls run without a program: {eager_reason}."
+        if eager_reason
+        else ""
+    )
+    return f"{_explained(fn, *args, **kwargs)}{suffix}"
 
 
 def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jitted):
-        of_instance = fn.__func__.of_instance(fn.__self__)
-        if of_instance is not None:
-            fn = of_instance
-    if isinstance(fn, Jitted) and not (args or kwargs) and (listed := fn.listed()):
+        bound = fn.__func__.of_instance(fn.__self__)
+        if bound is not None:
+            fn = bound
+    if (
+        isinstance(fn, Jitted)
+        and not (args or kwargs)
+        and (listed := fn.list_programs())
+    ):
         return listed
-    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)
+    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, explicit=True)
     try:
         program = jitted.program(*args, **kwargs)
     except CaptureError as error:

@@ -63,7 +63,7 @@ def while_loop(
     is_first = True
     while bool(_single("what a condition gave", condition(value))):
         if result is not None and not result.is_stale():
-            made = run(result.captured.program, tensors_among(leaves), trusts=True)
+            made = run(result.captured.program, tensors_among(leaves), trusted=True)
             moved = result.structure.unflatten(result.captured.filled(made))
         else:
             moved = unwritten(lambda value, _: body(value), value, None, is_first)
@@ -78,7 +78,7 @@ def while_loop(
 def _program(body: Callable[[Tree], Tree], value: Tree) -> CompiledFunction | None:
     """Return the program of a turn; None if there is none off the caller's graph."""
     try:
-        result = program_of(body)._found(value)
+        result = program_of(body)._fixed_size_program(value)
     except CaptureError:
         return None
     return None if True in result.captured.requires else result

@@ -43,7 +43,7 @@ def fori_loop(
 
     made: Any = step
     if isinstance(body, Jitted):
-        made = body.within.setdefault(fori_loop, Jitted(step))
+        made = body.derived_programs.setdefault(fori_loop, Jitted(step))
     for first in range(lower, upper, STEPS_AT_ONCE) or (lower,):
         places = paddle.arange(
             first, max(first, min(upper, first + STEPS_AT_ONCE)), dtype="int64"

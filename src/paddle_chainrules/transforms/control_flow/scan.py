@@ -234,7 +234,7 @@ class Loop:
         if not self._is_on_graph():
             return None
         self._refuse_reports()
-        kept = self._step.within if isinstance(self._step, Jitted) else None
+        kept = self._step.derived_programs if isinstance(self._step, Jitted) else None
         if self.count <= (MAX_EAGER_SCAN_STEPS if kept is None else MAX_EAGER_STEPS):
             self._run = None  # natively, on Paddle's tape
             return None
@@ -270,7 +270,9 @@ class Loop:
             return None
         if self._value is None:
             try:
-                self._value = self._run._found(self._nested(self._leaves), self._x(0))
+                self._value = self._run._fixed_size_program(
+                    self._nested(self._leaves), self._x(0)
+                )
             except CaptureError:
                 self._run = None
         return self._value

@@ -187,7 +187,7 @@ class _RecordedResults:
         del others[place]
         return self._calls.computes_of(value, others)
 
-    def back(
+    def backward(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return gradients, and that Paddle added no zeros."""
@@ -215,7 +215,7 @@ class EagerRecording(Recording):
         outputs: Sequence[Any],
     ) -> None:
         self.leaves, self.differentiable = leaves, recording.differentiable
-        self.connected, self._since = recording.connected, writes_so_far()
+        self.connected, self._writes_before = recording.connected, writes_so_far()
         self._calls, self._recording, self._outputs = calls, recording, outputs
 
     @property
@@ -230,7 +230,7 @@ class EagerRecording(Recording):
         self._calls.hold(lambda: fn(self._recording))
 
     def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
-        check_unwritten(tensors_among(self.leaves), self._since)
+        check_unwritten(tensors_among(self.leaves), self._writes_before)
         return self._calls.gradients(fn, tensors, self.connected)
 
     def _gradients(

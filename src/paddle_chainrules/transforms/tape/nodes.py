@@ -26,7 +26,7 @@ class Differentiable(Protocol):
 
     inputs: Sequence[Tensor]
 
-    def back(
+    def backward(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return the gradients of the inputs, on the graph where gradients are on.
@@ -79,7 +79,7 @@ class _Node(HookedLayer):
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> Any:
         inputs = ctx.of.inputs
-        grads, zeros = ctx.of.back(given)
+        grads, zeros = ctx.of.backward(given)
         pairs = zip(grads, zeros, strict=True)
         there = [grad is not None or zero for grad, zero in pairs]
         note_reached(inputs, there)

@@ -189,7 +189,7 @@ class Recording(KeptGraph):
         self._constants = watch.constants
         self._sparse = watch.sparse
         self.overwrites = watch.overwrites
-        self._written, self._since = written_outside[0], writes_so_far()
+        self._written, self._writes_before = written_outside[0], writes_so_far()
         self._graph: Graph | None = None
 
     @property
@@ -257,8 +257,8 @@ class Recording(KeptGraph):
         """
         if (elsewhere := self.elsewhere()) is not None:
             return elsewhere.gradients(cotangents, asked, sparse)
-        if self._since != writes_so_far():
-            check_unwritten(tensors_among(self.leaves), self._since)
+        if self._writes_before != writes_so_far():
+            check_unwritten(tensors_among(self.leaves), self._writes_before)
         grads = self._gradients(cotangents, asked)
         if not (self._sparse or sparse):
             return grads
