@@ -89,7 +89,7 @@ class Training:
         """Return parameters, state, and the losses of the steps since ``before``."""
         (params, state), _ = self._loop.reported()
         return (*_contiguous(params), *_contiguous(state)), (
-            without_gaps(self._loop.given(before, done)),
+            without_gaps(self._loop.results_between(before, done)),
         )
 
 

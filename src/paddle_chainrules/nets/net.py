@@ -28,7 +28,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
 from ..transforms.tape.dispatch import record
-from ..transforms.tape.eager import eagerly
+from ..transforms.tape.eager import run_by_rules
 from ..transforms.tape.effects import (
     Effects,
     copied,
@@ -228,7 +228,7 @@ class Net(abc.ABC):
                 free = leaves_behind(filter(is_traced, outputs), arguments)
                 made = (watch or recordings()[-1]).constants
                 free -= made.keys()
-                effects.note_free(free, alone=not (nested or by_caller))
+                effects.note_free(free, is_exact=not (nested or by_caller))
                 if not connects:
                     return out_spec.unflatten(detached(outputs, leaves))
             held = [*leaves, *self._shared()]
@@ -436,6 +436,6 @@ def _by_rules(apply: Callable[[list[Any]], Tree], leaves: Sequence[Any]) -> Tree
         outputs, nesting = flatten_tree(apply(given))
         return outputs
 
-    outcome = eagerly(flat, leaves)
+    outcome = run_by_rules(flat, leaves)
     result: Tree = nesting.unflatten(outcome)
     return result

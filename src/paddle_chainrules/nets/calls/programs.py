@@ -121,7 +121,7 @@ class NetPrograms:
                 outputs, structure, recording = programs.record(leaves)
         except CaptureError:
             return None
-        recording.keep(len(inputs.leaves), structure.number)
+        recording.truncate(len(inputs.leaves), structure.number)
         if not constants:
             self.cache.keep_way(inputs, programs, recording)
         return (*structure.parts(outputs), structure.output, recording)

@@ -16,7 +16,7 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import checked_seed, drawing_from
-from ...transforms.as_programs.by_rules import called_by_rules
+from ...transforms.as_programs.by_rules import call_by_rules
 from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.jvp import linearize
 from ...transforms.derivatives.vjp import vjp
@@ -229,9 +229,7 @@ class JVP(FlatArgsNet):
     def _of_row(
         self, params: dict[str, Tensor], row: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        results: tuple[Tree, list[Any]] = called_by_rules(
-            self._nested, (params, row), {}
-        )
+        results: tuple[Tree, list[Any]] = call_by_rules(self._nested, (params, row), {})
         return results
 
     def _nested(

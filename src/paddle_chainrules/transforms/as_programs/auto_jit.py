@@ -25,7 +25,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
 from ..containers.tree import flatten_tree
 from ..tape.recording import records_graph
-from .by_rules import called_by_rules
+from .by_rules import call_by_rules
 from .dependencies import (
     ATOMS,
     CALLS_BY_KIND,
@@ -90,7 +90,7 @@ def by_program(
     if result is not _NOTHING:
         return result
     if order > 1 or (order and (watched() or transform_of(fn) is not None)):
-        return called_by_rules(transformed, args, kwargs)
+        return call_by_rules(transformed, args, kwargs)
     return transformed(*args, **kwargs)
 
 

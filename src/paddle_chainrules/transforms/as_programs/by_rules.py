@@ -8,10 +8,10 @@ from typing import Any, cast
 from ...paddle_side.listener import listener
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import flatten_tree
-from ..tape.eager import eagerly
+from ..tape.eager import run_by_rules
 
 
-def called_by_rules(
+def call_by_rules(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run ``fn(*args, **kwargs)`` on trees by rules; see :mod:`..tape.eager`."""
@@ -27,5 +27,5 @@ def called_by_rules(
         result, out_spec = flatten_tree(fn(*args, **kwargs))
         return result
 
-    result = eagerly(flat, leaves)
+    result = run_by_rules(flat, leaves)
     return out_spec.unflatten(result)

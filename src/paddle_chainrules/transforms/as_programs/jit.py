@@ -368,7 +368,7 @@ class Jitted:
         if name and module is not None and _attribute(module, name) is self:
             return name
         names = sorted(self._static_names)
-        return _rebuild, (self._fn, sorted(self._static_key), self._strict, names)
+        return _again, (self._fn, sorted(self._static_key), self._strict, names)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._is_method = True
@@ -669,6 +669,6 @@ class Jitted:
         return programs, leaves, numbers
 
 
-def _rebuild(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
+def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
     """Return a copy, which makes its programs anew."""
     return jit(fn, static, strict, static_argnames=names)

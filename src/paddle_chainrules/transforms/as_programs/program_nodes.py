@@ -22,9 +22,9 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
 from ...programs.tracing.existing import is_once, single_use_captures
 from ...programs.tracing.operations import Value
-from ..tape.eager import eagerly
+from ..tape.eager import run_by_rules
 from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
-from ..tape.nodes import on_graph
+from ..tape.nodes import attach_to_graph
 from ..tape.recording import recorded
 from .program_cache import CompiledFunction, ProgramCache, seed_like, split_joint
 from .program_recording import NO_MORE, run
@@ -89,7 +89,9 @@ def call(
         tensors,
         known_gradients,
     )
-    graph_outputs = on_graph([outputs[i] for i in node.graph_outputs], program_call)
+    graph_outputs = attach_to_graph(
+        [outputs[i] for i in node.graph_outputs], program_call
+    )
     for i, output in zip(node.graph_outputs, graph_outputs, strict=True):
         outputs[i] = output
     return captured.filled(outputs), result.structure
@@ -266,7 +268,7 @@ def compile_node(
         return [*values, *grads]
 
     def gradients_by_rules(all_inputs: list[Any]) -> tuple[list[Any], Any]:
-        return eagerly(
+        return run_by_rules(
             lambda all_inputs: values_and_gradients(all_inputs, True)[1], all_inputs
         ), None
 

@@ -69,7 +69,7 @@ class CompiledVJP(NamedTuple):
         ):
             return None
         max_samples = self.captured.at_once(max_samples, size)
-        program, other_program = self._apart(), other._apart()
+        program, other_program = self._unpacked(), other._unpacked()
         for vjp, other_vjp in (
             (program, other_program),
             (program._with_expanded_batch(), other_program._with_expanded_batch()),
@@ -91,7 +91,7 @@ class CompiledVJP(NamedTuple):
                     )
         return None
 
-    def _apart(self) -> CompiledVJP:
+    def _unpacked(self) -> CompiledVJP:
         return self._replace(forward_backward=self.forward_backward.apart)
 
     def _with_expanded_batch(self) -> CompiledVJP:
@@ -135,7 +135,7 @@ class ProgramRecording(Recording):
     def nodes(self) -> int:
         return len(self.compiled.forward_backward.forward.ops)
 
-    def keep(self, leaves: int, outputs: int) -> None:
+    def truncate(self, leaves: int, outputs: int) -> None:
         """Keep only this number of leaves and outputs, the first ones."""
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.compiled.grad_leaves if i < leaves]
@@ -152,10 +152,10 @@ class ProgramRecording(Recording):
         seeds = [cotangents[i] if i < count else None for i in self.compiled.seeds]
         return [], seeds if any(cotangent is not None for cotangent in seeds) else []
 
-    def _apart(self, result: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+    def _unalias(self, result: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
         return result  # as programs give it
 
-    def _divided(
+    def _differentiate(
         self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
     ) -> Sequence[Any]:
         compiled, saved = self.compiled, self.saved()
