@@ -33,7 +33,7 @@ def layer_net():
 
 
 def programs_of(derived):
-    (cache,) = derived._programs._made.values()
+    (cache,) = derived._programs._caches.values()
     return cache
 
 
@@ -43,7 +43,7 @@ def programs_of(derived):
 def test_values_and_gradients_of_any_number_of_samples(what, made, monkeypatch):
     monkeypatch.setattr(blocks, "WHOLE", 0)
     # The last call's program would serve other numbers without a look at the cache.
-    monkeypatch.setattr(DispatchCache, "_like", lambda *_: [])
+    monkeypatch.setattr(DispatchCache, "_matching_leaves", lambda *_: [])
     paddle.seed(0)
     net, params = made()
     derived = DERIVED[what](net)

@@ -163,7 +163,7 @@ def test_nets_enter_the_program_of_their_last_call():
         net(params, randn([7, 3])), net.pullback(params, randn([7, 3]))
     cache = net._programs.cache
     assert cache._last_value is not None
-    assert cache._last_way is not None
+    assert cache._last_vjp is not None
     x = randn([7, 3], seed=1)
     want = _by_hand(other, x)
     np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)

@@ -74,8 +74,8 @@ class Handle:
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
-        params, whole = self._in_parts(flat, tensors)
-        return BoundNet(self.net, params, self.meter, self.nesting, whole)
+        params, has_views = self._with_views(flat, tensors)
+        return BoundNet(self.net, params, self.meter, self.nesting, has_views)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """Return ``(forward, pullback, result of the one named entry)`` in one call."""
@@ -87,7 +87,7 @@ class Handle:
     def code(self, kind: str, flat: bool, *tensors: Any) -> CompiledCall:
         """Return the code of the ``"value"`` or ``"way"`` of calls like this one."""
         count = 1 if flat else len(self.names)
-        params, _ = self._in_parts(flat, tensors[:count])
+        params, _ = self._with_views(flat, tensors[:count])
         return code(self.net, kind == "way", params, tensors[count:], self.arguments)
 
     def traced(self, flat: bool, *row: Any) -> Any:
@@ -193,7 +193,7 @@ class Handle:
         """
         params = self.net.spec.named(row[:count])
         result = lowered(self.net, params, row[count:], self.arguments)
-        functions = result.value, result.there, result.back
+        functions = result.value, result.forward, result.backward
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
         return (*texts, result.samples, result.why, *constants)
@@ -206,16 +206,18 @@ class Handle:
         """Return names of buffers, with U+001F between, copies, and the mode."""
         if not isinstance(self.net, StatelessLayer):
             return None
-        held = self.net.buffers
-        copies = tuple(value.clone() for value in held.values())
-        return "\x1f".join(held), copies, self.net.training
+        buffers = self.net.buffers
+        copies = tuple(value.clone() for value in buffers.values())
+        return "\x1f".join(buffers), copies, self.net.training
 
     def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
         """Return the net's parameters: theta, or a dict."""
         return tensors[0] if flat else self.net.spec.named(tensors)
 
-    def _in_parts(self, flat: bool, tensors: tuple[Tensor, ...]) -> tuple[Params, bool]:
-        """Return arguments with views within theta, and whether there are such views.
+    def _with_views(
+        self, flat: bool, tensors: tuple[Tensor, ...]
+    ) -> tuple[Params, bool]:
+        """Return parameters, as views of theta where possible, and whether they are.
 
         One parameter alone would have another shape than theta's gradient.
         """
@@ -235,11 +237,11 @@ class Handle:
 class Called(Handle):
     """A net whose arguments are nested, which Julia holds as a net of its own."""
 
-    def __init__(self, of: Handle, nesting: Nesting) -> None:
-        super().__init__(of.net, of.label)
+    def __init__(self, handle: Handle, nesting: Nesting) -> None:
+        super().__init__(handle.net, handle.label)
         self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
-        self._of = of
+        self._of = handle
 
     def in_dtype(self, dtype: str) -> Called:
         assert self.nesting is not None
@@ -253,8 +255,10 @@ def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
     """Return the names that names and patterns select."""
-    results = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
-    return tuple(name in results for name in names)
+    selected_names = {
+        n for pattern in patterns for n in selected(pattern, names, "freeze")
+    }
+    return tuple(name in selected_names for name in names)
 
 
 def activations() -> str:
@@ -272,8 +276,8 @@ def fcnet(
 
 def of_fcnet(net: FCNet) -> Handle:
     """Return a handle of a fully connected net."""
-    known = isinstance(net.activation, str)
-    name = net.activation if known else "custom activation"
+    is_builtin = isinstance(net.activation, str)
+    name = net.activation if is_builtin else "custom activation"
     widths = " => ".join(str(n) for n in net.sizes)
     return Handle(net, f"FCNet({widths}, {name}, {net.dtype})", net.sizes[0])
 
@@ -302,5 +306,5 @@ JULIAS = frozenset(
 
 def buffers_for_julia(net: Net) -> dict[str, Tensor]:
     """Return a layer's buffers that arrays of Julia can stand for."""
-    held = net.buffers if isinstance(net, StatelessLayer) else {}
-    return {n: b for n, b in held.items() if dtype_name(b.dtype) in JULIAS}
+    buffers = net.buffers if isinstance(net, StatelessLayer) else {}
+    return {n: b for n, b in buffers.items() if dtype_name(b.dtype) in JULIAS}

@@ -14,14 +14,14 @@ _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 
 
 def is_paddles_own(layer: paddle.nn.Layer) -> bool:
-    """Tell whether all parts of a layer are Paddle's, forwards and hooks included.
+    """Tell whether all that a layer holds is Paddle's, forwards and hooks included.
 
     Then programs may serve its calls without being asked. A stateless net has a copy of
     the layer, so that nobody changes its attributes. No code of a user's runs, which
     could read variables that change.
     """
-    parts = (value for _, _, _, value in walk(layer, ""))
-    return _is_known(layer) and all(map(_is_known, parts))
+    held_values = (value for _, _, _, value in walk(layer, ""))
+    return _is_known(layer) and all(map(_is_known, held_values))
 
 
 def _is_known(value: Any) -> bool:
