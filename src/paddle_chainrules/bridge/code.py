@@ -250,23 +250,23 @@ def code(
     net: Net,
     with_backward: bool,
     params: Any,
-    row: tuple[Any, ...],
+    leaves: tuple[Any, ...],
     arguments: Arguments,
 ) -> CompiledCall:
     """Return the code of calls of a net like this one.
 
     Args:
         with_backward: whether the backward pass is wanted, too.
-        row: the arguments, nested by ``arguments``.
+        leaves: the arguments, nested by ``arguments``.
     """
-    return _code(net, with_backward, params, row, *arguments(row))
+    return _code(net, with_backward, params, leaves, *arguments(leaves))
 
 
 def _code(
     net: Net,
     with_backward: bool,
     params: Any,
-    row: tuple[Any, ...],
+    call_leaves: tuple[Any, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> CompiledCall:
@@ -274,12 +274,14 @@ def _code(
     if programs is None:
         raise NoCode("it does not run as programs; make the net with jit = true")
     if RESERVED & kwargs.keys() or (
-        isinstance(net, FlatArgsNet) and net.is_seeded(row)
+        isinstance(net, FlatArgsNet) and net.is_seeded(call_leaves)
     ):
         raise NoCode("it is given a seed or buffers; call it without for code")
     tensors = [params] if isinstance(params, Tensor) else [*params.values()]
     position_of = {
-        id(x): k for k, x in enumerate((*tensors, *row)) if isinstance(x, Tensor)
+        id(x): k
+        for k, x in enumerate((*tensors, *call_leaves))
+        if isinstance(x, Tensor)
     }
     inputs = CallInputs(net.spec, params, args, kwargs)
     if with_backward:

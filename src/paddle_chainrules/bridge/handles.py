@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.wrt import Flags, selected
+from ..nets.calls.wrt import Flags, select_names
 from ..nets.derivatives.derived import Derivative, What
 from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP
 from ..nets.derivatives.vjp_jvp_nets import JVP, VJP
@@ -17,7 +17,7 @@ from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
 from ..nets.layers.of_layer import stateless
 from ..nets.layers.stateless import StatelessLayer
-from ..nets.lowering import lowered
+from ..nets.lowering import lower_call
 from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.parameters.params import Params
@@ -90,15 +90,17 @@ class Handle:
         params, _ = self._with_views(flat, tensors[:count])
         return code(self.net, kind == "way", params, tensors[count:], self.arguments)
 
-    def traced(self, flat: bool, *row: Any) -> Any:
+    def traced(self, flat: bool, *args_in_order: Any) -> Any:
         """Call the net as part of what is being recorded.
 
         Returns:
             A tensor, or the structure with None for each leaf, and all leaves.
         """
         count = 1 if flat else len(self.names)
-        args, kwargs = self.arguments(row[count:])
-        output = self.net.forward(self._params(flat, row[:count]), *args, **kwargs)
+        args, kwargs = self.arguments(args_in_order[count:])
+        output = self.net.forward(
+            self._params(flat, args_in_order[:count]), *args, **kwargs
+        )
         if isinstance(output, Tensor):
             return output
         leaves, spec = flatten_tree(output)
@@ -183,7 +185,7 @@ class Handle:
         """Read parameters from a file: :func:`load_params`."""
         return tuple(load_params(path, self.net).values())
 
-    def lower(self, count: int, *row: Any) -> tuple[Any, ...]:
+    def lower(self, count: int, *args_in_order: Any) -> tuple[Any, ...]:
         """Return the net's call in Julia, at so many parameters and then arguments.
 
         Returns:
@@ -191,8 +193,8 @@ class Handle:
             samples that there must be, a reason, and the constants of each:
             :class:`Lowered`.
         """
-        params = self.net.spec.named(row[:count])
-        result = lowered(self.net, params, row[count:], self.arguments)
+        params = self.net.spec.named(args_in_order[:count])
+        result = lower_call(self.net, params, args_in_order[count:], self.arguments)
         functions = result.value, result.forward, result.backward
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
@@ -256,7 +258,7 @@ def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
     """Return the names that names and patterns select."""
     selected_names = {
-        n for pattern in patterns for n in selected(pattern, names, "freeze")
+        n for pattern in patterns for n in select_names(pattern, names, "freeze")
     }
     return tuple(name in selected_names for name in names)
 

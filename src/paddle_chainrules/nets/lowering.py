@@ -58,7 +58,7 @@ Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 """Function from leaves in a row to arguments and keyword arguments."""
 
 
-def lowered(
+def lower_call(
     net: Net, params: dict[str, Tensor], leaves: Sequence[Any], arguments: Arguments
 ) -> Lowered:
     """Return a net's call as Julia's functions, for these dtypes and shapes.
@@ -97,7 +97,7 @@ class _LoweredCall:
 
     def for_any_samples(self) -> Lowered | None:
         """Return functions for any number of samples, or None."""
-        counts = self._counts() if self._count else []
+        counts = self._tried_counts() if self._count else []
         if len(counts) < 3:
             return None
         try:
@@ -113,7 +113,7 @@ class _LoweredCall:
             forward = backward = None
         return Lowered(value, forward, backward, 0, calls[0].why)
 
-    def _counts(self) -> list[int]:
+    def _tried_counts(self) -> list[int]:
         """Return three numbers of samples that are no sizes of the call, if any are."""
         tensors = [t for t in self._leaves if isinstance(t, Tensor)]
         used_sizes = {n for t in (*tensors, *self._params.values()) for n in t.shape}

@@ -45,7 +45,7 @@ from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
 from .parameters.params import P, Params, ParamSpec
-from .parameters.state_dicts import names_in, placed
+from .parameters.state_dicts import copies_by_names, names_in
 
 if TYPE_CHECKING:
     from .calls.dispatch_cache import DispatchCache
@@ -99,10 +99,10 @@ class Net(abc.ABC):
         rows = zip(spec.names, shapes, spec.dtypes, strict=True)
         tensor_rows = tuple(("", *row) for row in rows)
         return Description(
-            repr(self), self._formula(), tensor_rows, spec.size, self._runs()
+            repr(self), self._formula(), tensor_rows, spec.size, self._describe_runs()
         )
 
-    def _runs(self) -> str:
+    def _describe_runs(self) -> str:
         """Say in a sentence how its calls run."""
         if self._programs is not None:
             return self._programs.describe()
@@ -227,7 +227,7 @@ class Net(abc.ABC):
             if effects.writes and not copies:
                 return self._forward(params, args, kwargs, constants)
             if copies:
-                effects.learn(call_leaves, leaves)
+                effects.note_writes(call_leaves, leaves)
             else:
                 effects.check(tensors, versions_before)
             outputs, out_spec = flatten_tree(output)
@@ -438,18 +438,18 @@ class Net(abc.ABC):
         if like is None:
             return {name: value.detach().clone() for name, value in values.items()}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
-        return placed(values, target, names)
+        return copies_by_names(values, target, names)
 
 
 def _by_rules(apply: Callable[[list[Any]], Tree], leaves: Sequence[Any]) -> Tree:
     """Apply a net, with derivatives by rules and results on the caller's graph."""
     out_spec: Any = None
 
-    def flat(leaves_: list[Any]) -> list[Any]:
+    def flat(flat_leaves: list[Any]) -> list[Any]:
         nonlocal out_spec
-        outputs, out_spec = flatten_tree(apply(leaves_))
+        outputs, out_spec = flatten_tree(apply(flat_leaves))
         return outputs
 
-    outputs_ = run_by_rules(flat, leaves)
-    result: Tree = out_spec.unflatten(outputs_)
+    flat_outputs = run_by_rules(flat, leaves)
+    result: Tree = out_spec.unflatten(flat_outputs)
     return result

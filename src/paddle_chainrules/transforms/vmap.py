@@ -282,9 +282,9 @@ def _run_in_chunks(
     out_nesting: list[Any] = []
 
     def call_on_sample(sample_tensors: list[Tensor]) -> list[Tensor]:
-        tensors_iter = iter(sample_tensors)
+        outputs_left = iter(sample_tensors)
         sample_leaves = [
-            next(tensors_iter) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+            next(outputs_left) if isinstance(leaf, Tensor) else leaf for leaf in leaves
         ]
         args, kwargs = _args_and_kwargs(spec, sample_leaves)
         results, structure = flatten_tree(fn(*args, **kwargs))
@@ -293,8 +293,8 @@ def _run_in_chunks(
 
     with not_listening():
         samples = [
-            _index_samples(t, 0) if flags_iter else t
-            for t, flags_iter in zip(tensors, has_samples, strict=True)
+            _index_samples(t, 0) if flags_left else t
+            for t, flags_left in zip(tensors, has_samples, strict=True)
         ]
         for sample, tensor in zip(samples, tensors, strict=True):
             sample.stop_gradient = tensor.stop_gradient
@@ -308,9 +308,9 @@ def _run_in_chunks(
         for start in range(0, size, step):
             chunk_tensors = [
                 _index_samples(t, slice(start, start + step))
-                if flags_iter and step < size
+                if flags_left and step < size
                 else t
-                for t, flags_iter in zip(tensors, has_samples, strict=True)
+                for t, flags_left in zip(tensors, has_samples, strict=True)
             ]
             chunks.append(
                 batched(program, chunk_tensors, has_samples, randomness, shared_draws)
@@ -321,17 +321,17 @@ def _run_in_chunks(
         ) from error
     differs = chunks[0][1]
     joined = [
-        column[0] if not flags_iter or len(chunks) == 1 else paddle.concat([*column])
-        for column, flags_iter in zip(
+        column[0] if not flags_left or len(chunks) == 1 else paddle.concat([*column])
+        for column, flags_left in zip(
             zip(*(chunk_outputs for chunk_outputs, _ in chunks), strict=True),
             differs,
             strict=True,
         )
     ]
     structure, results = out_nesting
-    tensors_iter, flags_iter = iter(joined), iter(differs)
-    outputs = [next(tensors_iter) if isinstance(y, Tensor) else y for y in results]
-    is_many = [next(flags_iter) if isinstance(y, Tensor) else False for y in results]
+    outputs_left, flags_left = iter(joined), iter(differs)
+    outputs = [next(outputs_left) if isinstance(y, Tensor) else y for y in results]
+    is_many = [next(flags_left) if isinstance(y, Tensor) else False for y in results]
     return outputs, structure, is_many
 
 

@@ -19,7 +19,7 @@ from ..parameters.param_trees import ParamTree
 from ..parameters.params import ParamSpec
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import CallStructure
-from .wrt import WRT, Flags, Wrt, flags_per_param, items_of, needs_grad, selected
+from .wrt import WRT, Flags, Wrt, flags_per_param, items_of, needs_grad, select_names
 
 
 class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
@@ -144,7 +144,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
             )
         names = self._form.spec.names
         items = ["params"] if sparse is True else items_of(sparse)
-        chosen = {n for item in items for n in selected(item, names, "sparse")}
+        chosen = {n for item in items for n in select_names(item, names, "sparse")}
         return [i for i, name in enumerate(names) if name in chosen]
 
     @property

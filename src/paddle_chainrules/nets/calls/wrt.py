@@ -62,7 +62,7 @@ def needs_grad(
                 )
             by_position[item] = True
         else:
-            for name in selected(item, names, "wrt"):
+            for name in select_names(item, names, "wrt"):
                 by_name[name] = True
     return NeedsGrad(tuple(by_name.values()), tuple(by_position), by_keyword)
 
@@ -81,7 +81,7 @@ def items_of(wrt: Wrt) -> Collection[Item]:
     return items
 
 
-def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
+def select_names(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
     """Return the names that an item selects; errors call its kind ``what``."""
     if item == "params":
         return names

@@ -230,7 +230,7 @@ def _partials_by_name(
     net: Any, params: Tree, coords: Tree, wanted: Mapping[str, Sequence[Any]]
 ) -> dict[str, Tensor]:
     """Do the work of :func:`derivatives` for columns given by names."""
-    wanted = {name: _names(name, names) for name, names in wanted.items()}
+    wanted = {name: _checked_derivative(name, names) for name, names in wanted.items()}
     if not wanted:
         raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
     coords = with_distinct_tensors(coords)
@@ -297,7 +297,7 @@ def are_names(names: Any) -> bool:
     return all(name is None or isinstance(name, (str, int, tuple)) for name in names)
 
 
-def _names(name: str, names: Any) -> tuple[Any, ...]:
+def _checked_derivative(name: str, names: Any) -> tuple[Any, ...]:
     if not are_names(names):
         raise TypeError(
             f"{name!r} must name an output and what it is differentiated by, such as "

@@ -55,7 +55,7 @@ class Directions:
         scaled = self.matrix() / self.lengths[:, None] ** 2  # of orthogonal rows
         return scaled.T
 
-    def mixed(self, factors: np.ndarray) -> np.ndarray:
+    def combine(self, factors: np.ndarray) -> np.ndarray:
         """Return ``factors @ matrix()``, of shape [n, d]."""
         if self.rows is not None:
             return (factors * self.lengths) @ self.rows
@@ -101,7 +101,7 @@ def directions(width: int, weights: Any) -> Directions:
     return result.select(values != 0)
 
 
-def estimated(
+def estimate_directions(
     all_directions: Directions,
     estimator: str | None,
     probes: int | None,
@@ -141,13 +141,13 @@ def estimated(
     for sign in np.unique(all_directions.signs):
         same_sign = all_directions.select(all_directions.signs == sign)
         random = rng.integers(0, 2, (probes, len(same_sign))) * 2.0 - 1.0
-        vectors.append(same_sign.mixed(random / np.sqrt(probes)))
+        vectors.append(same_sign.combine(random / np.sqrt(probes)))
         probe_signs.append(np.full(probes, sign))
     signs = np.concatenate(probe_signs)
     rows = np.concatenate(vectors)
     return Directions(all_directions.width, signs, np.ones(len(signs)), rows=rows)
 
 
-def by_sign(all_directions: Directions) -> Sequence[Directions]:
+def split_by_sign(all_directions: Directions) -> Sequence[Directions]:
     """Return directions that count positively, and those that count negatively."""
     return [all_directions.select(all_directions.signs == sign) for sign in (1.0, -1.0)]

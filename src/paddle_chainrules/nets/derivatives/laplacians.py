@@ -16,7 +16,7 @@ from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
 from .derivative_programs import run_as_program
-from .directions import Directions, by_sign, directions, estimated
+from .directions import Directions, directions, estimate_directions, split_by_sign
 
 
 @overload
@@ -107,7 +107,9 @@ def laplacian(
     columns = columns_of(x, by)
     summed_directions = directions(len(columns), weights)
     if estimator is not None or probes is not None or seed is not None:
-        summed_directions = estimated(summed_directions, estimator, probes, seed)
+        summed_directions = estimate_directions(
+            summed_directions, estimator, probes, seed
+        )
     total: Tree = _summed_second_derivatives(
         net, params, x, columns, summed_directions, only_total=True
     )
@@ -229,7 +231,7 @@ def _summed_second_derivatives(
         [_leaf_directions(t, x, columns, same_sign) for t in tensors]
         if len(same_sign)
         else []
-        for same_sign in by_sign(all_directions)
+        for same_sign in split_by_sign(all_directions)
     ]
     sign = 1.0 if groups[0] else -1.0
     basis_change = None

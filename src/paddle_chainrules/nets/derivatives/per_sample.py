@@ -47,11 +47,11 @@ class SampleDerivatives(FlatArgsNet):
     ) -> list[Any]:
         """Return the leaves of the output at one sample, which is a batch of one."""
         samples = iter(sample)
-        row = [
+        args = [
             next(samples).unsqueeze(0) if flag else x
             for x, flag in zip(leaves, self._has_samples, strict=True)
         ]
-        return flatten_tree(self._output(params, row)[0])[0]
+        return flatten_tree(self._output(params, args)[0])[0]
 
 
 class SampleVJP(SampleDerivatives):
@@ -62,10 +62,10 @@ class SampleVJP(SampleDerivatives):
     Cotangents have samples too, and are one for each leaf of the output, None for zero.
     """
 
-    def _apply_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        leaves, cotangents = row[: self._count], row[self._count :]
+        leaves, cotangents = flat_args[: self._count], flat_args[self._count :]
         samples, count = self._sample_leaves(leaves), len(params)
 
         def output(*primals: Tensor) -> tuple[Any, ...]:
@@ -96,13 +96,13 @@ class SampleJacobian(SampleDerivatives):
     Its shape is [n, inputs, outputs], where samples of several dimensions count as one.
     """
 
-    def _apply_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        (x,) = self._sample_leaves(row)
+        (x,) = self._sample_leaves(flat_args)
 
         def output(sample: Tensor) -> Tensor:
-            y, *others = self._output_at_sample(params, row, [sample])
+            y, *others = self._output_at_sample(params, flat_args, [sample])
             if others or not isinstance(y, Tensor):
                 raise TypeError(
                     "the Jacobian of each sample is of a net that gives one tensor; "

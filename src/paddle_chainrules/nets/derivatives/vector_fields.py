@@ -120,7 +120,7 @@ def _slopes(
 ) -> tuple[list[Tensor], Callable[..., Tensor]]:
     """Return first derivatives, by the components and coordinates of each pair."""
     columns = columns_of(x, by)
-    coordinates = [*map(_name, columns)]
+    coordinates = [*map(_column_name, columns)]
     points = _points(x, columns)
     count = len(coordinates)
     pairs = pairs_of(count)
@@ -138,7 +138,7 @@ def _slopes(
                 "components, such as of=(0, 1), and the coordinates, such as by=(0, 1)"
             )
         return [partials[str(j)][..., i : i + 1] for i, j in pairs], paddle.concat
-    components = _names(of)
+    components = _checked_components(of)
     if len(components) != count:
         raise ValueError(
             f"a field has a component for each coordinate, got {len(components)} "
@@ -170,14 +170,14 @@ def _points(x: Tree, columns: Sequence[Column]) -> list[int]:
     return max(point_shapes, key=prod)
 
 
-def _name(col: Column) -> Any:
+def _column_name(col: Column) -> Any:
     """Return the name by which :func:`derivatives` knows a column."""
     if col.key is None or col.at is None:
         return col.at if col.key is None else col.key
     return tuple(col)
 
 
-def _names(of: Any) -> list[Any]:
+def _checked_components(of: Any) -> list[Any]:
     if not are_names(of):
         raise TypeError(
             f"of must be a sequence of names of components, got {of!r}; give for "

@@ -59,43 +59,43 @@ class FlatArgsNet(Derived):
         is_pure = effects.is_known and not effects.writes and not effects.asks
         return self._cached_programs if is_pure else None
 
-    def forward(self, params: Params, *row: Any) -> Any:
-        row, constants = self._split_seed(row)
-        return self._forward(params, row, {}, constants)
+    def forward(self, params: Params, *args: Any) -> Any:
+        args, constants = self._split_seed(args)
+        return self._forward(params, args, {}, constants)
 
     def _unchecked_pullback(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        row, constants = self._split_seed(args)
-        return self._recorded(params, row, kwargs, constants)
+        args_without_seeds, constants = self._split_seed(args)
+        return self._recorded(params, args_without_seeds, kwargs, constants)
 
-    def is_seeded(self, row: Sequence[Any]) -> bool:
+    def is_seeded(self, args: Sequence[Any]) -> bool:
         """Tell whether the row holds a seed of random numbers."""
-        return any(row[i] is not None for i in self._seed_positions)
+        return any(args[i] is not None for i in self._seed_positions)
 
     def _split_seed(
-        self, row: tuple[Any, ...]
+        self, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments without seeds, and the seed as a constant."""
-        if not self.is_seeded(row):
-            return row, {}
+        if not self.is_seeded(args):
+            return args, {}
         without_seeds = (
-            None if i in self._seed_positions else leaf for i, leaf in enumerate(row)
+            None if i in self._seed_positions else leaf for i, leaf in enumerate(args)
         )
-        source = next(row[i] for i in self._seed_positions if row[i] is not None)
+        source = next(args[i] for i in self._seed_positions if args[i] is not None)
         is_state = isinstance(source, list)
         return tuple(without_seeds), {
             "_seed": source if is_state else checked_seed(source)
         }
 
-    def _apply(self, params: dict[str, Tensor], *row: Any, _seed: Any = None) -> Tree:
+    def _apply(self, params: dict[str, Tensor], *args: Any, _seed: Any = None) -> Tree:
         with drawing_from(_seed):
-            output, buffers = self._apply_row(params, row)
+            output, buffers = self._apply_flat(params, args)
         return (output, *buffers) if buffers else output
 
     @abc.abstractmethod
-    def _apply_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], args: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
         """Return the output, and the layer's new buffers in a list, if there are any.
 
@@ -112,7 +112,7 @@ class FlatArgsNet(Derived):
     ) -> tuple[Tree, list[Any]]:
         """Return the output of the other net."""
         if isinstance(self._net, FlatArgsNet):
-            return self._net._apply_row(params, leaves)
+            return self._net._apply_flat(params, leaves)
         args, kwargs = self._arguments(leaves)
         result = self._net.forward(params, *args, **kwargs)
         if kwargs.get("buffers") is None:
@@ -146,10 +146,13 @@ class VJP(FlatArgsNet):
         self._seed_positions = (*[i + 1 for i in self._seed_positions], 0)
         self._requested = flags_per_param(params, len(self.spec.names)), inputs
 
-    def _apply_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        leaves, cotangents = row[1 : 1 + self._count], row[1 + self._count :]
+        leaves, cotangents = (
+            flat_args[1 : 1 + self._count],
+            flat_args[1 + self._count :],
+        )
         args, kwargs = self._arguments(leaves)
         _, pullback, *_ = self._net._unchecked_pullback(params, args, kwargs)
         result = pullback._flat_gradients(cotangents, *self._requested)
@@ -161,7 +164,7 @@ class VJP(FlatArgsNet):
     def along(
         self,
         params: dict[str, Tensor],
-        row: Sequence[Any],
+        flat_args: Sequence[Any],
         directions: Sequence[Tensor | None],
         number: int,
     ) -> tuple[list[Any], list[list[Any]]]:
@@ -170,8 +173,8 @@ class VJP(FlatArgsNet):
         Those of <y, c> along (x', c') are the gradients of <y', c> + <y, c'>. That
         takes reverse mode twice: second derivatives are symmetric.
         """
-        primals = [*params.values(), *row[1 : 1 + self._count]]
-        cotangents = row[1 + self._count :]
+        primals = [*params.values(), *flat_args[1 : 1 + self._count]]
+        cotangents = flat_args[1 + self._count :]
         tangents = [*directions[: len(params)], *directions[len(params) + 1 :]]
         cotangent_tangents = tangents[len(primals) :]
         flags = [*self._requested[0], *[self._requested[1]] * self._count]
@@ -240,18 +243,18 @@ class JVP(FlatArgsNet):
         super().__init__(net, count, nesting)
         self._moved, self._theta = moved, theta
 
-    def _apply_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
         results: tuple[Tree, list[Any]] = call_by_rules(
-            self._by_linearize, (params, row), {}
+            self._by_linearize, (params, flat_args), {}
         )
         return results
 
     def _by_linearize(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
-        leaves, tangents = row[: self._count], iter(row[self._count :])
+        leaves, tangents = flat_args[: self._count], iter(flat_args[self._count :])
         directions = [
             next(tangents) if has_tangent else None for has_tangent in self._moved
         ]
@@ -260,15 +263,15 @@ class JVP(FlatArgsNet):
             directions[:1] = self._split_theta(directions[0])
         if isinstance(self._net, VJP):
             value, slopes = self._net.along(params, leaves, directions, number)
-            values_ = tuple(map(_stack_or_none, zip(*slopes, strict=True)))
-            return (tuple(value), values_), []
+            all_primals = tuple(map(_stack_or_none, zip(*slopes, strict=True)))
+            return (tuple(value), all_primals), []
         primals = [*params.values(), *leaves]
         active = [i for i, t in enumerate(directions) if t is not None]
 
         def output(*variables: Tensor) -> tuple[Tree, list[Any]]:
-            values_ = _replace_at(primals, active, variables)
-            values = self.spec.named(values_[: len(params)])
-            return self._output(values, values_[len(params) :])
+            all_primals = _replace_at(primals, active, variables)
+            values = self.spec.named(all_primals[: len(params)])
+            return self._output(values, all_primals[len(params) :])
 
         value, pushforward, *buffers = linearize(
             output, *[primals[i] for i in active], has_aux=True
@@ -298,9 +301,9 @@ class JVP(FlatArgsNet):
 
 
 def _replace_at(
-    row: Sequence[Any], positions: Sequence[int], items: Sequence[Any]
+    items_: Sequence[Any], positions: Sequence[int], items: Sequence[Any]
 ) -> list[Any]:
-    results = [*row]
+    results = [*items_]
     for i, item in zip(positions, items, strict=True):
         results[i] = item
     return results

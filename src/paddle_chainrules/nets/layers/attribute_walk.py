@@ -117,17 +117,17 @@ def walk(root: Any, name: str) -> Iterator[Visit]:
 
     A tuple comes once for each of its slots.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
     while pending:
         path, owner, slot = pending.pop()
-        if id(owner) in seen or isinstance(owner, ATOMS) or owner is None:
+        if id(owner) in visited or isinstance(owner, ATOMS) or owner is None:
             continue
         is_tuple = type(owner) is tuple or (
             hasattr(owner, "_make") and not getattr(owner, "__dict__", None)
         )
         if not is_tuple:
-            seen.add(id(owner))
+            visited.add(id(owner))
         for child_path, container, key, value in iter_held(path, owner):
             if is_tuple and slot is not None and can_replace_items(slot[0]):
                 container = _TupleItems(*slot)

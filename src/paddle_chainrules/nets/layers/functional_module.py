@@ -135,7 +135,7 @@ class FunctionalModule:
             if isinstance(value, Tensor) and not value.stop_gradient
         ]
 
-    def changed(self) -> set[StateKey]:
+    def changed_keys(self) -> set[StateKey]:
         """Return keys of state that has changed: caches, counters, hidden states."""
         now, before = self.attributes(), self._start
         return {
@@ -266,12 +266,16 @@ def _rebind_function(
 
     copies = set(map(id, memo.values()))
 
-    def rebind_value(value_: Any) -> Any:
-        if isinstance(value_, types.FunctionType | functools.partial):
-            return _rebind_function(value_, memo, rebuilt_by_id)
-        if id(value_) in copies:
-            return value_
-        return copy.deepcopy(value_, memo) if _is_copied(value_, memo) else value_
+    def rebind_value(held_value: Any) -> Any:
+        if isinstance(held_value, types.FunctionType | functools.partial):
+            return _rebind_function(held_value, memo, rebuilt_by_id)
+        if id(held_value) in copies:
+            return held_value
+        return (
+            copy.deepcopy(held_value, memo)
+            if _is_copied(held_value, memo)
+            else held_value
+        )
 
     if id(value) in rebuilt_by_id:
         return rebuilt_by_id[id(value)]
@@ -301,21 +305,21 @@ def _rebind_function(
     ):
         rebuilt_by_id[id(value)] = value
         return value
-    values_iter = iter(new_values)
+    values_left = iter(new_values)
     for cell, new_cell in zip(cells, new_cells, strict=True):
         if is_bound(cell):
-            new_cell.cell_contents = next(values_iter)
+            new_cell.cell_contents = next(values_left)
     if value.__defaults__:
-        new_function.__defaults__ = tuple(next(values_iter) for _ in value.__defaults__)
+        new_function.__defaults__ = tuple(next(values_left) for _ in value.__defaults__)
     if value.__kwdefaults__:
         new_function.__kwdefaults__ = {
-            name: next(values_iter) for name in value.__kwdefaults__
+            name: next(values_left) for name in value.__kwdefaults__
         }
     for name in attributes_of(value):
-        value_ = next(values_iter)
-        is_container = type(value_) in (dict, list, set)
+        held_value = next(values_left)
+        is_container = type(held_value) in (dict, list, set)
         vars(new_function)[name] = (
-            copy.deepcopy(value_, memo) if is_container else value_
+            copy.deepcopy(held_value, memo) if is_container else held_value
         )
     return new_function
 

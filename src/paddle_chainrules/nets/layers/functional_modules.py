@@ -125,7 +125,7 @@ class BoundModule:
             new_parameters: list[str] = []
             if self._first:
                 new_parameters = self._module.new_parameters()
-                modules.changed = self._module.changed()
+                modules.changed = self._module.changed_keys()
             if modules.changed:
                 self._module.restore(modules.changed)
             self._module.release()

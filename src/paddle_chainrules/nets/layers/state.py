@@ -68,7 +68,7 @@ def contents_of(
     for path, _, _, value in visits:
         if value is None or isinstance(value, _NO_CONTENTS):
             continue
-        for suffix, owner, read, write in _paths(value):
+        for suffix, owner, read, write in _accessors(value):
             if id(owner) not in excluded_ids:
                 excluded_ids.add(id(owner))
                 results[path + suffix] = ContainerContents(owner, read, write)
@@ -78,33 +78,38 @@ def contents_of(
 _NO_CONTENTS = (*ATOMS, paddle.Tensor, TensorMark)
 
 
-def _paths(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
-    """Yield paths with the arguments of :class:`ContainerContents`."""
+def _accessors(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
+    """Yield path suffix, owner, reader and writer of each container of a value."""
     if isinstance(value, dict | set):
-        yield "", value, value.copy, functools.partial(_refill, value)
+        yield "", value, value.copy, functools.partial(_replace_entries, value)
     elif isinstance(value, list | deque):
         yield (
             "",
             value,
             functools.partial(list, value),
-            functools.partial(_relist, value),
+            functools.partial(_replace_items, value),
         )
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        yield "", value, lambda: [*value.flat], functools.partial(_reflat, value)
+        yield (
+            "",
+            value,
+            lambda: [*value.flat],
+            functools.partial(_set_flat_items, value),
+        )
     elif isinstance(value, types.FunctionType):
         names = value.__code__.co_freevars
         for name, cell in zip(names, value.__closure__ or (), strict=True):
             read, write = (
-                functools.partial(_cell, cell),
-                functools.partial(_recell, cell),
+                functools.partial(_cell_contents, cell),
+                functools.partial(_set_cell_contents, cell),
             )
             yield f" closing over {name}", cell, read, write
-    elif slots := _slots(value):
+    elif slots := _slot_names(value):
         yield (
             " in slots",
             value,
             lambda: {n: getattr(value, n) for n in slots if hasattr(value, n)},
-            functools.partial(_reslot, value, slots),
+            functools.partial(_set_slots, value, slots),
         )
     attribute_dict = getattr(value, "__dict__", None)
     if isinstance(attribute_dict, dict):
@@ -112,27 +117,27 @@ def _paths(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
             ", its attributes",
             attribute_dict,
             attribute_dict.copy,
-            functools.partial(_refill, attribute_dict),
+            functools.partial(_replace_entries, attribute_dict),
         )
 
 
-def _cell(cell: types.CellType) -> list[Any]:
+def _cell_contents(cell: types.CellType) -> list[Any]:
     return [cell.cell_contents] if is_bound(cell) else []
 
 
-def _recell(cell: types.CellType, start: list[Any]) -> None:
+def _set_cell_contents(cell: types.CellType, start: list[Any]) -> None:
     if start:
         cell.cell_contents = start[0]
     elif is_bound(cell):
         del cell.cell_contents
 
 
-def _reflat(array: Any, start: list[Any]) -> None:
+def _set_flat_items(array: Any, start: list[Any]) -> None:
     for i, value in enumerate(start):
         array.flat[i] = value
 
 
-def _slots(value: Any) -> list[str]:
+def _slot_names(value: Any) -> list[str]:
     names = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
     return [
         name
@@ -142,17 +147,17 @@ def _slots(value: Any) -> list[str]:
     ]
 
 
-def _refill(container: Any, start: Any) -> None:
+def _replace_entries(container: Any, start: Any) -> None:
     container.clear()
     container.update(start)
 
 
-def _relist(container: Any, start: list[Any]) -> None:
+def _replace_items(container: Any, start: list[Any]) -> None:
     container.clear()
     container.extend(start)
 
 
-def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
+def _set_slots(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
     for name in names:
         if name in start:
             SlotAttributes(owner)[name] = start[name]

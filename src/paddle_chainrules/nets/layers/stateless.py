@@ -23,12 +23,12 @@ from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects
 from ..calls.programs import NetPrograms, programs_for_jit_flag
 from ..calls.pullback import NetPullback
-from ..calls.wrt import Wrt, items_of, selected
+from ..calls.wrt import Wrt, items_of, select_names
 from ..chain import Chain, chain_of
 from ..description import Description
 from ..net import Net
 from ..parameters.params import P, Params, ParamSpec, checked_tensors
-from ..parameters.state_dicts import aliases, placed
+from ..parameters.state_dicts import aliases, copies_by_names
 from .buffers import moved_buffers
 from .functional_module import copied, derives, keywords_of, required_arguments
 from .functional_modules import BoundModule, FunctionalModules
@@ -72,7 +72,9 @@ class StatelessLayer(Net):
         named_params = dict(layer.named_parameters())
         trained = [n for n, p in named_params.items() if not p.stop_gradient]
         self._frozen = {
-            n for item in items_of(frozen) for n in selected(item, trained, "frozen")
+            n
+            for item in items_of(frozen)
+            for n in select_names(item, trained, "frozen")
         }
         params = {n: named_params[n] for n in trained if n not in self._frozen}
         buffers = {n: p for n, p in named_params.items() if n not in params}
@@ -271,10 +273,10 @@ class StatelessLayer(Net):
         mode = "training" if self.training else "evaluation"
         return f"y = {type(self._layer).__name__}(...) in {mode}"
 
-    def _runs(self) -> str:
+    def _describe_runs(self) -> str:
         if self._programs is None and programs_are_on() and self._jit is None:
             return "It runs as Paddle runs it, having code of others; see jit=True."
-        return super()._runs()
+        return super()._describe_runs()
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
@@ -409,14 +411,14 @@ class StatelessLayer(Net):
             return super().to_state_dict(params, like, names)
         values = super().to_state_dict(params)
         if buffers is not None:
-            values |= placed(
+            values |= copies_by_names(
                 checked_buffers := self._check_buffers(buffers), checked_buffers
             )
         if like is None:
             return {a: values[n] for a, n in self._aliases.items() if n in values}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
         net_names = dict.fromkeys(n for n in self._aliases.values() if n in values)
-        return placed({n: values[n] for n in net_names}, target, names)
+        return copies_by_names({n: values[n] for n in net_names}, target, names)
 
     def _refuse_buffers_among(self, params: Any, args: tuple[Any, ...]) -> None:
         """Explain a call that failed, if buffers stand where they do not belong.

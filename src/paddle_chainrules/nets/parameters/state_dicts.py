@@ -72,7 +72,7 @@ def names_in(
     )
 
 
-def placed(
+def copies_by_names(
     values: Mapping[str, Tensor],
     target: Mapping[str, Tensor],
     names: Sequence[str] | None = None,

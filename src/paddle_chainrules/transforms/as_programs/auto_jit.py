@@ -84,7 +84,7 @@ def by_program(
     """
     result = _NOTHING
     if not (is_plain() or not programs_are_on() or watched() or is_running()):
-        calls = _calls_of(kind, fn)
+        calls = _transform_calls(kind, fn)
         if calls is not None and not calls.why:
             result = calls.result(transformed, args, kwargs)
     if result is not _NOTHING:
@@ -94,8 +94,8 @@ def by_program(
     return transformed(*args, **kwargs)
 
 
-def why_not(fn: Any) -> str:
-    """Say why calls of a transformed function run natively, if that is known."""
+def eager_reason(fn: Any) -> str:
+    """Return why calls of a transformed function run natively, "" if unknown."""
     origin = transform_of(fn)
     if origin is None:
         return ""
@@ -103,7 +103,7 @@ def why_not(fn: Any) -> str:
         Dependencies(origin.fn)
     except Exception as error:
         return str(error)
-    calls = _calls_of(origin.kind, origin.fn)
+    calls = _transform_calls(origin.kind, origin.fn)
     return (
         calls.why if calls is not None else f"a {type(origin.fn).__name__} keeps none"
     )
@@ -120,8 +120,8 @@ class _FunctionTransforms:
         return _FunctionTransforms, ()
 
 
-def _calls_of(kind: str, fn: Any) -> _Calls | None:
-    """Return a transform's calls, kept with its function if that can be."""
+def _transform_calls(kind: str, fn: Any) -> _Calls | None:
+    """Return the calls of a transform, stored on its function; None if impossible."""
     while (origin := transform_of(fn)) is not None:
         kind, fn = f"{kind}{origin.kind}", origin.fn
     is_ours = hasattr(type(fn), "_depends_on")
@@ -162,7 +162,7 @@ class _Calls:
         )
 
     def _call_current(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the function of the call that is being captured."""
+        """Call the transformed function of the thread's current call."""
         return self._current.transformed(*args, **kwargs)
 
     def result(
@@ -202,7 +202,7 @@ class _Calls:
             self._current.transformed = None
 
     def _read_dependencies(self) -> Dependencies | None:
-        """Return what the function depends on, or None if that can't be known."""
+        """Read what the function depends on; None if that can't be known."""
         try:
             return Dependencies(self._fn())
         except UnknownDependencies as error:

@@ -46,13 +46,13 @@ class NumberInputs(NamedTuple):
                 x.item() if i in self.positions else x for i, x in enumerate(leaves)
             ]
         return [
-            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self._bound(i))
+            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self._max_value(i))
             if i in self.positions
             else x
             for i, x in enumerate(leaves)
         ]
 
-    def _bound(self, index: int) -> int:
+    def _max_value(self, index: int) -> int:
         return MAX_SEED if index in self.seeds else MAX_INTEGER
 
     def to_placeholders(self, leaves: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter"})
 
 @cache
 def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of globals and of attributes that code reads."""
+    """Return names of the globals and of the attributes that code reads."""
     names: set[str] = set()
     attributes: set[str] = set()
     for inner_code in codes_of(code):

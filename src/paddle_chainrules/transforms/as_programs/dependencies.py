@@ -209,7 +209,7 @@ class Dependencies:
                 keys.append(("unbound",))
         if _is_ours(module):
             return tuple(keys)
-        names, unknown, asks_sizes = names_of(fn.__code__)
+        names, unknown, asks_sizes = global_and_attribute_names(fn.__code__)
         self.asks_sizes = self.asks_sizes or asks_sizes
         for name in names:
             if name in fn.__globals__:
@@ -271,7 +271,9 @@ def transform_of(fn: Any) -> Transform | None:
 
 
 @cache
-def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
+def global_and_attribute_names(
+    code: types.CodeType,
+) -> tuple[list[str], frozenset[str], bool]:
     """Return global variables and attributes that code names, and if it names sizes.
 
     Raises:
@@ -300,7 +302,7 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
             elif op.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 attributes.add(op.argval)
     asks_sizes = not SIZE_NAMES.isdisjoint(names | attributes)
-    return sorted(names), frozenset(attributes - known_names()), asks_sizes
+    return sorted(names), frozenset(attributes - pure_attribute_names()), asks_sizes
 
 
 def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -319,7 +321,7 @@ MODULES = (
 
 
 @cache
-def known_names() -> frozenset[str]:
+def pure_attribute_names() -> frozenset[str]:
     """Return attributes that may be named: of tensors, containers, Paddle's modules."""
     holders: list[Any] = [Tensor, dict, list, tuple, str, float, int, math]
     holders += [paddle, paddle.nn, paddle.nn.functional, paddle.linalg, paddle.fft]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from ...programs.switch import loops_are_on
-from .auto_jit import why_not
+from .auto_jit import eager_reason
 from .jit import Jitted
 
 
@@ -33,16 +33,14 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
           1. argument 0: a float64 tensor of shape [3]
           2. argument 0: a float32 tensor of shape [5]
     """
-    eager_reason = why_not(fn)
+    reason = eager_reason(fn)
     suffix = (
-        f" Without jit its calls run without a program: {eager_reason}."
-        if eager_reason
-        else ""
+        f" Without jit its calls run without a program: {reason}." if reason else ""
     )
-    return f"{_explained(fn, *args, **kwargs)}{suffix}"
+    return f"{_explain_jit(fn, *args, **kwargs)}{suffix}"
 
 
-def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+def _explain_jit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jitted):
         bound = fn.__func__.of_instance(fn.__self__)
         if bound is not None:

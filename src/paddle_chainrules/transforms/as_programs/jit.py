@@ -185,7 +185,7 @@ def make_program(
     return make
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _module_attribute(module: Any, name: str) -> Any:
     """Return a module's attribute by its qualified name, or None."""
     try:
         return attrgetter(name)(module)
@@ -365,7 +365,7 @@ class Jitted:
         """Pickle as functions do, by name if it has one; copies make programs anew."""
         module = sys.modules.get(getattr(self, "__module__", ""))
         name: str = getattr(self, "__qualname__", "")
-        if name and module is not None and _attribute(module, name) is self:
+        if name and module is not None and _module_attribute(module, name) is self:
             return name
         names = sorted(self._static_names)
         return _again, (self._fn, sorted(self._static_key), self._strict, names)
@@ -391,9 +391,9 @@ class Jitted:
             return None
         if not flatten_tree(instance)[1].is_leaf():
             return None
-        return self._instances.of(instance, lambda: self._bound(instance))
+        return self._instances.of(instance, lambda: self._bind(instance))
 
-    def _bound(self, instance: Any) -> Jitted:
+    def _bind(self, instance: Any) -> Jitted:
         method = WeakMethod(self._fn, instance)
         bound = Jitted(
             method,

@@ -443,8 +443,8 @@ class _Reader:
         if _is_paddles(kind):
             names |= {
                 name
-                for name, value_ in attributes.items()
-                if _is_value_attribute(value_)
+                for name, attribute in attributes.items()
+                if _is_value_attribute(attribute)
             }
         if isinstance(value, paddle.nn.Layer):
             names -= CONSTRUCTION_ATTRIBUTES - self.named
@@ -531,10 +531,10 @@ def _cell_value(cell: types.CellType) -> Any:
         return MISSING
 
 
-def _same_or_equal(one: Any, other: Any) -> bool:
+def _same_or_equal(value: Any, other: Any) -> bool:
     """Tell whether they are one object, or equal ones that never change."""
-    is_atom = type(one) in ATOMS and type(other) in ATOMS
-    return one is other or (is_atom and _key_of(one) == _key_of(other))
+    is_atom = type(value) in ATOMS and type(other) in ATOMS
+    return value is other or (is_atom and _key_of(value) == _key_of(other))
 
 
 def _set_cell(cell: types.CellType, value: Any) -> None:

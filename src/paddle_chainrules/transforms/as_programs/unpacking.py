@@ -75,10 +75,10 @@ class _UnpackBuilder:
         return self._leaves_of_other(subtree, name)
 
     def _assign_items(self, name: str, number: int) -> list[str]:
-        names = [self._new_name() for _ in range(number)]
-        if names:
-            self.lines.append(f"{''.join(f'{leaf}, ' for leaf in names)}= {name}")
-        return names
+        leaf_names = [self._new_name() for _ in range(number)]
+        if leaf_names:
+            self.lines.append(f"{''.join(f'{leaf}, ' for leaf in leaf_names)}= {name}")
+        return leaf_names
 
     def _leaves_of_dict(self, subtree: dict[str, Any], name: str) -> list[str]:
         key_order = self._bind_name((*subtree,))

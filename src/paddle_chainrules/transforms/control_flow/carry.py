@@ -29,7 +29,7 @@ def program_of(step: Callable[..., Any]) -> Jitted:
     return step if isinstance(step, Jitted) else Jitted(step)
 
 
-def tensor_of(leaf: Any) -> Any:
+def as_tensor(leaf: Any) -> Any:
     """Make a tensor from a number or an array; return anything else as it is."""
     return paddle.to_tensor(leaf) if isinstance(leaf, NUMBERS) else leaf
 
@@ -90,17 +90,17 @@ class inputs_unchanged:
 
 def with_distinct_tensors(leaves: Sequence[Any]) -> list[Any]:
     """Return the leaves, with copies of tensors that occur again."""
-    seen: set[int] = set()
+    met_ids: set[int] = set()
     results = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
-            leaf = leaf.clone() if id(leaf) in seen else leaf
-            seen.add(id(leaf))
+            leaf = leaf.clone() if id(leaf) in met_ids else leaf
+            met_ids.add(id(leaf))
         results.append(leaf)
     return results
 
 
-def check_alike(
+def check_same_carry(
     before: Sequence[Any],
     spec: optree.PyTreeSpec,
     after: Sequence[Any],
@@ -117,14 +117,14 @@ def check_alike(
             "must be nested alike; give back what it was given, moved"
         )
     for k, (a, b) in enumerate(zip(before, after, strict=True)):
-        if kind_of(a) != kind_of(b):
+        if leaf_kind(a) != leaf_kind(b):
             raise ValueError(
-                f"a step goes from {kind_of(a)} to {kind_of(b)} at leaf {k}; have "
+                f"a step goes from {leaf_kind(a)} to {leaf_kind(b)} at leaf {k}; have "
                 "the same shape and dtype, by astype or a start of what it gives"
             )
 
 
-def kind_of(leaf: Any) -> str:
+def leaf_kind(leaf: Any) -> str:
     """Return the dtype and shape of a tensor, and anything else as text."""
     if not isinstance(leaf, Tensor):
         return repr(leaf)

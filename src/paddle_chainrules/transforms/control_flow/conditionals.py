@@ -25,14 +25,14 @@ from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
 from .carry import (
+    as_tensor,
     call_step_checked,
-    check_alike,
+    check_same_carry,
     copy,
     fill_tensors,
     inputs_unchanged,
-    kind_of,
+    leaf_kind,
     program_of,
-    tensor_of,
     with_distinct_tensors,
 )
 
@@ -54,7 +54,7 @@ def while_loop(
     checked_function("condition", condition)
     checked_function("body", body)
     leaves, spec = flatten_tree(init)
-    leaves = with_distinct_tensors([*map(tensor_of, leaves)])
+    leaves = with_distinct_tensors([*map(as_tensor, leaves)])
     if getattr(listener(), "is_reused", False):
         return _while_as_operator(condition, body, leaves, spec)
     is_native = is_plain() or records_graph(leaves)
@@ -63,7 +63,7 @@ def while_loop(
         None if is_native or not programs_are_on() else _body_program(body, value)
     )
     is_first = True
-    while bool(_single("what a condition gave", condition(value))):
+    while bool(_check_single("what a condition gave", condition(value))):
         if compiled is not None and not compiled.is_stale():
             outputs = run(
                 compiled.captured.program, tensors_among(leaves), trusted=True
@@ -74,8 +74,8 @@ def while_loop(
                 lambda value, _: body(value), value, None, is_first
             )
         new_leaves, new_spec = flatten_tree(new_value)
-        new_leaves = [*map(tensor_of, new_leaves)]
-        check_alike(leaves, spec, new_leaves, new_spec)
+        new_leaves = [*map(as_tensor, new_leaves)]
+        check_same_carry(leaves, spec, new_leaves, new_spec)
         leaves, is_first = new_leaves, False
         value = spec.unflatten(leaves)
     return spec.unflatten([*map(copy, leaves)]) if is_first else value
@@ -98,25 +98,25 @@ def _while_as_operator(
 ) -> Tree:
     """Run a loop as one operator of the program that is being captured."""
 
-    def holds(tensors: list[Tensor]) -> Tensor:
+    def run_condition(tensors: list[Tensor]) -> Tensor:
         new_leaves = condition(spec.unflatten(fill_tensors(leaves, iter(tensors))))
-        truth: Tensor = tensor_of(_single("what a condition gave", new_leaves))
+        truth: Tensor = as_tensor(_check_single("what a condition gave", new_leaves))
         return truth
 
     def run_body(tensors: list[Tensor]) -> list[Tensor]:
         with inputs_unchanged(tensors):
             new_value = body(spec.unflatten(fill_tensors(leaves, iter(tensors))))
         new_leaves, new_spec = flatten_tree(new_value)
-        new_leaves = [*map(tensor_of, new_leaves)]
-        check_alike(leaves, spec, new_leaves, new_spec)
+        new_leaves = [*map(as_tensor, new_leaves)]
+        check_same_carry(leaves, spec, new_leaves, new_spec)
         return tensors_among(new_leaves)
 
-    last = in_turns(holds, run_body, tensors_among(leaves))
+    last = in_turns(run_condition, run_body, tensors_among(leaves))
     return spec.unflatten(fill_tensors(leaves, iter(last)))
 
 
-def _single(name: str, value: Any) -> Any:
-    """Return a truth value, and refuse arrays of several elements.
+def _check_single(name: str, value: Any) -> Any:
+    """Return a truth value unchanged; refuse arrays of several elements.
 
     Raises:
         ValueError: it has several, or none.
@@ -164,7 +164,7 @@ def cond(
     """
     checked_function("true_fn", true_fn)
     checked_function("false_fn", false_fn)
-    if not isinstance(_single("the predicate of cond", predicate), Tensor):
+    if not isinstance(_check_single("the predicate of cond", predicate), Tensor):
         return (true_fn if predicate else false_fn)(*operands)
     if listener() is None:
         chosen = true_fn if truth(predicate) else false_fn
@@ -177,7 +177,7 @@ def cond(
             operand_tensors: Any = spec.unflatten(fill_tensors(leaves, iter(tensors)))
             with inputs_unchanged(tensors, _WRITE_REFUSAL):
                 branch_leaves, out_spec = flatten_tree(fn(*operand_tensors))
-            results.append(([*map(tensor_of, branch_leaves)], out_spec))
+            results.append(([*map(as_tensor, branch_leaves)], out_spec))
             _check_same_results(results)
             return tensors_among(results[-1][0])
 
@@ -195,7 +195,7 @@ def cond(
 def _depend_on_operands(result: Tree, operands: Tree) -> Tree:
     """Make a result depend on all operands, with zero gradients where unused."""
     leaves, spec = flatten_tree(result)
-    leaves = [*map(tensor_of, leaves)]
+    leaves = [*map(as_tensor, leaves)]
     positions = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
     sources = [
         x for x in tensors_among(flatten_tree(operands)[0]) if is_differentiable(x)
@@ -246,7 +246,7 @@ def _check_same_results(
     if len(results) < 2:
         return
     (true_leaves, spec), (false_leaves, false_spec) = results
-    kinds = [*map(kind_of, true_leaves)], [*map(kind_of, false_leaves)]
+    kinds = [*map(leaf_kind, true_leaves)], [*map(leaf_kind, false_leaves)]
     if spec != false_spec or kinds[0] != kinds[1]:
         nestings = nesting(spec), nesting(false_spec)
         a, b = nestings if spec != false_spec else map(", ".join, kinds)

@@ -35,15 +35,15 @@ from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
 from .carry import (
+    as_tensor,
     call_step_checked,
-    check_alike,
+    check_same_carry,
     copy,
     fill_tensors,
     inputs_unchanged,
     number_of_steps,
     program_of,
     stack_steps,
-    tensor_of,
     with_distinct_tensors,
     xs_leaf,
 )
@@ -152,7 +152,7 @@ class Loop:
         self._xs = [*map(xs_leaf, leaves)]
         self.count = number_of_steps(self._xs, length)
         leaves, self._spec = flatten_tree(carry)
-        self._leaves = with_distinct_tensors([*map(tensor_of, leaves)])
+        self._leaves = with_distinct_tensors([*map(as_tensor, leaves)])
         is_native = is_plain()
         self._reports = reports
         if is_native or records_graph([*self._leaves, *self._xs]):
@@ -291,9 +291,9 @@ class Loop:
         pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
 
         def step(tensors: list[Tensor]) -> list[Tensor]:
-            tensors_iter = iter(tensors)
+            tensors_left = iter(tensors)
             trees = [
-                spec.unflatten(fill_tensors(row, tensors_iter)) for spec, row in pairs
+                spec.unflatten(fill_tensors(row, tensors_left)) for spec, row in pairs
             ]
             with inputs_unchanged(tensors):
                 results = self._step(*trees)
@@ -325,8 +325,8 @@ class Loop:
                 "pair of the next carry and a tree of tensors; give None for nothing"
             )
         leaves, spec = flatten_tree(results[0])
-        leaves = [*map(tensor_of, leaves)]
-        check_alike(self._leaves, self._spec, leaves, spec)
+        leaves = [*map(as_tensor, leaves)]
+        check_same_carry(self._leaves, self._spec, leaves, spec)
         ys, ys_spec = flatten_tree(results[1])
         if self._ys_spec is not None and ys_spec != self._ys_spec:
             raise ValueError(
@@ -334,7 +334,7 @@ class Loop:
                 f"{nesting(self._ys_spec)}; give the same at every step"
             )
         self._ys_spec = ys_spec
-        ys = [*map(tensor_of, ys)]
+        ys = [*map(as_tensor, ys)]
         for y in ys:
             if not (y is None or isinstance(y, Tensor)):
                 raise ValueError(

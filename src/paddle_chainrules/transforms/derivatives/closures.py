@@ -21,7 +21,7 @@ def may_reach(*roots: Any) -> bool:
     global variables, and in attributes and containers. It does not look in modules, nor
     in what this package makes.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     level: Iterable[Any] = roots
     for _ in range(DEPTH):
         next_level: list[Any] = []
@@ -31,11 +31,11 @@ def may_reach(*roots: Any) -> bool:
                     return True
                 continue
             children_of = _children_lister(type(value))  # type: ignore[arg-type]
-            if children_of is None or id(value) in seen:
+            if children_of is None or id(value) in visited:
                 continue
-            if len(seen) == OBJECTS:
+            if len(visited) == OBJECTS:
                 return True
-            seen.add(id(value))
+            visited.add(id(value))
             next_level += children_of(value)
         if not next_level:
             return False
@@ -51,7 +51,11 @@ def _children_lister(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
     if issubclass(kind, types.MethodType):
         return lambda method: (method.__self__, method.__func__)
     if issubclass(kind, functools.partial):
-        return lambda part: (part.func, *part.args, *part.keywords.values())
+        return lambda function: (
+            function.func,
+            *function.args,
+            *function.keywords.values(),
+        )
     if issubclass(kind, Mapping):
         return lambda mapping: mapping.values()
     if issubclass(kind, list | tuple | set | frozenset):

@@ -134,16 +134,18 @@ class Jacobian(KeptGraph):
     def _stack_rows(self, rows: Any) -> Tensor:
         rows = np.asarray(rows)
         if not rows.ndim:
-            return self._row(int(rows))
+            return self._jacobian_row(int(rows))
         if not rows.size:
             return paddle.zeros(
                 [*self._samples, *rows.shape, *self._inputs], self._x.dtype
             )
         axis = len(self._samples)
-        stacked = paddle.stack([self._row(int(i)) for i in rows.flat], axis=axis)
+        stacked = paddle.stack(
+            [self._jacobian_row(int(i)) for i in rows.flat], axis=axis
+        )
         return stacked.reshape([*self._samples, *rows.shape, *self._inputs])
 
-    def _row(self, i: int) -> Tensor:
+    def _jacobian_row(self, i: int) -> Tensor:
         if i not in self._computed_rows:
             (self._computed_rows[i],) = self._pullback(
                 _unit(self._y, i, self._rows.size)
@@ -224,7 +226,7 @@ def rows_of(
                     rows.append(flatten_tree(grads)[0])
                 results.append(
                     [
-                        _block(output, x, [row[i] for row in rows], 0)
+                        _stack_block(output, x, [row[i] for row in rows], 0)
                         for i, x in enumerate(leaves)
                     ]
                 )
@@ -277,7 +279,7 @@ def jacfwd(
                         flatten_tree(pushforward(*in_spec.unflatten(tangents)))[0]
                     )
                 for i, (row, output) in enumerate(zip(results, outputs, strict=True)):
-                    row.append(_block(output, leaf, [c[i] for c in columns], -1))
+                    row.append(_stack_block(output, leaf, [c[i] for c in columns], -1))
             return _nest_jacobian(call, results, in_spec, out_spec, aux)
 
     return auto_jit(fn, jacfwd_fn, "jacfwd", requested, has_aux, order=2)
@@ -326,7 +328,7 @@ def _unit(like: Tensor, i: int, width: int) -> Tensor:
     return rows if rows.place._equals(like.place) else rows.to(like.place)
 
 
-def _block(output: Any, x: Any, rows: list[Any], axis: int) -> Tensor | None:
+def _stack_block(output: Any, x: Any, rows: list[Any], axis: int) -> Tensor | None:
     """Stack one row per element along the axis to [*output.shape, *x.shape]."""
     if not (is_differentiable(output) and is_differentiable(x)):
         return None

@@ -207,11 +207,11 @@ class _RecordedResults:
         pairs = zip(self._ends, cotangents, strict=True)
         known = [(end, c) for end, c in pairs if c is not None]
 
-        def of(given: list[Any]) -> Sequence[Any]:
+        def take_gradients(given: list[Any]) -> Sequence[Any]:
             ends = [end for end, _ in known]
             return gradients(ends, self._starts, given, paddle.is_grad_enabled())
 
-        grads = self._calls.gradients(of, [c for _, c in known], True)
+        grads = self._calls.gradients(take_gradients, [c for _, c in known], True)
         return grads, [False] * len(grads)
 
 

@@ -59,10 +59,10 @@ class Effects:
         """True if it must be given copies."""
         return self.writes is not False
 
-    def learn(self, copies_: Sequence[Any], originals: Sequence[Any]) -> None:
+    def note_writes(self, call_copies: Sequence[Any], originals: Sequence[Any]) -> None:
         """Note whether a call has written into its arguments, by its copies."""
         if self.writes is None:
-            self.writes = any(map(differ, copies_, originals))
+            self.writes = any(map(differ, call_copies, originals))
 
     def check(self, tensors: Iterable[Tensor], before: int) -> None:
         """Check arguments after a call without copies; their versions were these.

@@ -38,9 +38,9 @@ def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     return unaliased(detached_outputs, inputs)
 
 
-def distinct_outputs(outputs: Sequence[Any], inputs_: Sequence[Any]) -> list[Any]:
+def distinct_outputs(outputs: Sequence[Any], fn_inputs: Sequence[Any]) -> list[Any]:
     """Return the outputs, copied where one is an input, a leaf or an alias."""
-    input_ids = set(map(id, inputs_))
+    input_ids = set(map(id, fn_inputs))
     results: list[Any] = []
     for leaf in outputs:
         if is_differentiable(leaf) and (

@@ -106,7 +106,7 @@ def _record_once(
     if effects.writes and not copies:
         return None
     if copies:
-        effects.learn(fn_inputs, leaves)
+        effects.note_writes(fn_inputs, leaves)
     else:
         effects.check(tensors, versions_before)
     differentiable = [
