@@ -88,19 +88,19 @@ class BoundNet:
         cached: CachedVJP,
         leaves: tuple[Any, ...],
         all_leaves: list[Tensor],
-        first_results: list[Tensor],
+        forward_results: list[Tensor],
     ) -> BackwardFunction:
         """Return the pullback of a cached call of one output, by its programs."""
         last_retained_bytes.value = cached.retained_bytes
-        retained: list[Tensor] | None = first_results
+        retained: list[Tensor] | None = forward_results
 
         def backward(
             params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
         ) -> tuple[Any, ...]:
             nonlocal retained
-            first_results = retained or cached.run_forward(all_leaves)
-            retained = None if last else first_results
-            if first_results is None:
+            forward_results = retained or cached.run_forward(all_leaves)
+            retained = None if last else forward_results
+            if forward_results is None:
                 pullback = self._replay(None, leaves)
                 return self._gradients(pullback, params, inputs, (cotangent,))
             if (
@@ -111,7 +111,7 @@ class BoundNet:
                 requested = (params,) * (len(all_leaves) - len(leaves)) + (
                     inputs,
                 ) * len(leaves)
-                residuals = first_results[cached.count :]
+                residuals = forward_results[cached.count :]
                 results = iter(
                     run(cached.backward_for(requested), [*residuals, cotangent])
                 )
@@ -119,7 +119,7 @@ class BoundNet:
                     contiguous_detached(next(results)) if flag else None
                     for flag in requested
                 )
-            pullback = cached.make_pullback(all_leaves, first_results)
+            pullback = cached.make_pullback(all_leaves, forward_results)
             return self._gradients(pullback, params, inputs, (cotangent,))
 
         return backward

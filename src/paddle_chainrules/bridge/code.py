@@ -121,7 +121,7 @@ def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
         )
         return " ".join([value.dtype, str(len(value.shape)), *extents])
 
-    def with_count(items: Iterable[str]) -> str:
+    def counted(items: Iterable[str]) -> str:
         row = [*items]
         return " ".join([str(len(row)), *row])
 
@@ -129,14 +129,14 @@ def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
         str(region.address if region else 0),
         str(int(region.may_bail_out if region else 0)),
         _samples(compiled, inputs_by_position),
-        with_count(
+        counted(
             size(inputs_by_position.get(k))
             for k in range(1 + max(inputs_by_position, default=-1))
         ),
-        with_count(addresses[value] for value in order),
-        with_count(f"{e.factor} {e.power}" for e in work_sizes),
-        with_count(map(size, results)),
-        with_count(f"{addresses[value]} {size(value)}" for value in compiled.outputs),
+        counted(addresses[value] for value in order),
+        counted(f"{e.factor} {e.power}" for e in work_sizes),
+        counted(map(size, results)),
+        counted(f"{addresses[value]} {size(value)}" for value in compiled.outputs),
     ]
     owner = region and region.code, [*compiled.constants.values()]
     return Code(" ".join(fields), owner)

@@ -200,9 +200,15 @@ class Handle:
         constants = (function.constants if function else () for function in functions)
         return (*texts, result.samples, result.why, *constants)
 
-    def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(
+        self, leaves: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments and keyword arguments, of leaves in a row."""
-        return (tuple(row), {}) if self.nesting is None else self.nesting.arguments(row)
+        return (
+            (tuple(leaves), {})
+            if self.nesting is None
+            else self.nesting.arguments(leaves)
+        )
 
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
         """Return names of buffers, with U+001F between, copies, and the mode."""

@@ -235,17 +235,14 @@ def _partials_by_name(
         raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
     coords = with_distinct_tensors(coords)
     column_of = {
-        coord_name: column(coords, coord_name, "coords", single=True)
+        entry: column(coords, entry, "coords", single=True)
         for names in wanted.values()
-        for coord_name in names[1:]
+        for entry in names[1:]
     }
     columns = [*dict.fromkeys(column_of.values())]
     output_names = [*dict.fromkeys(names[0] for names in wanted.values())]
     indices = {
-        name: tuple(
-            [column_of[coord_name] for coord_name in names[1:]].count(c)
-            for c in columns
-        )
+        name: tuple([column_of[entry] for entry in names[1:]].count(c) for c in columns)
         for name, names in wanted.items()
     }
     requested = [
@@ -264,12 +261,12 @@ def _partials_by_name(
                 else column(result, name, "the net's output", single=False)
                 for name in output_names
             ]
-            return [coord_column.tensor_in(result) for coord_column in output_columns]
+            return [col.tensor_in(result) for col in output_columns]
 
-        def direction_of(coord_column: Column) -> Direction:
-            tensor = coord_column.tensor_in(coords)
+        def direction_of(col: Column) -> Direction:
+            tensor = col.tensor_in(coords)
             is_moved = [x is tensor for x in point]
-            within_tensor = Column(None, coord_column.at)
+            within_tensor = Column(None, col.at)
             return lambda point: [
                 within_tensor.direction(x) if flag else None
                 for x, flag in zip(point, is_moved, strict=True)
@@ -280,8 +277,8 @@ def _partials_by_name(
             outputs, point, [*map(direction_of, columns)], requested, by_rows
         )
         return {
-            name: Column(None, output_columns[n].at).of(coord_name)
-            for (name, coord_name), (n, _) in zip(
+            name: Column(None, output_columns[n].at).of(entry)
+            for (name, entry), (n, _) in zip(
                 zip(wanted, all_partials, strict=True), requested, strict=True
             )
         }
@@ -311,8 +308,8 @@ def _checked_derivative(name: str, names: Any) -> tuple[Any, ...]:
     return tuple(names)
 
 
-def _column_direction(coord_column: Column) -> Direction:
-    return lambda point: [coord_column.direction(point[0])]
+def _column_direction(col: Column) -> Direction:
+    return lambda point: [col.direction(point[0])]
 
 
 def _same_direction(direction: Tensor) -> Direction:

@@ -115,8 +115,8 @@ class FunctionalModule:
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
-            for held in _layer_dicts(layer)
-            for name, value in held.items()
+            for layer_dict in _layer_dicts(layer)
+            for name, value in layer_dict.items()
             if name not in _PADDLE_ATTRIBUTES
         }
 
@@ -137,12 +137,12 @@ class FunctionalModule:
 
     def changed_keys(self) -> set[StateKey]:
         """Return keys of state that has changed: caches, counters, hidden states."""
-        now, before = self.attributes(), self._start
+        current, before = self.attributes(), self._start
         return {
             *(
                 key
-                for key in {*now, *before}
-                if not is_same(now.get(key, _ABSENT), before.get(key, _ABSENT))
+                for key in {*current, *before}
+                if not is_same(current.get(key, _ABSENT), before.get(key, _ABSENT))
             ),
             *(
                 (path, None)
@@ -161,7 +161,7 @@ class FunctionalModule:
             layer, value = layers[path], self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
                 setattr(layer, name, value)
-            elif any(name in held for held in _layer_dicts(layer)):
+            elif any(name in layer_dict for layer_dict in _layer_dicts(layer)):
                 delattr(layer, name)
 
 

@@ -590,16 +590,16 @@ class Jitted:
             leaves = [
                 leaves[leaf_indices.index(k)] for k in range(1 + max(leaf_indices))
             ]
-        numbers, inputs, raw_leaves = (
+        changing_numbers, inputs, raw_leaves = (
             None,
             NumberInputs(frozenset(), frozenset()),
             leaves,
         )
         try:
             if self._recompile_log and not NUMBERS.isdisjoint(map(type, leaves)):
-                numbers = self._numbers.setdefault(key[0], ChangingNumbers())
-                numbers.note(leaves)
-                inputs = numbers.inputs if as_inputs else inputs
+                changing_numbers = self._numbers.setdefault(key[0], ChangingNumbers())
+                changing_numbers.note(leaves)
+                inputs = changing_numbers.inputs if as_inputs else inputs
                 if inputs.positions:
                     key, leaves = (*key, inputs), inputs.to_tensors(leaves)
             programs = self._caches.get(key)
@@ -666,7 +666,7 @@ class Jitted:
             self._caches[key] = self._caches.pop(key, programs)
         for division in programs.divisions:  # a tensor's gives what is no number
             division(raw_leaves)
-        return programs, leaves, numbers
+        return programs, leaves, changing_numbers
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:

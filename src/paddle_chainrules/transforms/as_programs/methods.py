@@ -39,13 +39,13 @@ class Instances:
     def __init__(self) -> None:
         self._values: OrderedDict[int, tuple[Callable[[], Any], Any]] = OrderedDict()
 
-    def of(self, instance: Any, make: Callable[[], Any]) -> Any:
+    def of(self, instance: Any, create: Callable[[], Any]) -> Any:
         """Return an instance's value; create it at the first time."""
         reference, value = self._values.get(id(instance), (None, None))
         if reference is None or reference() is not instance:
             for key in [k for k, (of, _) in self._values.items() if of() is None]:
                 del self._values[key]
-            value = make()
+            value = create()
             self._values[id(instance)] = _reference(instance), value
             while len(self._values) > MAX_INSTANCES:
                 self._values.popitem(last=False)

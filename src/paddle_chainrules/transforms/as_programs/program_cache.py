@@ -179,7 +179,7 @@ class ProgramCache:
         self,
         kind: str,
         leaves: Sequence[Any],
-        make: Callable[[Sequence[Any]], Any],
+        compile_leaves: Callable[[Sequence[Any]], Any],
         key: Any = None,
     ) -> Any:
         """Return the entry for leaves of this kind; compile it at the first call.
@@ -188,17 +188,17 @@ class ProgramCache:
             CaptureError: it could not be compiled.
         """
         try:
-            varied = leaves[self._fixed :] if self._fixed else leaves
-            key = (kind, key, key_of(varied))
+            key_leaves = leaves[self._fixed :] if self._fixed else leaves
+            key = (kind, key, key_of(key_leaves))
             entry = self._entries.get(key)
         except TypeError as error:
-            given = "a NumPy array" if _has_array(varied) else str(error)
+            unhashable = "a NumPy array" if _has_array(key_leaves) else str(error)
             raise CaptureError(
-                f"an argument can't be part of the cache key ({given}); give a tensor, "
-                "paddle.to_tensor(x), or an object that is hashable"
+                f"an argument can't be part of the cache key ({unhashable}); give a "
+                "tensor, paddle.to_tensor(x), or an object that is hashable"
             ) from None
         if entry is None or entry.is_stale():
-            entry = self._compile(key, leaves, make)
+            entry = self._compile(key, leaves, compile_leaves)
         elif len(self._entries) > MAX_PROGRAMS_PER_FUNCTION // 2:
             with self._lock:
                 if key in self._entries:

@@ -187,8 +187,8 @@ class DifferentiableProgram(NamedTuple):
     def feeds_another(self, index: int) -> bool:
         """Return whether a result on the graph is computed of another one there."""
         is_other = [False] * self.forward_backward.count
-        for i, output in enumerate(self.graph_outputs):
-            is_other[output] = i != index
+        for position, output in enumerate(self.graph_outputs):
+            is_other[output] = position != index
         value = self.forward_backward.forward.outputs[self.graph_outputs[index]]
         return value in self.forward_backward.behind(tuple(is_other))
 
@@ -370,7 +370,7 @@ class _ProgramCall:
         return self._node.feeds_another(index)
 
     def backward(
-        self, given: Sequence[Tensor | None]
+        self, cotangents_or_none: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return gradients, and for which missing ones Paddle has zeros."""
         node = self._node
@@ -379,29 +379,29 @@ class _ProgramCall:
             self._watched, self._versions, "a result, a parameter or the argument"
         )
         if paddle.is_grad_enabled() and self._known_gradients is not None:
-            result = self._from_known_gradients(self._known_gradients, given)
+            result = self._from_known_gradients(
+                self._known_gradients, cotangents_or_none
+            )
             if result is not None:
                 return result
         ends = [node.captured.program.outputs[i] for i in node.graph_outputs]
         cotangents = [
             paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
-            for g, end in zip(given, ends, strict=True)
+            for g, end in zip(cotangents_or_none, ends, strict=True)
         ]
         grads: list[Tensor | None]
         if paddle.is_grad_enabled():
             grads = self._gradients_on_graph(cotangents)
         else:
-            is_given = tuple(g is not None for g in given)
-            backward, has = node.forward_backward.backward_program(
-                (True,) * len(self.inputs), is_given
+            has_cotangent = tuple(g is not None for g in cotangents_or_none)
+            backward, has_grad = node.forward_backward.backward_program(
+                (True,) * len(self.inputs), has_cotangent
             )
-            each = iter(run(backward, [*self._residuals, *cotangents]))
-            grads = [
-                next(each) if forward_backward else None for forward_backward in has
-            ]
+            results = iter(run(backward, [*self._residuals, *cotangents]))
+            grads = [next(results) if exists else None for exists in has_grad]
         if None not in grads:
             return grads, [True] * len(grads)
-        return grads, node.has_zeros(tuple(g is not None for g in given))
+        return grads, node.has_zeros(tuple(g is not None for g in cotangents_or_none))
 
     def _from_known_gradients(
         self,

@@ -395,14 +395,16 @@ class _Reader:
             for name, cell in cells:
                 self.read_contents(name, _cell_value(cell))
             return
-        of = f"of {fn.__name__}"
+        suffix = f"of {fn.__name__}"
         for name, get in FUNCTION_ATTRIBUTES.items():
             value = get(fn)
             if value is not None:
-                self._read_attribute(f"{name} {of}", FunctionAttribute(get, fn, value))
+                self._read_attribute(
+                    f"{name} {suffix}", FunctionAttribute(get, fn, value)
+                )
         for name, cell in cells:
             undo = functools.partial(_set_cell, cell)
-            self.read_variable(f"{name} {of}", _cell_value, cell, undo=undo)
+            self.read_variable(f"{name} {suffix}", _cell_value, cell, undo=undo)
         names, attributes = names_read(fn.__code__)
         self.names |= attributes
         for name in sorted(names):  # also those to come

@@ -286,8 +286,8 @@ def jacfwd(
 
 
 def _first_complex(leaves: Iterable[Any]) -> Tensor | None:
-    results = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
-    return next(results, None)
+    complex_leaves = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
+    return next(complex_leaves, None)
 
 
 def _check_real_outputs(caller: str, outputs: Iterable[Any]) -> None:

@@ -141,14 +141,18 @@ class Calls:
         before = sum(version for _, version in self._seen_versions)
         check_unchanged(tensors, before, "a result, a parameter or the argument")
 
-    def _attach_to_graph(self, outcomes: list[Any], leaves: Sequence[Any]) -> list[Any]:
+    def _attach_to_graph(
+        self, all_results: list[Any], leaves: Sequence[Any]
+    ) -> list[Any]:
         """Return results, on the caller's graph where they depend on it."""
         tracer = self._tracer
         traced = {
-            id(x): x for x in outcomes if isinstance(x, Tensor) and not x.stop_gradient
+            id(x): x
+            for x in all_results
+            if isinstance(x, Tensor) and not x.stop_gradient
         }
         if not (traced and paddle.is_grad_enabled()):
-            return detached(outcomes, leaves)
+            return detached(all_results, leaves)
         outside = self._outside_tensors
         free = [v for v in from_outside(tracer) if not tracer.is_own(v)]
         start_values = [*filter(tracer.required, outside), *free]
@@ -158,7 +162,7 @@ class Calls:
             key: value for key, value in end_values.items() if value in reached
         }
         if not end_values:
-            return detached(outcomes, leaves)
+            return detached(all_results, leaves)
         inputs = [
             outside[v] if v in outside else tracer.constants[v] for v in start_values
         ]
@@ -172,11 +176,11 @@ class Calls:
             zip(end_values, attach_to_graph(results, differentiable), strict=True)
         )
         other_results = iter(
-            detached([x for x in outcomes if id(x) not in graph_results], leaves)
+            detached([x for x in all_results if id(x) not in graph_results], leaves)
         )
         return [
             graph_results[id(x)] if id(x) in graph_results else next(other_results)
-            for x in outcomes
+            for x in all_results
         ]
 
 
@@ -205,13 +209,17 @@ class _RecordedResults:
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return gradients of the inputs, and flags that none are Paddle's zeros."""
         pairs = zip(self._ends, cotangents, strict=True)
-        known = [(end, c) for end, c in pairs if c is not None]
+        ends_and_cotangents = [(end, c) for end, c in pairs if c is not None]
 
-        def take_gradients(given: list[Any]) -> Sequence[Any]:
-            ends = [end for end, _ in known]
-            return gradients(ends, self._starts, given, paddle.is_grad_enabled())
+        def take_gradients(known_cotangents: list[Any]) -> Sequence[Any]:
+            ends = [end for end, _ in ends_and_cotangents]
+            return gradients(
+                ends, self._starts, known_cotangents, paddle.is_grad_enabled()
+            )
 
-        grads = self._calls.gradients(take_gradients, [c for _, c in known], True)
+        grads = self._calls.gradients(
+            take_gradients, [c for _, c in ends_and_cotangents], True
+        )
         return grads, [False] * len(grads)
 
 
