@@ -33,7 +33,7 @@ def layer_net():
 
 
 def programs_of(derived):
-    (cache,) = derived._programs._made.values()
+    (cache,) = derived._programs._caches.values()
     return cache
 
 
@@ -43,7 +43,7 @@ def programs_of(derived):
 def test_values_and_gradients_of_any_number_of_samples(what, made, monkeypatch):
     monkeypatch.setattr(blocks, "WHOLE", 0)
     # The last call's program would serve other numbers without a look at the cache.
-    monkeypatch.setattr(DispatchCache, "_like", lambda *_: [])
+    monkeypatch.setattr(DispatchCache, "_matching_leaves", lambda *_: [])
     paddle.seed(0)
     net, params = made()
     derived = DERIVED[what](net)
@@ -58,8 +58,8 @@ def test_values_and_gradients_of_any_number_of_samples(what, made, monkeypatch):
         assert_same(own_back(cotangent), back(cotangent), rtol=1e-10, atol=1e-10)
     # Those of 7 or 11 samples serve the others; 1, and more than go at once, do not.
     for kind in ("value", "vjp"):
-        kinds = [k for k in programs_of(derived)._made if k[0] == kind]
+        kinds = [k for k in programs_of(derived)._entries if k[0] == kind]
         assert len(kinds) == 9
-        found = {id(programs_of(derived)._made[k]) for k in kinds}
+        found = {id(programs_of(derived)._entries[k]) for k in kinds}
         more = 0 if what == "Jacobians" else 1
         assert len(found) == 3 + more

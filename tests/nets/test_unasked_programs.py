@@ -15,7 +15,7 @@ from paddle_chainrules.nets.calls.programs import (
     CALLS_BEFORE_PROGRAM as CALLS,
 )
 from paddle_chainrules.nets.calls.programs import (
-    of_paddles_own,
+    programs_for_paddle_layers,
 )
 from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
 from paddle_chainrules.transforms.as_programs.program_recording import ProgramRecording
@@ -169,8 +169,8 @@ def test_many_shapes_are_not_remembered_for_ever():
     net, params, _ = stateless(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)))
     for n in range(1, 60):
         net.pullback(params, randn([n, 3]))
-    (cache,) = net._programs._made.values()
-    assert not cache.made
+    (cache,) = net._programs._caches.values()
+    assert not cache.entries
 
 
 CODE = """
@@ -245,7 +245,7 @@ class Averaged(nn.Layer):
 def test_not_any_number_where_the_number_counts(make):
     layer = make()
     net, params, _ = stateless(layer)
-    net._own_programs = of_paddles_own(net)  # as if the code were Paddle's
+    net._own_programs = programs_for_paddle_layers(net)  # as if the code were Paddle's
     for n in [4] * (CALLS + 2) + [6] * (CALLS + 2) + [7, 5, 8]:
         x = randn([n, 2, 3], seed=n)
         found, expected = net.forward(params, x), layer(x)

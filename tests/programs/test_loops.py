@@ -535,7 +535,7 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
         return [laplacian(net, dict(zip(names, leaves, strict=True)), x)], None
 
     def way():
-        found = ProgramCache(residual).way_of(leaves)
+        found = ProgramCache(residual).compile_vjp(leaves)
         saved, _ = found.forward_backward.residuals_and_backward
         return found, sum(v.bytes for v in saved)
 

@@ -47,8 +47,8 @@ def test_layers_of_any_number_of_samples(name, monkeypatch):
             assert_near(slope, by_x, 5_000)
             for key, g in by_name.items():
                 assert_near(grads[key], g, 5_000)
-    (cache,) = net._programs._made.values()
-    assert len(cache.made) == 4, "of the first size, and of all others"
+    (cache,) = net._programs._caches.values()
+    assert len(cache.entries) == 4, "of the first size, and of all others"
 
 
 def programs(fn, *sizes):

@@ -15,8 +15,8 @@ from programs.test_regions import assert_pullback
 nn = paddle.nn
 
 
-def way_of(fn, *tensors):
-    return ProgramCache(lambda leaves: ([fn(*leaves)], None)).way_of([*tensors])
+def compile_vjp(fn, *tensors):
+    return ProgramCache(lambda leaves: ([fn(*leaves)], None)).compile_vjp([*tensors])
 
 
 def deep(x):
@@ -27,7 +27,7 @@ def deep(x):
 
 @loops_on
 def test_small_results_are_one_tensor():
-    way = way_of(deep, randn([5, 7]))
+    way = compile_vjp(deep, randn([5, 7]))
     (block,) = (
         v for v in way.forward_backward.forward.outputs[1:] if len(v.shape) == 1
     )
@@ -42,15 +42,15 @@ def test_small_results_are_one_tensor():
 
 def test_large_results_and_few_are_their_own():
     n = residuals.MAX_PACKED_BYTES // 4 + 1
-    large = way_of(deep, randn([n])).forward_backward
+    large = compile_vjp(deep, randn([n])).forward_backward
     assert large.unpacked is large
-    few = way_of(lambda x: x.sin().tanh(), randn([5])).forward_backward
+    few = compile_vjp(lambda x: x.sin().tanh(), randn([5])).forward_backward
     assert few.unpacked is few
 
 
 def test_where_loops_are_off(monkeypatch):
     monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
-    forward_backward = way_of(deep, randn([5, 7])).forward_backward
+    forward_backward = compile_vjp(deep, randn([5, 7])).forward_backward
     assert forward_backward.unpacked is forward_backward
 
 
@@ -119,7 +119,7 @@ def test_programs_that_repeat_themselves_go_over_early():
     for _ in range(4):
         found = run(x)
     assert_near(found, long(x))
-    program = run._found(x).captured.program
+    program = run._fixed_size_program(x).captured.program
     assert "region" in program.function.__code__.co_names
 
 

@@ -198,7 +198,7 @@ def test_what_is_cheap_and_large_is_made_again_on_the_way_back(monkeypatch):
         x, u, v = (randn([n, 128], "float64", seed=i) for i in range(3))
         cache = ProgramCache(gate)
         _, _, recording = cache.record([x, u, v])
-        kept = len(recording.way.forward_backward.forward.outputs) - 1
+        kept = len(recording.compiled.forward_backward.forward.outputs) - 1
         assert kept == (4 if n == 3 else 3)  # tanh, u, v, and 1 - tanh
         cotangent = randn([n, 128], "float64", seed=4)
         f, g = np.tanh(x.numpy()), cotangent.numpy()

@@ -78,7 +78,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def main(total: int) -> int:
-    program_cache.BOUND = 16  # so that programs go and come
+    program_cache.MAX_PROGRAMS_PER_FUNCTION = 16  # so that programs go and come
     calls, xs = made(), {n: paddle.randn([n, 3]) for n in SIZES}
     expected = {(k, n): call(xs[n]) for k, call in calls.items() for n in SIZES}
     counts: Counter[str] = Counter()

@@ -246,7 +246,7 @@ def test_small_branches_are_machine_code():
 
 
 def jit_programs(fn, x):
-    value = fn._found(x)
+    value = fn._fixed_size_program(x)
     return [value.captured]
 
 

@@ -115,9 +115,9 @@ def test_jacobian_rows_and_all():
     expected = paddle.stack(columns, axis=-1)
     tolerance = {"rtol": 1e-8, "atol": 1e-9}
     assert_same(J[1, 2], expected[1, 2], **tolerance)
-    assert len(J._known) == 1
+    assert len(J._computed_rows) == 1
     assert_same(J[0], expected[0], **tolerance)
-    assert len(J._known) == 4
+    assert len(J._computed_rows) == 4
     assert_same(J[:, 1], expected[:, 1], **tolerance)
     assert_same(J.tensor(), expected, **tolerance)
     assert J[0:0].shape == [0, 3, 3]

@@ -110,7 +110,7 @@ def test_shapes_and_dtypes_have_programs_of_their_own():
 
 
 def test_the_least_recently_used_program_goes(monkeypatch):
-    monkeypatch.setattr(program_cache, "BOUND", 4)
+    monkeypatch.setattr(program_cache, "MAX_PROGRAMS_PER_FUNCTION", 4)
     calls = []
     f = jit(lambda x: (calls.append(1), x * 2)[1], strict=True)
     for n in range(1, 8):

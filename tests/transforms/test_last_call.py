@@ -16,7 +16,7 @@ def settled(fn, *args, calls=80):
     compiled = jit(fn)
     for _ in range(calls):
         compiled(*args)
-    assert compiled._last._found is not None
+    assert compiled._last._compiled is not None
     return compiled
 
 
@@ -63,7 +63,7 @@ def test_a_program_for_any_number_of_samples_serves_from_two_on():
     compiled = jit(scaled)
     for k in range(120):
         compiled(randn([3 + k % 5, 4], seed=k))
-    (found,) = [compiled._last._found]
+    (found,) = [compiled._last._compiled]
     program = found.captured.program
     assert program.samples is not None
     assert program.entered(randn([2, 4])) is not None
@@ -163,7 +163,7 @@ def test_nets_enter_the_program_of_their_last_call():
         net(params, randn([7, 3])), net.pullback(params, randn([7, 3]))
     cache = net._programs.cache
     assert cache._last_value is not None
-    assert cache._last_way is not None
+    assert cache._last_vjp is not None
     x = randn([7, 3], seed=1)
     want = _by_hand(other, x)
     np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)
@@ -221,7 +221,7 @@ def test_gradients_of_a_step_follow_its_tensors():
         params = net.init(k)
         x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
         value, grads = step(params, x, y)
-    assert step._last._found is not None
+    assert step._last._compiled is not None
     for k in range(3):
         params = net.init(k)
         x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
@@ -284,7 +284,7 @@ def test_numbers_flags_and_words_beside_tensors_count():
     compiled = jit(powers)
     for _ in range(80):
         compiled(x, y, **given)
-    assert compiled._last._found is not None
+    assert compiled._last._compiled is not None
     for name, value in (("power", 3), ("power", 2.0), ("negative", True), ("kind", "")):
         for now in (given | {name: value}, given):
             for _ in range(2):
@@ -305,7 +305,7 @@ def test_programs_of_several_parts_are_found_by_shapes():
     compiled, scale = jit(convolved), randn([1])
     for _ in range(40):
         compiled(tree(3, 2, 5, 6), scale)
-    assert compiled._last._found is not None
+    assert compiled._last._compiled is not None
     for shape in [(3, 2, 5, 6), (2, 2, 5, 6), (3, 2, 7, 4), (3, 2, 6, 5)] * 3:
         check(compiled, convolved, tree(*shape), scale)
     with pytest.raises(ValueError, match="float64"):
@@ -325,7 +325,7 @@ def test_programs_that_draw_go_on_drawing():
     x, compiled = randn([20, 30]), jit(dropped)
     for _ in range(40):
         compiled(x)
-    assert compiled._last._found is not None
+    assert compiled._last._compiled is not None
     paddle.seed(7)
     found = [compiled(x).numpy() for _ in range(4)]
     paddle.seed(7)

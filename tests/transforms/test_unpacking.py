@@ -6,7 +6,7 @@ import pytest
 from paddle import Tensor
 
 from conftest import randn
-from paddle_chainrules.transforms.as_programs.unpacking import unpacking
+from paddle_chainrules.transforms.as_programs.unpacking import make_unpack
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 Pair = namedtuple("Pair", "first second")
@@ -45,7 +45,7 @@ def tensors_of(tree):
 
 @pytest.mark.parametrize("kind", TREES)
 def test_of_all_nestings_it_takes_its_own_apart(kind):
-    unpack = unpacking(TREES[kind](A, B))
+    unpack = make_unpack(TREES[kind](A, B))
     for other, tree in TREES.items():
         for given in (tree(A, B), tree(B, A)):
             found = unpack(given)
@@ -59,7 +59,7 @@ def test_of_all_nestings_it_takes_its_own_apart(kind):
     "value", [0, 0.0, -0.0, False, None, "", "text", (), 2, 2.0, True, 1, float("nan")]
 )
 def test_leaves_that_are_no_tensors_have_their_values(value):
-    unpack = unpacking({"x": A, "y": [B, value]})
+    unpack = make_unpack({"x": A, "y": [B, value]})
     others = [0, 0.0, -0.0, False, None, "", "text", (), 2, 2.0, True, 1, float("nan")]
     for other in others:
         found = unpack({"x": B, "y": [A, other]})
@@ -71,5 +71,5 @@ def test_leaves_that_are_no_tensors_have_their_values(value):
 
 
 def test_what_is_no_tensor_passes_in_the_place_of_one():
-    assert unpacking((A, B))((A, "text")) == (A, "text")
-    assert unpacking(A)(None) == (None,)
+    assert make_unpack((A, B))((A, "text")) == (A, "text")
+    assert make_unpack(A)(None) == (None,)

@@ -16,7 +16,7 @@ from ..paddle_side.dtypes import dtype_name
 from ..programs.capture import OpenTrace, capture
 from ..programs.capture_error import CaptureError
 from ..transforms.as_programs.program_cache import ProgramCache
-from ..transforms.as_programs.program_nodes import call, seen_value
+from ..transforms.as_programs.program_nodes import call, lookup_unchecked_program
 from ..transforms.containers.tree import flatten_tree
 from .chain_rule import ChainRule
 from .graphs import depend
@@ -435,7 +435,9 @@ class _CallSignature:
         try:
             if program is None:
                 program = self._build_program(requested, tensors)
-            values_and_derivatives, _ = call(program, tensors, None, known=rule)
+            values_and_derivatives, _ = call(
+                program, tensors, None, known_gradients=rule
+            )
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         values, results = (
@@ -458,7 +460,7 @@ class _CallSignature:
         )
         open_traces: list[OpenTrace] = []
         with self._hook_outputs.replaced_by_nan() as marks:
-            compiled, _ = seen_value(program, tensors, None, open_traces)
+            compiled, _ = lookup_unchecked_program(program, tensors, None, open_traces)
             if compiled.captured.program.draws:
                 raise NoProgram("it draws random numbers; make the net without dropout")
             if any(
@@ -470,7 +472,7 @@ class _CallSignature:
                     "it reads what the call before has left in an attribute; give it "
                     "as an argument"
                 )
-            result, _ = call(program, tensors, None, begun=open_traces)
+            result, _ = call(program, tensors, None, open_traces=open_traces)
         with self._hook_outputs.preserved():
             self._check_against_gradients(tensors, result, entries)
         self._programs[requested] = program

@@ -16,8 +16,8 @@ from ..paddle_side.process.random_state import drawing_from, random_state
 from ..transforms.as_programs.program_recording import run
 from ..transforms.containers.tree import flatten_tree
 from .bound_calls import BoundCalls
-from .packing import Back, Packed, pack, plain
-from .retained_bytes import RetainedBytesMeter, allocated, behind_last
+from .packing import BackwardFunction, Packed, contiguous_detached, pack
+from .retained_bytes import RetainedBytesMeter, allocated, last_retained_bytes
 
 
 class BoundNet:
@@ -43,60 +43,64 @@ class BoundNet:
         self._params = params
         self._meter = meter
         self._nesting = nesting
-        self._whole = whole
-        self._known = BoundCalls(net, params)
+        self._has_views = whole
+        self._calls = BoundCalls(net, params)
 
     def forward(self, *leaves: Any) -> Packed:
-        if self._nesting is None and (result := self._known.forward(leaves)):
+        if self._nesting is None and (result := self._calls.forward(leaves)):
             return pack(result[0])
         args, kwargs = self._arguments(leaves)
         return pack(self._net.forward(self._params, *args, **kwargs))
 
-    def pullback(self, *leaves: Any) -> tuple[Packed, Back]:
+    def pullback(self, *leaves: Any) -> tuple[Packed, BackwardFunction]:
         if self._nesting is None:
-            known, row = self._known.way(leaves)
-            if known is not None and known.back is not None and not known.draws:
-                made = known.made(row)
-                if made is not None:
-                    return plain(made[0]), self._straight(known, leaves, row, made)
+            cached, all_leaves = self._calls.vjp_entry(leaves)
+            if cached is not None and cached.backward is not None and not cached.draws:
+                results = cached.run_forward(all_leaves)
+                if results is not None:
+                    return contiguous_detached(results[0]), self._cached_pullback(
+                        cached, leaves, all_leaves, results
+                    )
         state = random_state()
-        kept: RecordedPullback | None
-        output, kept, *aux = self._recorded(*self._arguments(leaves))
-        outputs = len(flatten_tree(output)[0]) if aux else None
+        recorded: RecordedPullback | None
+        output, recorded, *aux = self._recorded(*self._arguments(leaves))
+        output_count = len(flatten_tree(output)[0]) if aux else None
 
-        def back(
+        def backward(
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            nonlocal kept
-            if outputs is not None and any(c is not None for c in cotangents[outputs:]):
+            nonlocal recorded
+            if output_count is not None and any(
+                c is not None for c in cotangents[output_count:]
+            ):
                 raise TypeError(
                     "the new buffers of a net have no derivative; give nothing for "
                     "their cotangents"
                 )
-            pullback = kept or self._replay(state, leaves)
-            kept = None if last else pullback
-            return self._gradients(pullback, params, inputs, cotangents[:outputs])
+            pullback = recorded or self._replay(state, leaves)
+            recorded = None if last else pullback
+            return self._gradients(pullback, params, inputs, cotangents[:output_count])
 
-        return pack((output, *aux) if aux else output), back
+        return pack((output, *aux) if aux else output), backward
 
-    def _straight(
+    def _cached_pullback(
         self,
-        known: CachedVJP,
+        cached: CachedVJP,
         leaves: tuple[Any, ...],
-        row: list[Tensor],
-        made: list[Tensor],
-    ) -> Back:
-        """Return the pullback for a known call of one output, which has made this."""
-        behind_last.value = known.retained_bytes
-        kept: list[Tensor] | None = made
+        all_leaves: list[Tensor],
+        forward_results: list[Tensor],
+    ) -> BackwardFunction:
+        """Return the pullback of a cached call of one output, by its programs."""
+        last_retained_bytes.value = cached.retained_bytes
+        retained: list[Tensor] | None = forward_results
 
-        def back(
+        def backward(
             params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
         ) -> tuple[Any, ...]:
-            nonlocal kept
-            made = kept or known.made(row)
-            kept = None if last else made
-            if made is None:
+            nonlocal retained
+            forward_results = retained or cached.run_forward(all_leaves)
+            retained = None if last else forward_results
+            if forward_results is None:
                 pullback = self._replay(None, leaves)
                 return self._gradients(pullback, params, inputs, (cotangent,))
             if (
@@ -104,18 +108,21 @@ class BoundNet:
                 and cotangent is not None
                 and (params or inputs)
             ):
-                requested = (params,) * (len(row) - len(leaves)) + (inputs,) * len(
-                    leaves
+                requested = (params,) * (len(all_leaves) - len(leaves)) + (
+                    inputs,
+                ) * len(leaves)
+                residuals = forward_results[cached.count :]
+                results = iter(
+                    run(cached.backward_for(requested), [*residuals, cotangent])
                 )
-                saved = made[known.count :]
-                results = iter(run(known.part(requested), [*saved, cotangent]))
                 return tuple(
-                    plain(next(results)) if flag else None for flag in requested
+                    contiguous_detached(next(results)) if flag else None
+                    for flag in requested
                 )
-            pullback = known.recorded(row, made)
+            pullback = cached.make_pullback(all_leaves, forward_results)
             return self._gradients(pullback, params, inputs, (cotangent,))
 
-        return back
+        return backward
 
     def _gradients(
         self,
@@ -124,15 +131,15 @@ class BoundNet:
         inputs: bool,
         cotangents: tuple[Tensor | None, ...],
     ) -> tuple[Any, ...]:
-        grads = pullback._in_a_row(cotangents, params, inputs)
+        grads = pullback._flat_gradients(cotangents, params, inputs)
         if self._nesting is not None:
             count = len(grads) - self._nesting.count
-            grads[count:] = self._nesting.in_a_row(grads[count:])
-        if self._whole:
-            grads = self._filled(grads)
-        return tuple(map(plain, grads))
+            grads[count:] = self._nesting.flatten_gradients(grads[count:])
+        if self._has_views:
+            grads = self._with_zeros(grads)
+        return tuple(map(contiguous_detached, grads))
 
-    def _filled(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+    def _with_zeros(self, grads: list[Tensor | None]) -> list[Tensor | None]:
         """Fill in zeros for parameters without a gradient, if others have one."""
         values = [*self._params.values()]
         count = len(values)
@@ -164,5 +171,5 @@ class BoundNet:
     ) -> tuple[Any, ...]:
         before = allocated()
         result = self._net._unchecked_pullback(self._params, args, kwargs)
-        behind_last.value = self._meter.of(result[1], allocated() - before)
+        last_retained_bytes.value = self._meter.of(result[1], allocated() - before)
         return result

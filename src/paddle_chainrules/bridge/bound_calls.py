@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.calls.dispatch_cache import CachedValue, CachedVJP, cache_key, keep
+from ..nets.calls.dispatch_cache import CachedValue, CachedVJP, cache_key, store_bounded
 from ..nets.net import Net
 
 
@@ -22,33 +22,33 @@ class BoundCalls:
             [params] if isinstance(params, Tensor) else [*params.values()]
         )
         self._values: dict[Any, CachedValue] = {}
-        self._ways: dict[Any, CachedVJP] = {}
+        self._vjps: dict[Any, CachedVJP] = {}
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
         key = cache_key(args)
-        known = self._values.get(key)
-        if known is not None:
-            return known.value([*self._tensors, *args])
-        calls = self._net._dispatch_cache
-        if calls is None or key is None:
+        cached = self._values.get(key)
+        if cached is not None:
+            return cached.value([*self._tensors, *args])
+        dispatch_cache = self._net._dispatch_cache
+        if dispatch_cache is None or key is None:
             return None
-        known, leaves = calls.value(self._params, args)
-        if known is None:
+        cached, leaves = dispatch_cache.value(self._params, args)
+        if cached is None:
             return None
-        keep(self._values, key, known)
-        return known.value(leaves)
+        store_bounded(self._values, key, cached)
+        return cached.value(leaves)
 
-    def way(self, args: tuple[Any, ...]) -> tuple[CachedVJP | None, list[Tensor]]:
+    def vjp_entry(self, args: tuple[Any, ...]) -> tuple[CachedVJP | None, list[Tensor]]:
         """Return the program that serves calls like this one, and its leaves."""
         key = cache_key(args)
-        known = self._ways.get(key)
-        if known is not None:
-            return known, [*self._tensors, *args]
-        calls = self._net._dispatch_cache
-        if calls is None or key is None:
+        cached = self._vjps.get(key)
+        if cached is not None:
+            return cached, [*self._tensors, *args]
+        dispatch_cache = self._net._dispatch_cache
+        if dispatch_cache is None or key is None:
             return None, []
-        known, leaves = calls.way(self._params, args)
-        if known is not None:
-            keep(self._ways, key, known)
-        return known, leaves
+        cached, leaves = dispatch_cache.vjp_entry(self._params, args)
+        if cached is not None:
+            store_bounded(self._vjps, key, cached)
+        return cached, leaves

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 
 from ..nets.calls.inputs import CallInputs
-from ..nets.calls.wrt import each
+from ..nets.calls.wrt import flags_per_param
 from ..nets.derivatives.vjp_jvp_nets import FlatArgsNet
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
@@ -49,7 +49,7 @@ class Code(NamedTuple):
     owner: Any
 
 
-def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
+def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
     """Return the code of a program.
 
     The text has, one after another, each a number or a word:
@@ -69,8 +69,8 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
     A size is its number of dimensions, and a factor and a power for each.
 
     Args:
-        places: at which place among a call's arguments each input is, where there may
-            be others between, which have the dtype ``none``.
+        positions: the position of each input among a call's arguments, where others may
+            stand between, which have the dtype ``none``.
 
     Raises:
         NoCode: it is more or less than one function.
@@ -81,69 +81,76 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
             "evaluation mode"
         )
     try:
-        made = program.as_code
+        compiled = program.as_code
     except MemoryError as error:
         raise NoCode(str(error)) from None
-    if len(made.regions) > 1:
-        raise NoCode(made.explain_machine())
-    region = made.regions[0] if made.regions else None
-    sizes = ShapeEnv(made.samples)
+    if len(compiled.regions) > 1:
+        raise NoCode(compiled.explain_machine())
+    region = compiled.regions[0] if compiled.regions else None
+    sizes = ShapeEnv(compiled.samples)
     order = region.order if region else []
-    own = region.work if region and not region.on_stack else []
+    work_sizes = region.work if region and not region.on_stack else []
     results: list[Value] = []
-    for op in made.ops:
+    for op in compiled.ops:
         if region is None or op.operator is not region:
-            raise NoCode(made.explain_machine())
+            raise NoCode(compiled.explain_machine())
         results = [*op.outputs]
-    if any(0 in value.shape for value in (*made.inputs, *results, *made.outputs)):
+    if any(
+        0 in value.shape for value in (*compiled.inputs, *results, *compiled.outputs)
+    ):
         raise NoCode("a tensor of it has no elements; give some samples for code")
-    if places is None:
-        places = range(len(made.inputs))
-    given = dict(zip(places, made.inputs, strict=True))
-    at = {value: f"i {place + 1}" for place, value in given.items()}
-    for value, tensor in made.constants.items():
+    if positions is None:
+        positions = range(len(compiled.inputs))
+    inputs_by_position = dict(zip(positions, compiled.inputs, strict=True))
+    addresses = {
+        value: f"i {position + 1}" for position, value in inputs_by_position.items()
+    }
+    for value, tensor in compiled.constants.items():
         if not tensor.is_contiguous() or not tensor.place.is_cpu_place():
             raise NoCode(
                 "a constant of it has gaps between elements; make it contiguous"
             )
-        at[value] = f"c {tensor.data_ptr()}"
-    at.update({value: f"o {k + 1}" for k, value in enumerate(results)})
+        addresses[value] = f"c {tensor.data_ptr()}"
+    addresses.update({value: f"o {k + 1}" for k, value in enumerate(results)})
 
     def size(value: Value | None) -> str:
         if value is None:
             return "none 0"
-        each = (
+        extents = (
             f"{e.factor} {e.power}" for e in map(sizes.extent, reversed(value.shape))
         )
-        return " ".join([value.dtype, str(len(value.shape)), *each])
+        return " ".join([value.dtype, str(len(value.shape)), *extents])
 
-    def listed(items: Iterable[str]) -> str:
+    def counted(items: Iterable[str]) -> str:
         row = [*items]
         return " ".join([str(len(row)), *row])
 
-    parts = [
+    fields = [
         str(region.address if region else 0),
         str(int(region.may_bail_out if region else 0)),
-        _samples(made, given),
-        listed(size(given.get(k)) for k in range(1 + max(given, default=-1))),
-        listed(at[value] for value in order),
-        listed(f"{e.factor} {e.power}" for e in own),
-        listed(map(size, results)),
-        listed(f"{at[value]} {size(value)}" for value in made.outputs),
+        _samples(compiled, inputs_by_position),
+        counted(
+            size(inputs_by_position.get(k))
+            for k in range(1 + max(inputs_by_position, default=-1))
+        ),
+        counted(addresses[value] for value in order),
+        counted(f"{e.factor} {e.power}" for e in work_sizes),
+        counted(map(size, results)),
+        counted(f"{addresses[value]} {size(value)}" for value in compiled.outputs),
     ]
-    owner = region and region.code, [*made.constants.values()]
-    return Code(" ".join(parts), owner)
+    owner = region and region.code, [*compiled.constants.values()]
+    return Code(" ".join(fields), owner)
 
 
-def _samples(program: Program, given: dict[int, Value]) -> str:
+def _samples(program: Program, inputs_by_position: dict[int, Value]) -> str:
     if program.samples is None:
         return "0 0 0 0"
-    size, varying, most = program.samples
-    for k, value in given.items():
-        for axis, result in enumerate(value.shape):
-            if result in varying:
-                where = f"{k + 1} {len(value.shape) - axis} {result // size}"
-                return f"{where} {most}"
+    size, varying, max_samples = program.samples
+    for k, value in inputs_by_position.items():
+        for axis, size_ in enumerate(value.shape):
+            if size_ in varying:
+                axis_text = f"{k + 1} {len(value.shape) - axis} {size_ // size}"
+                return f"{axis_text} {max_samples}"
     raise NoCode(
         "no input of it tells the number of samples; give them as the first axis"
     )
@@ -154,34 +161,47 @@ class VJPCode:
 
     Args:
         way: its programs.
-        places: the place of each leaf among a call's arguments.
+        positions: the position of each leaf among a call's arguments.
         params: how many of the arguments are parameters.
 
     Raises:
         NoCode: the forward pass is more or less than one function.
     """
 
-    def __init__(self, way: CompiledVJP, places: Sequence[int], params: int) -> None:
-        self._way, self._params = way, params
-        tensors = _input_places(way.forward_backward.forward, places)
-        self._at = [places[leaf] for leaf in way.places]
-        self.forward_backward = code_of(way.forward_backward.forward, tensors)
+    def __init__(
+        self, compiled: CompiledVJP, positions: Sequence[int], params: int
+    ) -> None:
+        self._compiled, self._params = compiled, params
+        input_positions = _input_positions(compiled.forward_backward.forward, positions)
+        self._grad_positions = [positions[leaf] for leaf in compiled.grad_leaves]
+        self.forward_backward = code_of(
+            compiled.forward_backward.forward, input_positions
+        )
 
     @property
     def facts(self) -> str:
-        """Return the number of outputs, then the places of those with a cotangent."""
-        count, seeds = self._way.forward_backward.count, self._way.seeds
+        """Return the number of outputs, then positions of those with a cotangent."""
+        count, seeds = self._compiled.forward_backward.count, self._compiled.seeds
         return " ".join(map(str, (count, *(i + 1 for i in seeds))))
 
     def back(
-        self, params: bool | tuple[bool, ...], inputs: bool, given: tuple[bool, ...]
+        self,
+        params: bool | tuple[bool, ...],
+        inputs: bool,
+        has_cotangent: tuple[bool, ...],
     ) -> tuple[str, str, Any] | None:
-        """Return the places of the gradients that exist, the code, and its owner."""
-        flags = [*each(params, self._params)]
-        requested = tuple(flags[i] if i < len(flags) else inputs for i in self._at)
-        program, has = self._way.forward_backward.backward_program(requested, given)
-        wanted = [i for i, flag in zip(self._at, requested, strict=True) if flag]
-        results = [str(i + 1) for i, flag in zip(wanted, has, strict=True) if flag]
+        """Return positions of the gradients that exist, the code, and its owner."""
+        flags = [*flags_per_param(params, self._params)]
+        requested = tuple(
+            flags[i] if i < len(flags) else inputs for i in self._grad_positions
+        )
+        program, has_grad = self._compiled.forward_backward.backward_program(
+            requested, has_cotangent
+        )
+        wanted = [
+            i for i, flag in zip(self._grad_positions, requested, strict=True) if flag
+        ]
+        results = [str(i + 1) for i, flag in zip(wanted, has_grad, strict=True) if flag]
         try:
             return " ".join(results), *code_of(program)
         except NoCode:
@@ -207,11 +227,11 @@ class CompiledCall(NamedTuple):
 Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def told(find: Callable[..., CompiledCall]) -> Callable[..., CompiledCall]:
-    """Have a function say why there is no code, where it would raise that."""
+def errors_as_reasons(find: Callable[..., CompiledCall]) -> Callable[..., CompiledCall]:
+    """Make a function return a CompiledCall with the reason in place of raising."""
 
     @functools.wraps(find)
-    def answer(*args: Any) -> CompiledCall:
+    def find_or_reason(*args: Any) -> CompiledCall:
         try:
             return find(*args)
         except (NoCode, CaptureError) as error:
@@ -222,27 +242,31 @@ def told(find: Callable[..., CompiledCall]) -> Callable[..., CompiledCall]:
             warnings.warn(f"{why}; {remedy}", stacklevel=2)
             return CompiledCall(why)
 
-    return answer
+    return find_or_reason
 
 
-@told
+@errors_as_reasons
 def code(
-    net: Net, back: bool, params: Any, row: tuple[Any, ...], arguments: Arguments
+    net: Net,
+    with_backward: bool,
+    params: Any,
+    leaves: tuple[Any, ...],
+    arguments: Arguments,
 ) -> CompiledCall:
     """Return the code of calls of a net like this one.
 
     Args:
-        back: whether the backward pass is wanted, too.
-        row: the arguments, nested by ``arguments``.
+        with_backward: whether the backward pass is wanted, too.
+        leaves: the arguments, nested by ``arguments``.
     """
-    return _code(net, back, params, row, *arguments(row))
+    return _code(net, with_backward, params, leaves, *arguments(leaves))
 
 
 def _code(
     net: Net,
-    back: bool,
+    with_backward: bool,
     params: Any,
-    row: tuple[Any, ...],
+    call_leaves: tuple[Any, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> CompiledCall:
@@ -250,18 +274,22 @@ def _code(
     if programs is None:
         raise NoCode("it does not run as programs; make the net with jit = true")
     if RESERVED & kwargs.keys() or (
-        isinstance(net, FlatArgsNet) and net.is_seeded(row)
+        isinstance(net, FlatArgsNet) and net.is_seeded(call_leaves)
     ):
         raise NoCode("it is given a seed or buffers; call it without for code")
     tensors = [params] if isinstance(params, Tensor) else [*params.values()]
-    at = {id(x): k for k, x in enumerate((*tensors, *row)) if isinstance(x, Tensor)}
+    position_of = {
+        id(x): k
+        for k, x in enumerate((*tensors, *call_leaves))
+        if isinstance(x, Tensor)
+    }
     inputs = CallInputs(net.spec, params, args, kwargs)
-    if back:
-        way, leaves = programs.way(inputs)
+    if with_backward:
+        vjp, leaves = programs.compiled_vjp(inputs)
         structure, captured, count = (
-            way.structure,
-            way.captured,
-            way.forward_backward.count,
+            vjp.structure,
+            vjp.captured,
+            vjp.forward_backward.count,
         )
     else:
         result, leaves = programs.value(inputs)
@@ -271,23 +299,25 @@ def _code(
         raise NoCode(
             "it gives something that is no tensor, or new buffers; give tensors alone"
         )
-    places = [at.get(id(leaf), -1) for leaf in leaves]
-    nested = structure.output.unflatten([None] * structure.number)
-    if not back:
-        value = code_of(captured.program, _input_places(captured.program, places))
-        return CompiledCall("", value.text, value.owner, nested)
-    made = VJPCode(way, places, len(tensors))
-    if made.back(True, True, (True,) * len(way.seeds)) is None:
+    positions = [position_of.get(id(leaf), -1) for leaf in leaves]
+    structure_for_julia = structure.output.unflatten([None] * structure.number)
+    if not with_backward:
+        value = code_of(captured.program, _input_positions(captured.program, positions))
+        return CompiledCall("", value.text, value.owner, structure_for_julia)
+    vjp_code = VJPCode(vjp, positions, len(tensors))
+    if vjp_code.back(True, True, (True,) * len(vjp.seeds)) is None:
         raise NoCode(
             "its pullback is more than one function of machine code; put what has no "
             "rule into a net of its own"
         )
-    return CompiledCall("", made.forward_backward.text, made, nested)
+    return CompiledCall(
+        "", vjp_code.forward_backward.text, vjp_code, structure_for_julia
+    )
 
 
-def _input_places(program: Program, places: Sequence[int]) -> list[int]:
-    """Return the places of a program's inputs, of those of all leaves."""
-    results = [place for place in places if place >= 0]
+def _input_positions(program: Program, positions: Sequence[int]) -> list[int]:
+    """Return positions of a program's inputs, of those of all leaves."""
+    results = [position for position in positions if position >= 0]
     if len(results) != len(program.inputs):
         raise NoCode("its arguments are no plain tensors; give it arrays alone")
     return results

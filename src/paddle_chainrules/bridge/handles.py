@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.wrt import Flags, selected
+from ..nets.calls.wrt import Flags, select_names
 from ..nets.derivatives.derived import Derivative, What
 from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP
 from ..nets.derivatives.vjp_jvp_nets import JVP, VJP
@@ -17,7 +17,7 @@ from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
 from ..nets.layers.of_layer import stateless
 from ..nets.layers.stateless import StatelessLayer
-from ..nets.lowering import lowered
+from ..nets.lowering import lower_call
 from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.parameters.params import Params
@@ -74,8 +74,8 @@ class Handle:
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
-        params, whole = self._in_parts(flat, tensors)
-        return BoundNet(self.net, params, self.meter, self.nesting, whole)
+        params, has_views = self._with_views(flat, tensors)
+        return BoundNet(self.net, params, self.meter, self.nesting, has_views)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """Return ``(forward, pullback, result of the one named entry)`` in one call."""
@@ -87,18 +87,20 @@ class Handle:
     def code(self, kind: str, flat: bool, *tensors: Any) -> CompiledCall:
         """Return the code of the ``"value"`` or ``"way"`` of calls like this one."""
         count = 1 if flat else len(self.names)
-        params, _ = self._in_parts(flat, tensors[:count])
+        params, _ = self._with_views(flat, tensors[:count])
         return code(self.net, kind == "way", params, tensors[count:], self.arguments)
 
-    def traced(self, flat: bool, *row: Any) -> Any:
+    def traced(self, flat: bool, *args_in_order: Any) -> Any:
         """Call the net as part of what is being recorded.
 
         Returns:
             A tensor, or the structure with None for each leaf, and all leaves.
         """
         count = 1 if flat else len(self.names)
-        args, kwargs = self.arguments(row[count:])
-        output = self.net.forward(self._params(flat, row[:count]), *args, **kwargs)
+        args, kwargs = self.arguments(args_in_order[count:])
+        output = self.net.forward(
+            self._params(flat, args_in_order[:count]), *args, **kwargs
+        )
         if isinstance(output, Tensor):
             return output
         leaves, spec = flatten_tree(output)
@@ -183,7 +185,7 @@ class Handle:
         """Read parameters from a file: :func:`load_params`."""
         return tuple(load_params(path, self.net).values())
 
-    def lower(self, count: int, *row: Any) -> tuple[Any, ...]:
+    def lower(self, count: int, *args_in_order: Any) -> tuple[Any, ...]:
         """Return the net's call in Julia, at so many parameters and then arguments.
 
         Returns:
@@ -191,31 +193,39 @@ class Handle:
             samples that there must be, a reason, and the constants of each:
             :class:`Lowered`.
         """
-        params = self.net.spec.named(row[:count])
-        result = lowered(self.net, params, row[count:], self.arguments)
-        functions = result.value, result.there, result.back
+        params = self.net.spec.named(args_in_order[:count])
+        result = lower_call(self.net, params, args_in_order[count:], self.arguments)
+        functions = result.value, result.forward, result.backward
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
         return (*texts, result.samples, result.why, *constants)
 
-    def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(
+        self, leaves: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments and keyword arguments, of leaves in a row."""
-        return (tuple(row), {}) if self.nesting is None else self.nesting.arguments(row)
+        return (
+            (tuple(leaves), {})
+            if self.nesting is None
+            else self.nesting.arguments(leaves)
+        )
 
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
         """Return names of buffers, with U+001F between, copies, and the mode."""
         if not isinstance(self.net, StatelessLayer):
             return None
-        held = self.net.buffers
-        copies = tuple(value.clone() for value in held.values())
-        return "\x1f".join(held), copies, self.net.training
+        buffers = self.net.buffers
+        copies = tuple(value.clone() for value in buffers.values())
+        return "\x1f".join(buffers), copies, self.net.training
 
     def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
         """Return the net's parameters: theta, or a dict."""
         return tensors[0] if flat else self.net.spec.named(tensors)
 
-    def _in_parts(self, flat: bool, tensors: tuple[Tensor, ...]) -> tuple[Params, bool]:
-        """Return arguments with views within theta, and whether there are such views.
+    def _with_views(
+        self, flat: bool, tensors: tuple[Tensor, ...]
+    ) -> tuple[Params, bool]:
+        """Return parameters, as views of theta where possible, and whether they are.
 
         One parameter alone would have another shape than theta's gradient.
         """
@@ -235,11 +245,11 @@ class Handle:
 class Called(Handle):
     """A net whose arguments are nested, which Julia holds as a net of its own."""
 
-    def __init__(self, of: Handle, nesting: Nesting) -> None:
-        super().__init__(of.net, of.label)
+    def __init__(self, handle: Handle, nesting: Nesting) -> None:
+        super().__init__(handle.net, handle.label)
         self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
-        self._of = of
+        self._of = handle
 
     def in_dtype(self, dtype: str) -> Called:
         assert self.nesting is not None
@@ -253,8 +263,10 @@ def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
     """Return the names that names and patterns select."""
-    results = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
-    return tuple(name in results for name in names)
+    selected_names = {
+        n for pattern in patterns for n in select_names(pattern, names, "freeze")
+    }
+    return tuple(name in selected_names for name in names)
 
 
 def activations() -> str:
@@ -272,8 +284,8 @@ def fcnet(
 
 def of_fcnet(net: FCNet) -> Handle:
     """Return a handle of a fully connected net."""
-    known = isinstance(net.activation, str)
-    name = net.activation if known else "custom activation"
+    is_builtin = isinstance(net.activation, str)
+    name = net.activation if is_builtin else "custom activation"
     widths = " => ".join(str(n) for n in net.sizes)
     return Handle(net, f"FCNet({widths}, {name}, {net.dtype})", net.sizes[0])
 
@@ -302,5 +314,5 @@ JULIAS = frozenset(
 
 def buffers_for_julia(net: Net) -> dict[str, Tensor]:
     """Return a layer's buffers that arrays of Julia can stand for."""
-    held = net.buffers if isinstance(net, StatelessLayer) else {}
-    return {n: b for n, b in held.items() if dtype_name(b.dtype) in JULIAS}
+    buffers = net.buffers if isinstance(net, StatelessLayer) else {}
+    return {n: b for n, b in buffers.items() if dtype_name(b.dtype) in JULIAS}

@@ -1,4 +1,4 @@
-"""Outputs, gradients and what is asked for, as they cross to Julia and back."""
+"""Outputs, gradients and requests, as they cross to Julia and back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Packed = Any
 the structure has None for each leaf, and leaves may be no tensors."""
 
 
-Back = Callable[..., tuple[Any, ...]]
-"""Function ``back(params, args, last, cotangent or None, ...)``.
+BackwardFunction = Callable[..., tuple[Any, ...]]
+"""Function ``backward(params, args, last, cotangent or None, ...)``.
 
 It takes one cotangent per output leaf, and gives gradients of the parameters in order
 (one for theta) and of the inputs. None stands where there is no gradient, or where the
@@ -26,13 +26,16 @@ what the backward pass needs; a later call makes that anew."""
 
 def pack(output: Any) -> Packed:
     if isinstance(output, Tensor):
-        return plain(output)
+        return contiguous_detached(output)
     leaves, spec = flatten_tree(output)
-    packed = (plain(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+    packed = (
+        contiguous_detached(leaf) if isinstance(leaf, Tensor) else leaf
+        for leaf in leaves
+    )
     return (spec.unflatten([None] * len(leaves)), *packed)
 
 
-def plain(tensor: Tensor | None) -> Tensor | None:
+def contiguous_detached(tensor: Tensor | None) -> Tensor | None:
     """Take a tensor off the graph and make it contiguous, as Julia reads it."""
     if tensor is None:
         return None

@@ -1,4 +1,4 @@
-"""Errors of layers, said in Julia's terms."""
+"""Errors of layers, in Julia's terms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..nets.layers.refusals import refusal as _refusal
 class _JuliaTerms(PythonTerms):
     """The words that Julia uses for values."""
 
-    made, integers, turned = "", "Int.(x)", "permutedims(x)"
+    to_tensor_hint, integers, transpose_code = "", "Int.(x)", "permutedims(x)"
 
     def tensor(self, shape: Size) -> str:
         return f"an array of size {self.size(shape)}"
@@ -26,8 +26,8 @@ class _JuliaTerms(PythonTerms):
 
     def size(self, size: Size) -> str:
         """Return a size in Julia's order."""
-        inside = ", ".join(map(str, reversed(size)))
-        return f"({inside},)" if len(size) == 1 else f"({inside})"
+        sizes_text = ", ".join(map(str, reversed(size)))
+        return f"({sizes_text},)" if len(size) == 1 else f"({sizes_text})"
 
     def cast(self, dtype: str, is_complex: bool = False) -> str:
         return f"{self.type(dtype)}.({'real.(x)' if is_complex else 'x'})"

@@ -27,10 +27,10 @@ class RetainedBytesMeter:
     def __init__(self) -> None:
         self._overhead: int | None = None
 
-    def of(self, kept: GraphHolder, elements: int) -> int:
+    def of(self, holder: GraphHolder, elements: int) -> int:
         """Return the bytes of elements, and of all else."""
         if self._overhead is None:
-            self._overhead = NODE_BYTES * kept.nodes
+            self._overhead = NODE_BYTES * holder.nodes
         return self._overhead + elements
 
 
@@ -51,9 +51,9 @@ def _gpus() -> int:
     )
 
 
-behind_last = ctypes.c_int64(0)
+last_retained_bytes = ctypes.c_int64(0)
 
 
 def retained_bytes_address() -> str:
     """Return the address of the bytes behind the last pullback, for Julia to read."""
-    return str(ctypes.addressof(behind_last))
+    return str(ctypes.addressof(last_retained_bytes))

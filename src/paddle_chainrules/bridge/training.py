@@ -19,7 +19,7 @@ from ..programs.switch import loops_are_on, programs_are_on
 from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
-from .code import CompiledCall, NoCode, code_of, told
+from .code import CompiledCall, NoCode, code_of, errors_as_reasons
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """Function from parameters to a number."""
@@ -58,7 +58,7 @@ class Training:
         self._loop = Loop(step, carry, length=steps, reports=True)
         self._walk: Iterator[int] = self._loop.walk()
 
-    @told
+    @errors_as_reasons
     def code(self) -> CompiledCall:
         """Return the code of a step, from a carry to the next carry and the loss."""
         program = self._loop.program() if loops_are_on() else None
@@ -89,7 +89,7 @@ class Training:
         """Return parameters, state, and the losses of the steps since ``before``."""
         (params, state), _ = self._loop.reported()
         return (*_contiguous(params), *_contiguous(state)), (
-            without_gaps(self._loop.given(before, done)),
+            without_gaps(self._loop.results_between(before, done)),
         )
 
 
@@ -104,12 +104,12 @@ class Gradients:
     def __init__(
         self, loss: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor], params: int
     ) -> None:
-        def both(params: Sequence[Tensor], data: Sequence[Tensor]) -> Any:
-            return value_and_grad_or_none(lambda own: loss(own, data))(params)
+        def loss_and_grads(params: Sequence[Tensor], data: Sequence[Tensor]) -> Any:
+            return value_and_grad_or_none(lambda values: loss(values, data))(params)
 
-        self._run, self._params = program_of(both), params
+        self._jitted, self._params = program_of(loss_and_grads), params
 
-    @told
+    @errors_as_reasons
     def code(self, *tensors: Tensor) -> CompiledCall:
         """Return the code of calls like this one, which gives the loss first.
 
@@ -117,21 +117,23 @@ class Gradients:
         """
         if not (programs_are_on() and loops_are_on()):
             raise NoCode("programs or machine code are off here; turn them on for code")
-        result = self._run._found(*self._in_parts(tensors))
-        captured = result.captured
+        compiled = self._jitted._fixed_size_program(*self._split_params(tensors))
+        captured = compiled.captured
         if any(captured.requires):
             raise NoCode("it reads a tensor that requires gradients; detach it")
         flags = captured.filled([True] * len(captured.program.outputs))
-        _, grads = result.structure.unflatten(flags)
-        made = code_of(captured.program)
-        return CompiledCall("", *made, " ".join(str(int(g is not None)) for g in grads))
+        _, grads = compiled.structure.unflatten(flags)
+        compiled_code = code_of(captured.program)
+        return CompiledCall(
+            "", *compiled_code, " ".join(str(int(g is not None)) for g in grads)
+        )
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         """Return the loss, and the gradient for each parameter."""
-        value, grads = self._run(*self._in_parts(tensors))
+        value, grads = self._jitted(*self._split_params(tensors))
         return value, *(None if g is None else without_gaps(g) for g in grads)
 
-    def _in_parts(
+    def _split_params(
         self, tensors: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return tensors[: self._params], tensors[self._params :]

@@ -324,14 +324,14 @@ class _Programs:
     def program_for(self, count: int) -> Program:
         """Return the program for a number of samples; 0 for that of the example."""
         leaves = [*_resized(self._export, count)]
-        result: Program = self._cache.found(
+        result: Program = self._cache.get_or_compile(
             "value", leaves, self._value
         ).captured.program
         return result
 
     def _value(self, leaves: Sequence[Any]) -> CompiledFunction:
         """Return what gives the value, for which no tensor outside has gradients."""
-        result = self._cache.value_of(leaves)
+        result = self._cache.compile_value(leaves)
         requires = (False,) * len(result.captured.requires)
         captured = result.captured._replace(requires=requires, free=[])
         return result._replace(captured=captured)

@@ -27,21 +27,31 @@ def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
     It is one when it is a Linear, or a Sequential of Linear layers with the same
     activation between every two, all of them Paddle's own classes with their default
     constants, without hooks, and with biases and distinct trained parameters. Layers
-    that do nothing, such as dropout in evaluation, may stand in between.
+    that do nothing, such as dropout in evaluation, are skipped.
     """
-    named = {"": layer}
+    layers_by_prefix = {"": layer}
     if type(layer) is nn.Sequential:
-        named = {f"{name}.": part for name, part in layer._sub_layers.items()}
-    if any(map(_is_hooked, (layer, *named.values()))):
+        layers_by_prefix = {
+            f"{name}.": sublayer for name, sublayer in layer._sub_layers.items()
+        }
+    if any(map(_is_hooked, (layer, *layers_by_prefix.values()))):
         return None
-    named = {name: part for name, part in named.items() if not _is_idle(part)}
-    parts = list(named.values())
-    linears, activations = parts[::2], parts[1::2]
-    if len(parts) % 2 == 0 or any(type(part) is not nn.Linear for part in linears):
+    layers_by_prefix = {
+        name: sublayer
+        for name, sublayer in layers_by_prefix.items()
+        if not _is_idle(sublayer)
+    }
+    sublayers = list(layers_by_prefix.values())
+    linears, activations = sublayers[::2], sublayers[1::2]
+    if len(sublayers) % 2 == 0 or any(
+        type(sublayer) is not nn.Linear for sublayer in linears
+    ):
         return None
-    kinds = {_activation(part) for part in activations} or {"identity"}
+    kinds = {_activation(sublayer) for sublayer in activations} or {"identity"}
     names = [
-        f"{prefix}{name}" for prefix in list(named)[::2] for name in ("weight", "bias")
+        f"{prefix}{name}"
+        for prefix in list(layers_by_prefix)[::2]
+        for name in ("weight", "bias")
     ]
     if len(kinds) > 1 or list(spec.names) != names or len(set(spec.dtypes)) != 1:
         return None
@@ -66,5 +76,5 @@ def _is_idle(layer: nn.Layer) -> bool:
 
 def _activation(layer: nn.Layer) -> str | None:
     name, constants = LAYERS.get(type(layer), (None, {}))
-    same = all(getattr(layer, k, None) == v for k, v in constants.items())
-    return name if same else None
+    has_defaults = all(getattr(layer, k, None) == v for k, v in constants.items())
+    return name if has_defaults else None

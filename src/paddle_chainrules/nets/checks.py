@@ -16,13 +16,13 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
     if not isinstance(value, Tensor | CSR):
         remedy = f"convert it with paddle.to_tensor({name}, dtype={dtype!r})"
         by_name = isinstance(value, Mapping)
-        row = isinstance(value, tuple | list) and [*map(type, value)]
-        if by_name or (row and {*row} == {Tensor}):
-            parts = "at.values()" if by_name else "at"
+        kinds = isinstance(value, tuple | list) and [*map(type, value)]
+        if by_name or (kinds and {*kinds} == {Tensor}):
+            joined_text = "at.values()" if by_name else "at"
             remedy = (
                 "its features are the columns of one tensor: give a function that "
                 "joins them, such as lambda params, at: "
-                f"net(params, paddle.concat([*{parts}], -1))"
+                f"net(params, paddle.concat([*{joined_text}], -1))"
             )
         raise TypeError(
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; {remedy}"

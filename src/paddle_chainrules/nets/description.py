@@ -36,8 +36,8 @@ class Description:
         """Return the table that Jupyter shows."""
 
         def row(cells: tuple[str, ...], tag: str) -> str:
-            parts = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-            return f"<tr>{''.join(parts)}</tr>"
+            cells_html = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+            return f"<tr>{''.join(cells_html)}</tr>"
 
         body = "".join(row(cells, "td") for cells in self.rows)
         head = row(("", "name", "shape", "dtype"), "th")

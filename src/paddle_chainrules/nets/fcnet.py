@@ -17,7 +17,7 @@ from ..paddle_side.near_names import METHODS
 from ..programs.activations import Activation, resolve
 from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tape.effects import Effects
-from .calls.programs import NetPrograms, of_paddles_own
+from .calls.programs import NetPrograms, programs_for_paddle_layers
 from .calls.pullback import NetPullback
 from .chain import Chain
 from .checks import check_place, check_tensor, check_width
@@ -92,7 +92,7 @@ class FCNet(Net):
         dtype_named(self.dtype)
 
     def _depends_on(self) -> list[Any] | None:
-        """Return what results depend on, for :mod:`..transforms.as_programs.seen`."""
+        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
         return [] if isinstance(self.activation, str) else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,10 +157,10 @@ class FCNet(Net):
         check_tensor("x", x, self.dtype)
         check_width(x, self.sizes[0])
         if MANY_DEVICES:
-            parts = params.values() if isinstance(params, Mapping) else (params,)
-            for part in parts:
-                if isinstance(part, Tensor):
-                    check_place("x", x.place, part.place)
+            tensors = params.values() if isinstance(params, Mapping) else (params,)
+            for tensor in tensors:
+                if isinstance(tensor, Tensor):
+                    check_place("x", x.place, tensor.place)
         if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
             raise TypeError(
                 f"the net computes in {self.dtype}, for which Paddle's CPU build has "
@@ -176,7 +176,11 @@ class FCNet(Net):
     @cached_property
     def _programs(self) -> NetPrograms | None:
         # An activation of the user's may decide by anything.
-        return of_paddles_own(self) if isinstance(self.activation, str) else None
+        return (
+            programs_for_paddle_layers(self)
+            if isinstance(self.activation, str)
+            else None
+        )
 
     @cached_property
     def _effects(self) -> Effects:

@@ -31,7 +31,7 @@ PathLike = str | os.PathLike[str]
 NUMPY_DTYPES = {"bfloat16": np.dtype("uint16")}
 """Numpy's dtypes of elements, for those without a numpy dtype of the same name."""
 
-OF_NUMPY = {str(kind): name for name, kind in NUMPY_DTYPES.items()}
+DTYPE_OF_NUMPY = {str(kind): name for name, kind in NUMPY_DTYPES.items()}
 
 NPZ_DTYPES = (*tensor_files.DTYPES, "complex128")
 
@@ -90,7 +90,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
         True
     """
     path = Path(path)
-    form = _format(path)
+    file_format = _format(path)
     if not isinstance(params, Mapping):
         raise TypeError(
             f"save_params takes a dict of tensors, got {type(params).__name__}; "
@@ -103,10 +103,10 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
                 f"{name!r}: {type(value).__name__}; names are strings, and nested "
                 "parameters go to files by save"
             )
-        tensor_files.check(name, value, form.dtypes)
-    with replacing(path) as beside:
-        form.write(beside, params)
-        _check_written(form.describe(beside), params)
+        tensor_files.check(name, value, file_format.dtypes)
+    with replacing(path) as temporary:
+        file_format.write(temporary, params)
+        _check_written(file_format.describe(temporary), params)
 
 
 def load_params(
@@ -131,7 +131,7 @@ def load_params(
         FileNotFoundError: no such file.
     """
     path = Path(path)
-    form = _format(path)
+    file_format = _format(path)
     if not isinstance(like, Net | ParamSpec | Mapping):
         raise TypeError(
             "load_params needs the net that the parameters are for, its spec, or a "
@@ -145,7 +145,7 @@ def load_params(
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
     with tensor_files.opened(path) as file:
         _check_size(path, file, spec)
-        result = form.read(path, file, spec)
+        result = file_format.read(path, file, spec)
     return {name: result[name] for name in spec.names}
 
 
@@ -169,16 +169,16 @@ def _format(path: Path) -> Format:
     return FORMATS[path.suffix]
 
 
-def _check_written(result: Described, params: Mapping[str, Tensor]) -> None:
+def _check_written(written: Described, params: Mapping[str, Tensor]) -> None:
     """Refuse what would not be read again, such as a name with a NUL in an archive."""
-    given: Described = {
+    expected: Described = {
         name: (tuple(value.shape), dtype_name(value.dtype))
         for name, value in params.items()
     }
-    if result != given:
-        lost = next(n for n in given if result.get(n) != given[n])
+    if written != expected:
+        lost_name = next(n for n in expected if written.get(n) != expected[n])
         raise ValueError(
-            f"the file can't hold a tensor of the name {lost[:80]!r}; rename it"
+            f"the file can't hold a tensor of the name {lost_name[:80]!r}; rename it"
         )
 
 
@@ -197,7 +197,7 @@ def _describe_npz(path: Path) -> Described:
             with archive.open(member) as stream:
                 _, shape, _, dtype = _npy_header(stream.read(HEADER_BYTES))
             name = member.filename.removesuffix(".npy")
-            results[name] = shape, OF_NUMPY.get(str(dtype), str(dtype))
+            results[name] = shape, DTYPE_OF_NUMPY.get(str(dtype), str(dtype))
     return results
 
 
@@ -209,7 +209,7 @@ def _read_npz(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
     members = dict(zip(names, archive.filelist, strict=True))
     return {
         w.name: paddle.to_tensor(_read_member(path, archive, members[w.name], w))
-        for w in _wanted(spec)
+        for w in _expected_contents(spec)
     }
 
 
@@ -217,9 +217,9 @@ def _read_member(
     path: Path,
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
-    wanted: ExpectedContents,
+    expected: ExpectedContents,
 ) -> Any:
-    name, shape, dtype, size = wanted
+    name, shape, dtype, size = expected
     if member.file_size > size + HEADER_BYTES:
         raise ValueError(
             f"{name} in {path} has {member.file_size} bytes, {list(shape)} elements of "
@@ -232,7 +232,7 @@ def _read_member(
     with _corrupt_where_it_fails(path):
         start, found_shape, is_fortran, found_dtype = _npy_header(content)
     kind = str(found_dtype.newbyteorder("="))
-    _check_contents(path, wanted, found_shape, kind, str(dtype))
+    _check_contents(path, expected, found_shape, kind, str(dtype))
     if len(content) - start != size:
         raise _corrupt(path, f"{name} is cut off or too long")
     array = np.frombuffer(content, found_dtype, offset=start)
@@ -267,17 +267,17 @@ def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _describe_safetensors(path: Path) -> Described:
     with tensor_files.opened(path) as file:
-        parts = tensor_files.read_header(file).tensors
-    return {name: (part.shape, part.dtype) for name, part in parts.items()}
+        entries = tensor_files.read_header(file).tensors
+    return {name: (entry.shape, entry.dtype) for name, entry in entries.items()}
 
 
 def _read_safetensors(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
     with _corrupt_where_it_fails(path):
         header = tensor_files.read_header(file)
     _check_names(path, spec, list(header.tensors))
-    for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
-        part = header.tensors[wanted.name]
-        _check_contents(path, wanted, part.shape, part.dtype, dtype)
+    for expected, dtype in zip(_expected_contents(spec), spec.dtypes, strict=True):
+        entry = header.tensors[expected.name]
+        _check_contents(path, expected, entry.shape, entry.dtype, dtype)
     with _corrupt_where_it_fails(path):
         results = tensor_files.read(file, header)
     return {
@@ -296,16 +296,16 @@ FORMATS = {
 }
 
 
-def _wanted(spec: ParamSpec) -> Iterator[ExpectedContents]:
+def _expected_contents(spec: ParamSpec) -> Iterator[ExpectedContents]:
     for name, shape, kind in zip(spec.names, spec.shapes, spec.dtypes, strict=True):
         dtype = NUMPY_DTYPES.get(kind) or np.dtype(kind)
         yield ExpectedContents(name, shape, dtype, math.prod(shape) * dtype.itemsize)
 
 
-def _check_names(path: Path, spec: ParamSpec, results: list[str]) -> None:
-    if sorted(results) != sorted(spec.names):
-        missing = [name for name in spec.names if name not in results]
-        unknown = sorted(name for name in results if name not in spec.names)
+def _check_names(path: Path, spec: ParamSpec, file_names: list[str]) -> None:
+    if sorted(file_names) != sorted(spec.names):
+        missing = [name for name in spec.names if name not in file_names]
+        unknown = sorted(name for name in file_names if name not in spec.names)
         raise ValueError(
             f"{path} must have exactly the names {list(spec.names)}; missing: "
             f"{missing}, unknown: {unknown}"
@@ -316,29 +316,33 @@ def _check_names(path: Path, spec: ParamSpec, results: list[str]) -> None:
 
 def _most_bytes(spec: ParamSpec) -> int:
     """Return more bytes than a net's parameters take in a file, 100 kB for metadata."""
-    wanted = _wanted(spec)
-    return 100_000 + sum(w.size + HEADER_BYTES + 12 * len(w.name) for w in wanted)
+    expected = _expected_contents(spec)
+    return 100_000 + sum(w.size + HEADER_BYTES + 12 * len(w.name) for w in expected)
 
 
 def _check_size(path: Path, file: BinaryIO, spec: ParamSpec) -> None:
     """Refuse a file that is larger than any of the net's parameters."""
-    result = os.fstat(file.fileno())
-    if result.st_size > _most_bytes(spec):
+    stat = os.fstat(file.fileno())
+    if stat.st_size > _most_bytes(spec):
         raise ValueError(
-            f"{path} has {result.st_size} bytes, the parameters of the net are "
-            f"{sum(wanted.size for wanted in _wanted(spec))}; load it for the net that "
-            "it was saved of"
+            f"{path} has {stat.st_size} bytes, the parameters of the net are "
+            f"{sum(one.size for one in _expected_contents(spec))}; load it for the "
+            "net that it was saved of"
         )
 
 
 def _check_contents(
-    path: Path, wanted: ExpectedContents, shape: Sequence[int], dtype: str, needed: str
+    path: Path,
+    expected: ExpectedContents,
+    shape: Sequence[int],
+    dtype: str,
+    needed: str,
 ) -> None:
-    if tuple(shape) != wanted.shape or dtype != needed:
+    if tuple(shape) != expected.shape or dtype != needed:
         raise ValueError(
-            f"{wanted.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
-            f"net needs {list(wanted.shape)} and {needed}; load it for the net that it "
-            "was saved of"
+            f"{expected.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
+            f"net needs {list(expected.shape)} and {needed}; load it for the net that "
+            "it was saved of"
         )
 
 

@@ -38,18 +38,18 @@ class Lowered(NamedTuple):
     Attributes:
         value: a function of ``(inputs, ps, constants)``, three tuples; gives the
             output.
-        there: a function of the same; gives the output, its tensors that have gradients
-            in a row, and those that the backward pass needs. None if an operator's
-            gradient has no expression.
-        back: a function of ``(saved, cotangents, constants)``; gives the gradients of
-            inputs and parameters in a row, ``nothing`` where there is none.
+        forward: a function of the same; gives the output, a tuple of its tensors with
+            gradients, and the residuals. None if an operator's gradient has no
+            expression.
+        backward: a function of ``(saved, cotangents, constants)``; gives a tuple of the
+            gradients of inputs and parameters, ``nothing`` where there is none.
         samples: how many there must be; 0 if any number will do.
         why: the reason why there is no backward pass.
     """
 
     value: JuliaFunction
-    there: JuliaFunction | None
-    back: JuliaFunction | None
+    forward: JuliaFunction | None
+    backward: JuliaFunction | None
     samples: int
     why: str
 
@@ -58,21 +58,21 @@ Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 """Function from leaves in a row to arguments and keyword arguments."""
 
 
-def lowered(
-    net: Net, params: dict[str, Tensor], row: Sequence[Any], arguments: Arguments
+def lower_call(
+    net: Net, params: dict[str, Tensor], leaves: Sequence[Any], arguments: Arguments
 ) -> Lowered:
     """Return a net's call as Julia's functions, for these dtypes and shapes.
 
     Args:
-        row: leaves of the arguments, in the order of Julia's inputs.
+        leaves: leaves of the arguments, in the order of Julia's inputs.
 
     Raises:
         NoRule: an operator has no expression in Julia.
         CaptureError: the call is no program.
     """
-    call = _LoweredCall(net, params, row, arguments)
+    call = _LoweredCall(net, params, leaves, arguments)
     try:
-        return call.of_any_number() or call.of_one_number()
+        return call.for_any_samples() or call.for_these_samples()
     except NoRule as error:
         error.args = (f"there is no expression for {error}",)
         raise
@@ -85,127 +85,140 @@ class _LoweredCall:
         self,
         net: Net,
         params: dict[str, Tensor],
-        row: Sequence[Any],
+        leaves: Sequence[Any],
         arguments: Arguments,
     ) -> None:
         self._net, self._params = net, params
-        self._leaves, self._arguments = row, arguments
-        buffers = arguments(row)[1].get("buffers") or {}
+        self._leaves, self._arguments = leaves, arguments
+        buffers = arguments(leaves)[1].get("buffers") or {}
         self._held = {id(buffer) for buffer in buffers.values()}
-        first = next((t for t in row if _has_samples(t)), None)
+        first = next((t for t in leaves if _has_samples(t)), None)
         self._count = 0 if first is None else first.shape[0]
 
-    def of_any_number(self) -> Lowered | None:
+    def for_any_samples(self) -> Lowered | None:
         """Return functions for any number of samples, or None."""
-        counts = self._counts() if self._count else []
+        counts = self._tried_counts() if self._count else []
         if len(counts) < 3:
             return None
         try:
-            each = [self._of([*self._resized(n)], n) for n in counts]
+            calls = [self._lower([*self._resized(n)], n) for n in counts]
         except (CaptureError, NoRule, ValueError, TypeError):
             return None
-        value = _joined([one.value for one in each], counts)
-        there = _joined([one.there for one in each], counts)
-        back = _joined([one.back for one in each], counts)
+        value = _join_samples([call.value for call in calls], counts)
+        forward = _join_samples([call.forward for call in calls], counts)
+        backward = _join_samples([call.backward for call in calls], counts)
         if value is None:
             return None
-        if there is None or back is None:
-            there = back = None
-        return Lowered(value, there, back, 0, each[0].why)
+        if forward is None or backward is None:
+            forward = backward = None
+        return Lowered(value, forward, backward, 0, calls[0].why)
 
-    def _counts(self) -> list[int]:
+    def _tried_counts(self) -> list[int]:
         """Return three numbers of samples that are no sizes of the call, if any are."""
         tensors = [t for t in self._leaves if isinstance(t, Tensor)]
-        taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
-        few, many = (
-            [n for n in row if n not in taken] for row in (TRIED_COUNTS, TRIED_BOUNDS)
+        used_sizes = {n for t in (*tensors, *self._params.values()) for n in t.shape}
+        small_counts, bounds = (
+            [n for n in candidates if n not in used_sizes]
+            for candidates in (TRIED_COUNTS, TRIED_BOUNDS)
         )
         sizes = (t.size * t.element_size() for t in tensors if _has_samples(t))
         fitting = BYTES * self._count // max(1, sum(sizes))
-        return [*few[:2], *([n for n in many if n <= fitting] or many[-1:])[:1]]
+        return [
+            *small_counts[:2],
+            *([n for n in bounds if n <= fitting] or bounds[-1:])[:1],
+        ]
 
-    def of_one_number(self) -> Lowered:
+    def for_these_samples(self) -> Lowered:
         """Return functions for the number of samples that there are."""
-        return self._of(self._leaves, 0)._replace(samples=self._count)
+        return self._lower(self._leaves, 0)._replace(samples=self._count)
 
     def _resized(self, count: int) -> Iterator[Any]:
         """Yield the leaves with more or fewer samples, along their first axis."""
         rows = paddle.arange(count) % self._count
         for leaf in self._leaves:
-            moves = _has_samples(leaf) and id(leaf) not in self._held
-            if moves and self._count in leaf.shape:
+            is_resized = _has_samples(leaf) and id(leaf) not in self._held
+            if is_resized and self._count in leaf.shape:
                 axis = leaf.shape.index(self._count)
                 yield paddle.index_select(leaf, rows, axis)
             else:
                 yield leaf
 
-    def _of(self, leaves: Sequence[Any], count: int) -> Lowered:
-        names, number, net = tuple(self._params), len(leaves), self._net
+    def _lower(self, leaves: Sequence[Any], count: int) -> Lowered:
+        names, leaf_count, net = tuple(self._params), len(leaves), self._net
 
-        def flat(every: list[Any]) -> tuple[list[Any], Any]:
-            args, kwargs = self._arguments(every[:number])
+        def flat(all_leaves: list[Any]) -> tuple[list[Any], Any]:
+            args, kwargs = self._arguments(all_leaves[:leaf_count])
             constants: dict[str, Any] = {}
             if isinstance(net, StatelessLayer):
                 constants, kwargs = net._split_keywords(kwargs)
                 constants.pop("_seed", None)
-            params = dict(zip(names, every[number:], strict=True))
+            params = dict(zip(names, all_leaves[leaf_count:], strict=True))
             return flatten_tree(net._apply(params, *args, **kwargs, **constants))
 
-        every = [*leaves, *self._params.values()]
+        all_leaves = [*leaves, *self._params.values()]
         programs = ProgramCache(flat, net._effects)
         with undecomposed_operators():
-            result = programs.value_of(every)
+            result = programs.compile_value(all_leaves)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
-        given = TupleParameter("inputs", inputs), TupleParameter("ps", params)
+        parameters = TupleParameter("inputs", inputs), TupleParameter("ps", params)
         value = julia_function(
             "value",
             result.captured.program,
-            given,
+            parameters,
             lambda names: result.structure.unflatten(result.captured.filled(names)),
             count,
         )
         try:
             with undecomposed_operators():
-                way = programs.way_of(every)
-            there, back = _with_gradients(way, given, count, every)
+                vjp = programs.compile_vjp(all_leaves)
+            forward, backward = _with_gradients(vjp, parameters, count, all_leaves)
         except (CaptureError, NoRule) as error:
             return Lowered(value, None, None, 0, str(error))
-        return Lowered(value, there, back, 0, "")
+        return Lowered(value, forward, backward, 0, "")
 
 
 def _with_gradients(
-    way: CompiledVJP, given: Sequence[TupleParameter], count: int, leaves: Sequence[Any]
+    vjp: CompiledVJP,
+    parameters: Sequence[TupleParameter],
+    count: int,
+    leaves: Sequence[Any],
 ) -> tuple[JuliaFunction, JuliaFunction]:
     """Return the functions of the forward and backward pass."""
-    outputs, ways = (
-        way.forward_backward.count,
-        recompute_cheap_residuals(way.forward_backward.unpacked, can_inline),
+    outputs, forward_backward = (
+        vjp.forward_backward.count,
+        recompute_cheap_residuals(vjp.forward_backward.unpacked, can_inline),
     )
 
-    def in_three(names: list[str]) -> Any:
-        every = way.captured.filled(names[:outputs])
-        seeded = tuple(every[i] for i in way.seeds)
-        return way.structure.unflatten(every), seeded, tuple(names[outputs:])
+    def forward_result(names: list[str]) -> Any:
+        all_outputs = vjp.captured.filled(names[:outputs])
+        seeded = tuple(all_outputs[i] for i in vjp.seeds)
+        return vjp.structure.unflatten(all_outputs), seeded, tuple(names[outputs:])
 
-    there = julia_function("there", ways.forward, given, in_three, count)
-    every = (True,) * len(way.places)
-    program, has = ways.backward_program(every, (True,) * len(way.seeds))
-    places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
+    forward = julia_function(
+        "there", forward_backward.forward, parameters, forward_result, count
+    )
+    all_outputs = (True,) * len(vjp.grad_leaves)
+    program, has_grad = forward_backward.backward_program(
+        all_outputs, (True,) * len(vjp.seeds)
+    )
+    grad_leaves = [
+        p for p, exists in zip(vjp.grad_leaves, has_grad, strict=True) if exists
+    ]
 
-    def in_a_row(names: list[str]) -> Any:
-        results = dict(zip(places, names, strict=True))
+    def backward_result(names: list[str]) -> Any:
+        results = dict(zip(grad_leaves, names, strict=True))
         return tuple(
             results.get(i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)
         )
 
-    cotangents = len(way.seeds)
+    cotangents = len(vjp.seeds)
     saved = len(program.inputs) - cotangents
     groups = (
         TupleParameter("saved", [""] * saved),
         TupleParameter("cotangents", [""] * cotangents),
     )
-    return there, julia_function("back", program, groups, in_a_row, count)
+    return forward, julia_function("back", program, groups, backward_result, count)
 
 
 def _has_samples(leaf: Any) -> bool:
@@ -216,18 +229,18 @@ def _label(tensor: Tensor) -> str:
     return " x ".join(map(str, reversed(tensor.shape)))
 
 
-def _joined(
-    each: list[JuliaFunction | None], counts: list[int]
+def _join_samples(
+    functions: list[JuliaFunction | None], counts: list[int]
 ) -> JuliaFunction | None:
     """Join three functions to one for any number of samples."""
-    results = [one for one in each if one is not None]
-    if len(results) < len(each):
+    present = [function for function in functions if function is not None]
+    if len(present) < len(functions):
         return None
-    text = of_any_batch([one.text for one in results], counts)
-    first = results[0].constants
-    others = [other.constants for other in results[1:]]
+    text = of_any_batch([function.text for function in present], counts)
+    first = present[0].constants
+    others = [other.constants for other in present[1:]]
     same = all(
-        len(row) == len(first) and all(map(is_same_tensor, first, row))
-        for row in others
+        len(constants) == len(first) and all(map(is_same_tensor, first, constants))
+        for constants in others
     )
     return JuliaFunction(text, first) if same and text is not None else None

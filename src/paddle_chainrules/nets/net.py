@@ -28,7 +28,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
 from ..transforms.tape.dispatch import record
-from ..transforms.tape.eager import eagerly
+from ..transforms.tape.eager import run_by_rules
 from ..transforms.tape.effects import (
     Effects,
     copied,
@@ -45,7 +45,7 @@ from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
 from .parameters.params import P, Params, ParamSpec
-from .parameters.state_dicts import names_in, placed
+from .parameters.state_dicts import copies_by_names, names_in
 
 if TYPE_CHECKING:
     from .calls.dispatch_cache import DispatchCache
@@ -97,10 +97,12 @@ class Net(abc.ABC):
         spec = self.spec
         shapes = [str(list(shape)) for shape in spec.shapes]
         rows = zip(spec.names, shapes, spec.dtypes, strict=True)
-        held = tuple(("", *row) for row in rows)
-        return Description(repr(self), self._formula(), held, spec.size, self._runs())
+        tensor_rows = tuple(("", *row) for row in rows)
+        return Description(
+            repr(self), self._formula(), tensor_rows, spec.size, self._describe_runs()
+        )
 
-    def _runs(self) -> str:
+    def _describe_runs(self) -> str:
         """Say in a sentence how its calls run."""
         if self._programs is not None:
             return self._programs.describe()
@@ -130,8 +132,8 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         need_tensors(sot.fallback(True))
-        if (again := self._last_forward(params, args, kwargs)) is not None:
-            return again[0]
+        if (fast_result := self._last_forward(params, args, kwargs)) is not None:
+            return fast_result[0]
         self._check(params, args)
         return self._forward(params, args, kwargs, {})
 
@@ -165,21 +167,25 @@ class Net(abc.ABC):
         effects = self._effects
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
-        programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.cache.forward(params, args)):
-            return again[0]
+        programs, positional_only = self._programs, not (kwargs or constants)
+        if (
+            programs
+            and positional_only
+            and (cached_output := programs.cache.forward(params, args))
+        ):
+            return cached_output[0]
         inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (result := programs.forward(inputs, constants)):
             return result[0]
-        leaves = given = inputs.leaves
+        leaves = call_leaves = inputs.leaves
         copies = effects.copies
         if copies:
-            given = [*map(copied, leaves)]
-        tensors = tensors_among(given)
-        before = 0 if copies else versions(tensors)
+            call_leaves = [*map(copied, leaves)]
+        tensors = tensors_among(call_leaves)
+        versions_before = 0 if copies else versions(tensors)
 
-        def apply(given: list[Any]) -> Tree:
-            values, args, kwargs = inputs.with_leaves(given)
+        def apply(call_leaves: list[Any]) -> Tree:
+            values, args, kwargs = inputs.with_leaves(call_leaves)
             return self._apply(values, *args, **kwargs, **constants)
 
         connects = paddle.is_grad_enabled()
@@ -187,17 +193,21 @@ class Net(abc.ABC):
         by_caller = not nested and records_graph(leaves, bool(effects.reaches))
         if by_caller and effects.refused:
             return _by_rules(apply, leaves)
-        first = not effects.is_known and (connects or self._derives)
-        enabled = nested or by_caller or first
-        watch = TapeContext((), by_caller=by_caller) if enabled and not nested else None
+        first_call = not effects.is_known and (connects or self._derives)
+        enabled = nested or by_caller or first_call
+        context = (
+            TapeContext((), by_caller=by_caller) if enabled and not nested else None
+        )
         with (
             grad_mode(enabled),
             writes_counted(),
             random_state_restored_on_error() as drawing,
         ):
-            required = flags(tensors)
+            stop_flags = flags(tensors)
             try:
-                output = watch.call(apply, given) if watch else apply(given)
+                output = (
+                    context.call(apply, call_leaves) if context else apply(call_leaves)
+                )
             except NotImplementedError as refusal:
                 if not by_caller:
                     raise
@@ -206,35 +216,35 @@ class Net(abc.ABC):
                 return self._after_refusal(apply, leaves, refusal)
             except Exception as error:
                 refused = is_refused_write(error) and not copies
-                if flags(tensors) == required and not refused:
+                if flags(tensors) == stop_flags and not refused:
                     raise
                 if refused:
                     effects.writes = True
-            if flags(tensors) != required:
-                restore_flags(tensors, required)
+            if flags(tensors) != stop_flags:
+                restore_flags(tensors, stop_flags)
                 effects.asks = True
                 return self._forward(params, args, kwargs, constants)
             if effects.writes and not copies:
                 return self._forward(params, args, kwargs, constants)
             if copies:
-                effects.learn(given, leaves)
+                effects.note_writes(call_leaves, leaves)
             else:
-                effects.check(tensors, before)
+                effects.check(tensors, versions_before)
             outputs, out_spec = flatten_tree(output)
-            if watch and watch.writes:
-                refuse_other_uses(outputs, watch.writes)
-            if first:
+            if context and context.writes:
+                refuse_other_uses(outputs, context.writes)
+            if first_call:
                 arguments = [t for t in tensors_among(leaves) if not t.stop_gradient]
                 free = leaves_behind(filter(is_traced, outputs), arguments)
-                made = (watch or recordings()[-1]).constants
-                free -= made.keys()
-                effects.note_free(free, alone=not (nested or by_caller))
+                traced_constants = (context or recordings()[-1]).constants
+                free -= traced_constants.keys()
+                effects.note_free(free, is_exact=not (nested or by_caller))
                 if not connects:
                     return out_spec.unflatten(detached(outputs, leaves))
-            held = [*leaves, *self._shared()]
+            protected = [*leaves, *self._shared()]
             if constants:
-                held += flatten_tree(constants)[0]
-            return out_spec.unflatten(unaliased(outputs, held))
+                protected += flatten_tree(constants)[0]
+            return out_spec.unflatten(unaliased(outputs, protected))
 
     def _after_refusal(
         self,
@@ -299,8 +309,8 @@ class Net(abc.ABC):
         gradients are on), it uses rules of its own.
         """
         need_tensors(sot.fallback(True))
-        if (again := self._last_pullback(params, args, kwargs)) is not None:
-            return again
+        if (fast_result := self._last_pullback(params, args, kwargs)) is not None:
+            return fast_result
         self._check(params, args)
         return self._unchecked_pullback(params, args, kwargs)
 
@@ -322,13 +332,17 @@ class Net(abc.ABC):
 
         With ``has_aux`` the third result is what the formula gives beside the output.
         """
-        programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.cache.pullback(params, args)):
-            return again
+        programs, positional_only = self._programs, not (kwargs or constants)
+        if (
+            programs
+            and positional_only
+            and (cached_result := programs.cache.pullback(params, args))
+        ):
+            return cached_result
         inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (result := programs.record(inputs, constants)):
-            value, aux, out_spec, way = result
-            pullback = RecordedPullback(way, inputs.form(out_spec))
+            value, aux, out_spec, taped = result
+            pullback = RecordedPullback(taped, inputs.form(out_spec))
             return (value, pullback, aux) if has_aux else (value, pullback)
         out_spec, aux = inputs.args_spec, None
 
@@ -350,8 +364,8 @@ class Net(abc.ABC):
         if not has_aux:
             return value, pullback
         aux_leaves, aux_spec = flatten_tree(aux)
-        given = [*inputs.leaves, *flatten_tree(constants)[0], *self._shared()]
-        return value, pullback, aux_spec.unflatten(detached(aux_leaves, given))
+        protected = [*inputs.leaves, *flatten_tree(constants)[0], *self._shared()]
+        return value, pullback, aux_spec.unflatten(detached(aux_leaves, protected))
 
     def vjp(self, params: P, args: X, cotangent: Tree, **kwargs: Any) -> tuple[P, X]:
         """Return ``(grad_params, grad_args)``, nested as the inputs: the gradients.
@@ -370,14 +384,14 @@ class Net(abc.ABC):
             >>> list(grad_params), list(grad_x.shape)
             (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
         """
-        given = args if isinstance(args, tuple) else (args,)
-        again = None
+        positional = args if isinstance(args, tuple) else (args,)
+        grads = None
         if self._programs and not kwargs:
-            again = self._programs.cache.last_vjp(params, given, cotangent)
-        if again is None:
-            _, pullback, *_ = self.pullback(params, *given, **kwargs)
-            again = pullback(cotangent)
-        grad_params, grad_args = again
+            grads = self._programs.cache.last_vjp(params, positional, cotangent)
+        if grads is None:
+            _, pullback, *_ = self.pullback(params, *positional, **kwargs)
+            grads = pullback(cotangent)
+        grad_params, grad_args = grads
         result: Any = grad_args if isinstance(args, tuple) else grad_args[0]
         return grad_params, result
 
@@ -397,8 +411,8 @@ class Net(abc.ABC):
             ValueError: a name is missing, or a shape differs.
             TypeError: a dtype differs.
         """
-        there = names_in(self.spec.names, state_dict, names)
-        pairs = zip(self.spec.names, there, strict=True)
+        other_names = names_in(self.spec.names, state_dict, names)
+        pairs = zip(self.spec.names, other_names, strict=True)
         values = {name: state_dict[other] for name, other in pairs}
         results = self.spec.as_dict(values, "state_dict")
         return {name: value.detach().clone() for name, value in results.items()}
@@ -420,22 +434,22 @@ class Net(abc.ABC):
         Raises:
             ValueError: ``like`` has other names, or another shape.
         """
-        own = self.spec.as_dict(params)
+        values = self.spec.as_dict(params)
         if like is None:
-            return {name: value.detach().clone() for name, value in own.items()}
+            return {name: value.detach().clone() for name, value in values.items()}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
-        return placed(own, target, names)
+        return copies_by_names(values, target, names)
 
 
 def _by_rules(apply: Callable[[list[Any]], Tree], leaves: Sequence[Any]) -> Tree:
-    """Apply a net by the rules of a record, with results on the caller's graph."""
-    nesting: Any = None
+    """Apply a net, with derivatives by rules and results on the caller's graph."""
+    out_spec: Any = None
 
-    def flat(given: list[Any]) -> list[Any]:
-        nonlocal nesting
-        outputs, nesting = flatten_tree(apply(given))
+    def flat(flat_leaves: list[Any]) -> list[Any]:
+        nonlocal out_spec
+        outputs, out_spec = flatten_tree(apply(flat_leaves))
         return outputs
 
-    outcome = eagerly(flat, leaves)
-    result: Tree = nesting.unflatten(outcome)
+    flat_outputs = run_by_rules(flat, leaves)
+    result: Tree = out_spec.unflatten(flat_outputs)
     return result

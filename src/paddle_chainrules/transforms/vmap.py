@@ -88,30 +88,32 @@ def vmap(
     checked_chunk(chunk_size)
 
     @functools.wraps(fn, updated=())
-    def of_many(*args: Any, **kwargs: Any) -> Any:
+    def batched_fn(*args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
         leaves, spec = flatten_tree((args, kwargs))
         axes = _axes_of(in_axes, args, kwargs)
         size = _size_of(leaves, axes)
 
-        def placed(*leaves: Any) -> Any:
-            front = [
+        def run_batched(*leaves: Any) -> Any:
+            moved = [
                 leaf if axis is None else _with_axis_moved(leaf, axis, 0)
                 for leaf, axis in zip(leaves, axes, strict=True)
             ]
             flags = [axis is not None for axis in axes]
             if not size:
-                pairs = zip(front, flags, strict=True)
-                front = [_sample_for_none(x) if flag else x for x, flag in pairs]
-            given = spec, front, flags, size or 1, chunk_size, randomness
-            return _placed(*_in_chunks(fn, *given), out_axes, size)
+                pairs = zip(moved, flags, strict=True)
+                moved = [_placeholder_batch(x) if flag else x for x, flag in pairs]
+            chunk_args = spec, moved, flags, size or 1, chunk_size, randomness
+            return _move_sample_axes(*_run_in_chunks(fn, *chunk_args), out_axes, size)
 
         if listener() is not None:
-            return placed(*leaves)
-        return run_strictly(Jitted(placed, strict=True, empty=True), placed, *leaves)
+            return run_batched(*leaves)
+        return run_strictly(
+            Jitted(run_batched, strict=True, empty=True), run_batched, *leaves
+        )
 
     return auto_jit(
-        fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness, order=0
+        fn, batched_fn, "vmap", in_axes, out_axes, chunk_size, randomness, order=0
     )
 
 
@@ -150,17 +152,17 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
                 f"parameters {k} are nested as {nesting(other)}, the first as "
                 f"{nesting(spec)}; give those of nets of one kind"
             )
-        for one, like in zip(leaves, first, strict=True):
-            if not isinstance(one, Tensor) or not isinstance(like, Tensor):
+        for leaf, first_leaf in zip(leaves, first, strict=True):
+            if not isinstance(leaf, Tensor) or not isinstance(first_leaf, Tensor):
                 raise TypeError(
-                    f"parameters {k} hold a {type(one).__name__}; give a list of the "
+                    f"parameters {k} hold a {type(leaf).__name__}; give a list of the "
                     "parameters of nets, which are trees of tensors"
                 )
-            if one.shape != like.shape or one.dtype != like.dtype:
+            if leaf.shape != first_leaf.shape or leaf.dtype != first_leaf.dtype:
                 raise ValueError(
-                    f"parameters {k} have a tensor of shape {list(one.shape)} and "
-                    f"dtype {one.dtype}, the first {list(like.shape)} and "
-                    f"{like.dtype}; give those of nets of one kind"
+                    f"parameters {k} have a tensor of shape {list(leaf.shape)} and "
+                    f"dtype {leaf.dtype}, the first {list(first_leaf.shape)} and "
+                    f"{first_leaf.dtype}; give those of nets of one kind"
                 )
     return spec.unflatten(
         [paddle.stack([*column]) for column in zip(*(f for f, _ in flat), strict=True)]
@@ -179,12 +181,12 @@ def _axes_of(
                 f"in_axes has {len(in_axes)} entries for {len(args)} positional "
                 "arguments; give one for each, None where all samples share it"
             )
-        each: Sequence[Any] = in_axes
+        axes_per_arg: Sequence[Any] = in_axes
     else:
-        each = [in_axes] * len(args)
+        axes_per_arg = [in_axes] * len(args)
     axes = [
         a
-        for axis, arg in zip(each, args, strict=True)
+        for axis, arg in zip(axes_per_arg, args, strict=True)
         for a in _axis_of_each_leaf(axis, arg)
     ]
     for key in sorted(kwargs):
@@ -199,11 +201,11 @@ def _axes_of(
 
 def _refuse_indexed(tree: Tree, axes: Sequence[Any]) -> None:
     """Refuse axes for containers whose leaves share no axis of samples."""
-    parts, start = optree.tree_leaves(tree, is_indexed, none_is_leaf=True), 0
-    for part in parts:
-        stop = start + len(flatten_tree(part)[0])
-        if is_indexed(part) and any(axis is not None for axis in axes[start:stop]):
-            kind = type(part).__name__
+    containers, start = optree.tree_leaves(tree, is_indexed, none_is_leaf=True), 0
+    for container in containers:
+        stop = start + len(flatten_tree(container)[0])
+        if is_indexed(container) and any(axis is not None for axis in axes[start:stop]):
+            kind = type(container).__name__
             raise TypeError(
                 f"vmap can't take a {kind} apart into samples, and in_axes asks for "
                 "it; give in_axes=None for it, and let the function work on the whole"
@@ -219,12 +221,12 @@ def _axis_of_each_leaf(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]
         with not_listening():
             results: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
     except ValueError:
-        one, other = (
+        axis_nesting, arg_nesting = (
             nesting(optree.tree_structure(t, none_is_leaf=True)) for t in (axis, arg)
         )
         raise TypeError(
-            f"{what} is nested as {one}, and what it is for as {other}; give an "
-            "integer, None, or a tree that is a prefix of it"
+            f"{what} is nested as {axis_nesting}, and what it is for as {arg_nesting}; "
+            "give an integer, None, or a tree that is a prefix of it"
         ) from None
     return results
 
@@ -263,7 +265,7 @@ def _size_of(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
     return sizes.pop()
 
 
-def _in_chunks(
+def _run_in_chunks(
     fn: Callable[..., Any],
     spec: optree.PyTreeSpec,
     leaves: Sequence[Any],
@@ -274,57 +276,66 @@ def _in_chunks(
 ) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
     """Run in chunks; return result leaves, their nesting, and which have samples."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    many = [
+    has_samples = [
         f for f, leaf in zip(flags, leaves, strict=True) if isinstance(leaf, Tensor)
     ]
-    nested: list[Any] = []
+    out_nesting: list[Any] = []
 
-    def of_sample(given: list[Tensor]) -> list[Tensor]:
-        each = iter(given)
-        filled = [next(each) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        args, kwargs = _call_of(spec, filled)
+    def call_on_sample(sample_tensors: list[Tensor]) -> list[Tensor]:
+        outputs_left = iter(sample_tensors)
+        sample_leaves = [
+            next(outputs_left) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+        ]
+        args, kwargs = _args_and_kwargs(spec, sample_leaves)
         results, structure = flatten_tree(fn(*args, **kwargs))
-        nested[:] = [structure, results]
+        out_nesting[:] = [structure, results]
         return [y for y in results if isinstance(y, Tensor)]
 
     with not_listening():
         samples = [
-            _taken(t, 0) if flag else t for t, flag in zip(tensors, many, strict=True)
+            _index_samples(t, 0) if flags_left else t
+            for t, flags_left in zip(tensors, has_samples, strict=True)
         ]
         for sample, tensor in zip(samples, tensors, strict=True):
             sample.stop_gradient = tensor.stop_gradient
     try:
-        program = trace_sample(of_sample, samples)
+        program = trace_sample(call_on_sample, samples)
         if randomness == "same":
-            program = _with_draws_apart(program)
+            program = _split_draws(program)
         step = chunk or size
-        parts: list[Any] = []
-        drawn: dict[Any, Tensor] = {}
+        chunks: list[Any] = []
+        shared_draws: dict[Any, Tensor] = {}
         for start in range(0, size, step):
-            some = [
-                _taken(t, slice(start, start + step)) if flag and step < size else t
-                for t, flag in zip(tensors, many, strict=True)
+            chunk_tensors = [
+                _index_samples(t, slice(start, start + step))
+                if flags_left and step < size
+                else t
+                for t, flags_left in zip(tensors, has_samples, strict=True)
             ]
-            parts.append(batched(program, some, many, randomness, drawn))
+            chunks.append(
+                batched(program, chunk_tensors, has_samples, randomness, shared_draws)
+            )
     except NoRule as error:
         raise CaptureError(
             f"vmap has no rule for {error}, or call the function for each sample"
         ) from error
-    differs = parts[0][1]
-    outcomes = [
-        column[0] if not flag or len(parts) == 1 else paddle.concat([*column])
-        for column, flag in zip(
-            zip(*(part for part, _ in parts), strict=True), differs, strict=True
+    differs = chunks[0][1]
+    joined = [
+        column[0] if not flags_left or len(chunks) == 1 else paddle.concat([*column])
+        for column, flags_left in zip(
+            zip(*(chunk_outputs for chunk_outputs, _ in chunks), strict=True),
+            differs,
+            strict=True,
         )
     ]
-    structure, results = nested
-    each, flag = iter(outcomes), iter(differs)
-    outputs = [next(each) if isinstance(y, Tensor) else y for y in results]
-    is_many = [next(flag) if isinstance(y, Tensor) else False for y in results]
+    structure, results = out_nesting
+    outputs_left, flags_left = iter(joined), iter(differs)
+    outputs = [next(outputs_left) if isinstance(y, Tensor) else y for y in results]
+    is_many = [next(flags_left) if isinstance(y, Tensor) else False for y in results]
     return outputs, structure, is_many
 
 
-def _sample_for_none(x: Tensor) -> Tensor:
+def _placeholder_batch(x: Tensor) -> Tensor:
     """Return a batch of one sample, since there is none to learn the results from.
 
     It is of ones, or a matrix that has an inverse, on the graph of x. Integers are
@@ -338,38 +349,40 @@ def _sample_for_none(x: Tensor) -> Tensor:
     return values + paddle.sum(x, axis=0, keepdim=True)
 
 
-def _with_draws_apart(program: Program) -> Program:
+def _split_draws(program: Program) -> Program:
     """Return the program with formulas for what draws and computes at once."""
-    given = (*program.inputs, *program.constants)
+    known = (*program.inputs, *program.constants)
     with not_listening():
-        ops, more = decompose_by_formulas(
-            program.ops, given, program.outputs, _draws_within
+        ops, new_constants = decompose_by_formulas(
+            program.ops, known, program.outputs, _draws_within
         )
-    return replace(program, ops=tuple(ops), constants={**program.constants, **more})
+    return replace(
+        program, ops=tuple(ops), constants={**program.constants, **new_constants}
+    )
 
 
 def _draws_within(op: Operation) -> bool:
     return op.operator.random and op.operator.formula is not None
 
 
-def _call_of(
+def _args_and_kwargs(
     spec: optree.PyTreeSpec, leaves: list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     call: Any = spec.unflatten(leaves)
     return call
 
 
-def _placed(
+def _move_sample_axes(
     outputs: list[Any],
     structure: optree.PyTreeSpec,
-    many: Sequence[bool],
+    has_samples: Sequence[bool],
     out_axes: Axes,
     size: int,
 ) -> Any:
-    """Return the results with their samples along the asked axes."""
+    """Return the results with their samples along ``out_axes``."""
     axes = _axis_of_each_leaf(out_axes, structure.unflatten(outputs), "out_axes")
     results = []
-    for y, axis, is_many in zip(outputs, axes, many, strict=True):
+    for y, axis, is_many in zip(outputs, axes, has_samples, strict=True):
         if axis is not None and isinstance(y, _NUMBERS):
             y = paddle.to_tensor(y)  # the same for all samples, as in JAX
         if not isinstance(y, Tensor):
@@ -382,15 +395,19 @@ def _placed(
                 )
             results.append(y)
         else:
-            whole = y if is_many else paddle.expand(y, [size or 1, *y.shape])
-            whole = whole if size else whole[:0]
+            batched_output = y if is_many else paddle.expand(y, [size or 1, *y.shape])
+            batched_output = batched_output if size else batched_output[:0]
             results.append(
-                _with_axis_moved(whole, 0, _checked_axis(axis, whole, "out_axes") or 0)
+                _with_axis_moved(
+                    batched_output,
+                    0,
+                    _checked_axis(axis, batched_output, "out_axes") or 0,
+                )
             )
     return structure.unflatten(results)
 
 
-def _taken(x: Tensor, index: int | slice) -> Tensor:
+def _index_samples(x: Tensor, index: int | slice) -> Tensor:
     """Return ``x[index]``, also of more than six axes, which Paddle refuses."""
     if x.ndim <= 6:
         return x[index]

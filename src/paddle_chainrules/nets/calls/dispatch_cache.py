@@ -21,7 +21,7 @@ from ...programs.compiling.program import Program
 from ...transforms.as_programs.keys import key_of
 from ...transforms.as_programs.last_call import are_off_the_graph, modes
 from ...transforms.as_programs.program_cache import (
-    BOUND,
+    MAX_PROGRAMS_PER_FUNCTION,
     CompiledFunction,
     ProgramCache,
 )
@@ -44,10 +44,10 @@ class Structure(NamedTuple):
         """Return the output; with buffers, the pair of output and buffers."""
         if self.buffers is None and self.output is ONE_LEAF:
             return outputs[0]
-        value, buffers = self.parts(outputs)
+        value, buffers = self.split(outputs)
         return value if self.buffers is None else (value, buffers)
 
-    def parts(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
+    def split(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
         """Return the output, and buffers or None."""
         value = self.output.unflatten(outputs[: self.number])
         if self.buffers is None:
@@ -66,48 +66,48 @@ class DispatchCache:
     def __init__(self, net: Any) -> None:
         self._net = net
         self._values: dict[Any, CachedValue] = {}
-        self._ways: dict[Any, CachedVJP] = {}
+        self._vjps: dict[Any, CachedVJP] = {}
         self._last_value: LastServed | None = None
-        self._last_way: LastServed | None = None
+        self._last_vjp: LastServed | None = None
 
-    def keep_value(self, inputs: CallInputs, result: CompiledFunction) -> None:
-        """Have this program serve calls like this one."""
-        self._keep(self._values, inputs, CachedValue(result))
+    def store_value(self, inputs: CallInputs, result: CompiledFunction) -> None:
+        """Cache the program of the value for calls like this one."""
+        self._store(self._values, inputs, CachedValue(result))
 
-    def keep_way(
+    def store_vjp(
         self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
-        """Have this program serve calls like this one, with a backward pass."""
-        self._keep(self._ways, inputs, CachedVJP(inputs, programs, recording))
+        """Cache the programs of value and gradients for calls like this one."""
+        self._store(self._vjps, inputs, CachedVJP(inputs, programs, recording))
 
-    def _keep(self, known: dict[Any, Any], inputs: CallInputs, result: Any) -> None:
-        params, args, kwargs = inputs.given
+    def _store(self, entries: dict[Any, Any], inputs: CallInputs, entry: Any) -> None:
+        params, args, kwargs = inputs.call_args
         order = inputs.order  # of a tree it equals the names, too
         if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
             return
         key = None if kwargs else self._key_and_leaves(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
-            keep(known, key, result)
+            store_bounded(entries, key, entry)
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None for a call of a new kind."""
         key, leaves = self._key_and_leaves(params, args)
-        known = self._values.get(key)
-        if known is None or key is None:
+        cached = self._values.get(key)
+        if cached is None or key is None:
             return None
-        self._last_value = LastServed(known, key[:STATES], key[-1], len(leaves))
-        return known.value(leaves, True)
+        self._last_value = LastServed(cached, key[:MODE_COUNT], key[-1], len(leaves))
+        return cached.value(leaves, True)
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, CachedPullback] | None:
         """Return output and pullback; None for a call of a new kind."""
         key, leaves = self._key_and_leaves(params, args)
-        known = self._ways.get(key)
-        if known is None or key is None:
+        cached = self._vjps.get(key)
+        if cached is None or key is None:
             return None
-        self._last_way = LastServed(known, key[:STATES], key[-1], len(leaves))
-        return known.pullback(leaves)
+        self._last_vjp = LastServed(cached, key[:MODE_COUNT], key[-1], len(leaves))
+        return cached.pullback(leaves)
 
     def last_forward(self, params: Any, args: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the output by the last call's program alone, in a sequence, or None.
@@ -115,39 +115,47 @@ class DispatchCache:
         The arguments need no check, since the program looks at them.
         """
         last = self._last_value
-        leaves = self._like(last, params, args)
-        return None if last is None or not leaves else last.known.entered(leaves)
+        leaves = self._matching_leaves(last, params, args)
+        return (
+            None if last is None or not leaves else last.cached.run_if_unchanged(leaves)
+        )
 
     def last_pullback(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, CachedPullback] | None:
         """Do as :meth:`pullback`, by the last call's program alone."""
-        last = self._last_way
-        leaves = self._like(last, params, args)
-        return None if last is None or not leaves else last.known.entered(leaves)
+        last = self._last_vjp
+        leaves = self._matching_leaves(last, params, args)
+        return (
+            None if last is None or not leaves else last.cached.run_if_unchanged(leaves)
+        )
 
     def last_vjp(
         self, params: Any, args: tuple[Any, ...], cotangent: Any
     ) -> tuple[Any, tuple[Tensor, ...]] | None:
         """Return gradients by the last call's programs; None if they do not serve."""
-        last = self._last_way
-        leaves = self._like(last, params, (*args, cotangent), 1)
-        return None if last is None or not leaves else last.known.vjp(leaves)
+        last = self._last_vjp
+        leaves = self._matching_leaves(last, params, (*args, cotangent), 1)
+        return None if last is None or not leaves else last.cached.vjp(leaves)
 
-    def _like(
-        self, last: LastServed | None, params: Any, args: tuple[Any, ...], more: int = 0
+    def _matching_leaves(
+        self,
+        last: LastServed | None,
+        params: Any,
+        args: tuple[Any, ...],
+        extra: int = 0,
     ) -> list[Any]:
-        """Return the leaves, if the call may be like the last one but for its tensors.
+        """Return the leaves, if the call matches the last one but for its tensors.
 
-        The program itself compares these.
+        The program itself checks dtypes and shapes of these.
 
         Args:
-            more: how many of the arguments are no leaves of that call: cotangents.
+            extra: how many of the arguments are no leaves of that call: cotangents.
         """
         if last is None or type(params) is not last.kind or is_plain() or watched():
             return []
-        now = modes()
-        if now != last.state:
+        current_modes = modes()
+        if current_modes != last.modes:
             return []
         if type(params) is dict:
             if tuple(params) != self._net.spec.names:
@@ -155,23 +163,23 @@ class DispatchCache:
             leaves = [*params.values(), *args]
         else:
             leaves = [params, *args]
-        if len(leaves) != last.tensors + more:
+        if len(leaves) != last.tensors + extra:
             return []
-        return leaves if are_off_the_graph(leaves, now[0]) else []
+        return leaves if are_off_the_graph(leaves, current_modes[0]) else []
 
     def value(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[CachedValue | None, list[Tensor]]:
-        """Return the program kept for calls like this one, and this call's leaves."""
+        """Return the cached program of the value, if any, and this call's leaves."""
         key, leaves = self._key_and_leaves(params, args)
         return self._values.get(key), leaves
 
-    def way(
+    def vjp_entry(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[CachedVJP | None, list[Tensor]]:
-        """Return the program kept for calls like this one, with the backward pass."""
+        """Return the cached programs with backward, if any, and this call's leaves."""
         key, leaves = self._key_and_leaves(params, args)
-        return self._ways.get(key), leaves
+        return self._vjps.get(key), leaves
 
     def _key_and_leaves(
         self, params: Any, args: tuple[Any, ...]
@@ -198,35 +206,35 @@ def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             return None
-    graph = paddle.is_grad_enabled()
-    if graph and False in flags(leaves):
+    grad_enabled = paddle.is_grad_enabled()
+    if grad_enabled and False in flags(leaves):
         return None
-    return (graph, *key_of(leaves))
+    return (grad_enabled, *key_of(leaves))
 
 
-def keep(known: dict[Any, Any], key: Any, result: Any) -> None:
-    """Note the programs that serve a kind of calls, up to a bound."""
-    if len(known) >= BOUND:
-        known.clear()
-    known[key] = result
+def store_bounded(entries: dict[Any, Any], key: Any, entry: Any) -> None:
+    """Store an entry; clear all first where there are too many."""
+    if len(entries) >= MAX_PROGRAMS_PER_FUNCTION:
+        entries.clear()
+    entries[key] = entry
 
 
-STATES = 4
-"""The first parts of a key, which tell nothing of tensors: see :meth:`_like`."""
+MODE_COUNT = 4
+"""Entries at the start of a key that are modes, not facts of tensors."""
 
 
 class LastServed(NamedTuple):
     """The program that served the last call, and the state that it serves in.
 
     Attributes:
-        known: the program.
-        state: if gradients are on, and the creation modes.
+        cached: the program.
+        modes: if gradients are on, and the creation modes.
         kind: the type of the parameters.
         tensors: their number.
     """
 
-    known: Any
-    state: tuple[Any, ...]
+    cached: Any
+    modes: tuple[Any, ...]
     kind: type
     tensors: int
 
@@ -234,38 +242,40 @@ class LastServed(NamedTuple):
 class CachedValue:
     """The program of the value of a kind of calls."""
 
-    def __init__(self, result: CompiledFunction) -> None:
-        self._found, self._structure = result, result.structure
-        one = result.structure.buffers is None and result.structure.output is ONE_LEAF
-        self._gives_one = one and result.captured.outputs == [PLACE]
+    def __init__(self, compiled: CompiledFunction) -> None:
+        self._compiled, self._structure = compiled, compiled.structure
+        is_single = (
+            compiled.structure.buffers is None and compiled.structure.output is ONE_LEAF
+        )
+        self._gives_list = is_single and compiled.captured.outputs == [PLACE]
 
     def value(
-        self, leaves: list[Tensor], trusts: bool = False
+        self, leaves: list[Tensor], trusted: bool = False
     ) -> tuple[Any, ...] | None:
         """Return the output, alone in a tuple; None if the program no longer serves.
 
         Args:
-            trusts: whether the leaves' shapes and dtypes were looked at.
+            trusted: whether the leaves' shapes and dtypes were looked at.
         """
-        result = self._found
-        if result.is_stale():
+        compiled = self._compiled
+        if compiled.is_stale():
             return None
         try:
-            made = run(result.captured.program, leaves, trusts)
+            outputs = run(compiled.captured.program, leaves, trusted)
         except CaptureError:  # a shape that depends on values
             return None
-        return (self._structure.nested(result.captured.filled(made)),)
+        return (self._structure.nested(compiled.captured.filled(outputs)),)
 
-    def entered(self, leaves: list[Any]) -> Sequence[Any] | None:
-        """Return the output in a sequence; None if leaves are not as they were."""
-        captured = self._found.captured
+    def run_if_unchanged(self, leaves: list[Any]) -> Sequence[Any] | None:
+        """Return the output in a sequence; None if dtypes or shapes differ."""
+        captured = self._compiled.captured
         enter = captured.program.entered
-        if enter is None or self._found.is_stale():
+        if enter is None or self._compiled.is_stale():
             return None
-        made = enter(*leaves)
-        if made is None or self._gives_one:
-            return made  # a list of the one output
-        return (self._structure.nested(captured.filled(made)),)
+        outputs = enter(*leaves)
+        if outputs is None or self._gives_list:
+            return outputs  # a list of the one output
+        return (self._structure.nested(captured.filled(outputs)),)
 
 
 class CachedVJP:
@@ -275,48 +285,56 @@ class CachedVJP:
         draws: whether a call draws random numbers.
         count: the number of outputs.
         retained_bytes: the bytes that a call keeps for the backward pass.
-        back: the program of the gradients of all parameters and arguments, if the
+        backward: the program of the gradients of all parameters and arguments, if the
             output is one tensor, of this ``shape`` and ``dtype``; otherwise None.
     """
 
-    back: Program | None = None
+    backward: Program | None = None
     _joint: Callable[..., Sequence[Tensor] | None] | None = None
 
     def __init__(
         self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
-        way, output = recording.way, recording.outputs[0]
-        self._programs, self.way = programs, way
-        self.form = inputs.form(way.structure.output)
-        self.count = way.forward_backward.count
-        self.draws = way.forward_backward.forward.draws
+        compiled, output = recording.compiled, recording.outputs[0]
+        self._programs, self.compiled = programs, compiled
+        self.form = inputs.form(compiled.structure.output)
+        self.count = compiled.forward_backward.count
+        self.draws = compiled.forward_backward.forward.draws
         self.retained_bytes = recording.retained_bytes()
         self._calls = 0
-        structure, number = way.structure, len(inputs.leaves)
-        alone = structure.output is ONE_LEAF and structure.buffers is None
-        if alone and way.seeds == [0] and way.places == [*range(number)]:
+        structure, leaf_count = compiled.structure, len(inputs.leaves)
+        is_single = structure.output is ONE_LEAF and structure.buffers is None
+        if (
+            is_single
+            and compiled.seeds == [0]
+            and compiled.grad_leaves == [*range(leaf_count)]
+        ):
             self.shape, self.dtype = output.shape, output.dtype
-            program, has = way.forward_backward.backward_program(
-                (True,) * number, (True,)
+            program, has_grad = compiled.forward_backward.backward_program(
+                (True,) * leaf_count, (True,)
             )
-            self.back = program if all(has) else None
+            self.backward = program if all(has_grad) else None
 
-    def part(self, asked: tuple[bool, ...]) -> Program:
-        """Return the program for those gradients alone that are asked for."""
-        return self.way.forward_backward.backward_program(asked, (True,))[0]
+    def backward_for(self, requested: tuple[bool, ...]) -> Program:
+        """Return the backward program of the requested gradients alone."""
+        return self.compiled.forward_backward.backward_program(requested, (True,))[0]
 
-    def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
-        """Return outputs and saved tensors; None if programs no longer serve."""
-        if self.way.is_stale():
+    def run_forward(
+        self, leaves: list[Tensor], trusted: bool = False
+    ) -> list[Tensor] | None:
+        """Return outputs and residuals; None if the programs no longer serve."""
+        if self.compiled.is_stale():
             return None
         try:
-            return run(self.way.forward_backward.forward, leaves, trusts)
+            return run(self.compiled.forward_backward.forward, leaves, trusted)
         except CaptureError:
             return None
 
-    def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> CachedPullback:
-        """Return the pullback of a call that has made this."""
-        recording = self._programs.recording(self.way, leaves, leaves, made)
+    def make_pullback(
+        self, leaves: list[Tensor], results: list[Tensor]
+    ) -> CachedPullback:
+        """Return the pullback of a call whose forward program gave ``results``."""
+        recording = self._programs.recording(self.compiled, leaves, leaves, results)
         return CachedPullback(self, recording)
 
     def pullback(self, leaves: list[Tensor]) -> tuple[Any, CachedPullback] | None:
@@ -324,53 +342,63 @@ class CachedVJP:
 
         The leaves' shapes and dtypes were looked at.
         """
-        made = self.made(leaves, True)
-        return None if made is None else self._with_pullback(leaves, made)
+        results = self.run_forward(leaves, True)
+        return None if results is None else self._with_pullback(leaves, results)
 
-    def entered(self, leaves: list[Any]) -> tuple[Any, CachedPullback] | None:
-        """Return output and pullback; None if leaves are not as they were."""
-        enter = self.way.forward_backward.forward.entered
-        if enter is None or self.way.is_stale():
+    def run_if_unchanged(self, leaves: list[Any]) -> tuple[Any, CachedPullback] | None:
+        """Return output and pullback; None if dtypes or shapes differ."""
+        enter = self.compiled.forward_backward.forward.entered
+        if enter is None or self.compiled.is_stale():
             return None
-        made = enter(*leaves)
-        return None if made is None else self._with_pullback(leaves, made)
+        results = enter(*leaves)
+        return None if results is None else self._with_pullback(leaves, results)
 
-    def vjp(self, given: list[Any]) -> tuple[Any, tuple[Tensor, ...]] | None:
-        """Return all gradients; None if something given is not as it was.
+    def vjp(
+        self, leaves_and_cotangent: list[Any]
+    ) -> tuple[Any, tuple[Tensor, ...]] | None:
+        """Return all gradients; None if a dtype or shape differs.
 
         Args:
-            given: the leaves and the cotangent.
+            leaves_and_cotangent: the leaves and the cotangent.
         """
-        back = self.back
-        if back is None or (self.draws and not self.fits(given[-1])):
+        backward = self.backward
+        if backward is None or (
+            self.draws and not self.accepts_cotangent(leaves_and_cotangent[-1])
+        ):
             return None  # before it draws
-        forward_backward, enter = (
-            self.way.forward_backward.forward.entered,
-            back.entered,
+        enter_forward, enter_backward = (
+            self.compiled.forward_backward.forward.entered,
+            backward.entered,
         )
-        if forward_backward is None or enter is None or self.way.is_stale():
+        if enter_forward is None or enter_backward is None or self.compiled.is_stale():
             return None
         if self._joint is not None:
-            result = self._joint(*given)
+            result = self._joint(*leaves_and_cotangent)
             return None if result is None else self.nested(result[self.count :])
-        made = forward_backward(*given[:-1])
-        result = None if made is None else enter(*made[self.count :], given[-1])
+        forward_results = enter_forward(*leaves_and_cotangent[:-1])
+        result = (
+            None
+            if forward_results is None
+            else enter_backward(
+                *forward_results[self.count :], leaves_and_cotangent[-1]
+            )
+        )
         if result is None:
             return None
-        self._look_for_joint()
+        self._prepare_joint()
         return self.nested(result)
 
-    def _look_for_joint(self) -> None:
-        """Have one program give value and gradients at once, after some calls."""
+    def _prepare_joint(self) -> None:
+        """Compile value and gradients to one program, after some calls."""
         with suppress(Exception):  # of LLVM: two programs serve as well
             if self._calls == switch.CALLS_BEFORE_CODE // 2:
-                self.way.forward_backward.joint.begin_code()
+                self.compiled.forward_backward.joint.begin_code()
             if self._calls == switch.CALLS_BEFORE_CODE:
-                self._joint = self.way.forward_backward.joint.entry
+                self._joint = self.compiled.forward_backward.joint.entry
         self._calls += 1
 
-    def fits(self, cotangent: Any) -> bool:
-        """Tell whether it is a cotangent for :attr:`back`, off the caller's graph."""
+    def accepts_cotangent(self, cotangent: Any) -> bool:
+        """Tell whether :attr:`backward` takes it, and it is off the caller's graph."""
         return (
             isinstance(cotangent, Tensor)
             and cotangent.shape == self.shape
@@ -387,36 +415,38 @@ class CachedVJP:
         return dict(zip(names, results, strict=False)), (*results[len(names) :],)
 
     def _with_pullback(
-        self, leaves: list[Any], made: list[Tensor]
+        self, leaves: list[Any], results: list[Tensor]
     ) -> tuple[Any, CachedPullback]:
-        outputs = self.way.captured.filled(made[: self.count])
-        return self.way.structure.nested(outputs), self.recorded(leaves, made)
+        outputs = self.compiled.captured.filled(results[: self.count])
+        return self.compiled.structure.nested(outputs), self.make_pullback(
+            leaves, results
+        )
 
 
 class CachedPullback(RecordedPullback):
-    """The pullback of a known call, straight where all gradients are asked for."""
+    """The pullback of a cached call, fast where all gradients are requested."""
 
     _recording: ProgramRecording
 
-    def __init__(self, known: CachedVJP, recording: ProgramRecording) -> None:
-        self._form, self._known, self._recording = known.form, known, recording
+    def __init__(self, cached: CachedVJP, recording: ProgramRecording) -> None:
+        self._form, self._cached, self._recording = cached.form, cached, recording
 
-    def _straight(self, cotangent: Tree) -> list[Tensor] | None:
-        """Return all gradients; None if the cotangent needs a closer look."""
-        known, back = self._known, self._known.back
-        if back is None:
+    def _fast_gradients(self, cotangent: Tree) -> list[Tensor] | None:
+        """Return all gradients; None if the cotangent needs the general path."""
+        cached, backward = self._cached, self._cached.backward
+        if backward is None:
             return None
-        graph, enter = paddle.is_grad_enabled(), back.entered
-        if enter is not None and are_off_the_graph((cotangent,), graph):
+        grad_enabled, enter = paddle.is_grad_enabled(), backward.entered
+        if enter is not None and are_off_the_graph((cotangent,), grad_enabled):
             result = enter(*self._recording.saved(), cotangent)
             if result is not None:
                 return result
-        if not known.fits(cotangent):
+        if not cached.accepts_cotangent(cotangent):
             return None
-        return run(back, [*self._recording.saved(), cotangent])
+        return run(backward, [*self._recording.saved(), cotangent])
 
-    def __call__(self, cotangent: Tree, **how: Any) -> Any:
-        result = None if how else self._straight(cotangent)
+    def __call__(self, cotangent: Tree, **options: Any) -> Any:
+        result = None if options else self._fast_gradients(cotangent)
         if result is None:
-            return super().__call__(cotangent, **how)
-        return self._known.nested(result)
+            return super().__call__(cotangent, **options)
+        return self._cached.nested(result)

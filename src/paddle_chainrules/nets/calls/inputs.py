@@ -36,7 +36,7 @@ class CallInputs:
     Attributes:
         leaves: the checked parameters, or theta, then the leaves of all arguments.
         order: the names in the order of the caller; None for theta.
-        given: the checked parameters, arguments and keyword arguments.
+        call_args: the checked parameters, arguments and keyword arguments.
     """
 
     def __init__(
@@ -47,26 +47,26 @@ class CallInputs:
         kwargs: dict[str, Any],
     ) -> None:
         self._spec = spec
-        given: list[Any]
-        self.given: tuple[Any, ...]
+        param_leaves: list[Any]
+        self.call_args: tuple[Any, ...]
         if isinstance(params, Tensor):
-            self.order, given = None, [params]
-            self.given = params, args, kwargs
+            self.order, param_leaves = None, [params]
+            self.call_args = params, args, kwargs
         else:
             values = spec.as_dict(params)
-            self.order, given = spec.order_of(params), [*values.values()]
-            self.given = values, args, kwargs
+            self.order, param_leaves = spec.order_of(params), [*values.values()]
+            self.call_args = values, args, kwargs
         arg_leaves, self.args_spec = flatten_tree(args)
         kwarg_leaves, self.kwargs_spec = flatten_tree(kwargs) if kwargs else NO_KEYWORDS
-        self._start = len(given)
-        self._middle = self._start + len(arg_leaves)
-        self.leaves = [*given, *arg_leaves, *kwarg_leaves]
+        self._args_start = len(param_leaves)
+        self._kwargs_start = self._args_start + len(arg_leaves)
+        self.leaves = [*param_leaves, *arg_leaves, *kwarg_leaves]
 
     def without_leaves(self) -> CallInputs:
         """Return the nesting of the leaves without any tensor."""
         result = copy.copy(self)
         result.leaves = []
-        result.given = ()
+        result.call_args = ()
         return result
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
@@ -77,13 +77,13 @@ class CallInputs:
         if self.order is None:
             values = self._spec.unflatten(leaves[0])
         elif leaves is self.leaves:
-            return self.given
+            return self.call_args
         else:
-            values = self._spec.named(leaves[: self._start])
-        args = self.args_spec.unflatten(leaves[self._start : self._middle])
+            values = self._spec.named(leaves[: self._args_start])
+        args = self.args_spec.unflatten(leaves[self._args_start : self._kwargs_start])
         if self.kwargs_spec is NO_KEYWORDS[1]:
             return values, args, {}
-        return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
+        return values, args, self.kwargs_spec.unflatten(leaves[self._kwargs_start :])
 
     def form(self, output: Any) -> CallStructure:
         """Return the nesting of the call, with an output nested like this one."""

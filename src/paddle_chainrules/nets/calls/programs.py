@@ -1,4 +1,4 @@
-"""A net's calls as programs, where it was asked for and they can be."""
+"""A net's calls as programs, where the user wants them and they can be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from ...transforms.as_programs.program_cache import (
     CompiledFunction,
     ProgramCache,
 )
-from ...transforms.as_programs.program_nodes import call, found_value, seen_value
+from ...transforms.as_programs.program_nodes import (
+    call,
+    lookup_program,
+    lookup_unchecked_program,
+)
 from ...transforms.as_programs.program_recording import CompiledVJP, ProgramRecording
 from ...transforms.containers.tree import flatten_tree
 from ...transforms.tape.recording import records_graph
@@ -28,29 +32,33 @@ from .dispatch_cache import DispatchCache, Structure
 from .inputs import CallInputs
 
 CALLS_BEFORE_PROGRAM = 3
-"""Calls of a kind that run before a program that nobody has asked for."""
+"""Calls of a kind that run natively before an automatic program."""
 
 
-def of_paddles_own(net: Any) -> NetPrograms | None:
+def programs_for_paddle_layers(net: Any) -> NetPrograms | None:
     """Return the programs of a net made of Paddle's code alone, if programs are on."""
     return NetPrograms(net, CALLS_BEFORE_PROGRAM, ANY) if programs_are_on() else None
 
 
-def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
+def programs_for_jit_flag(
+    net: Any, jit: bool | None, is_own: bool
+) -> NetPrograms | None:
     """Return the programs of a net that was made with ``jit``.
 
     By default there are some for a net made of Paddle's code alone.
     """
     if jit is None:
-        return of_paddles_own(net) if is_own else None
+        return programs_for_paddle_layers(net) if is_own else None
     most = ANY if is_own else 0
     is_on = checked_flag("jit", jit) and programs_are_on()
     return NetPrograms(net, 0, most) if is_on else None
 
 
-def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
-    """Return the programs of a net that differentiates another, which has these."""
-    return programs and NetPrograms(net, most=programs.most)
+def programs_for_derivative(
+    net: Any, net_programs: NetPrograms | None
+) -> NetPrograms | None:
+    """Return the programs of a derivative of a net with these programs."""
+    return net_programs and NetPrograms(net, most=net_programs.most)
 
 
 class NetPrograms:
@@ -63,17 +71,17 @@ class NetPrograms:
 
     def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
         self._net, self._patience, self.most = net, patience, most
-        self._made: dict[Any, ProgramCache] = {}
+        self._caches: dict[Any, ProgramCache] = {}
         self.cache = DispatchCache(net)
         self.derivatives: dict[Any, Any] = {}
 
     def describe(self) -> str:
         """Say in a sentence what runs."""
-        made = [result for cache in self._made.values() for result in cache.made]
-        refused = [result.why for result in made if isinstance(result, CaptureRefusal)]
-        count = len(made) - len(refused)
+        entries = [entry for cache in self._caches.values() for entry in cache.entries]
+        refused = [entry.why for entry in entries if isinstance(entry, CaptureRefusal)]
+        count = len(entries) - len(refused)
         if refused:
-            kinds = f"{len(refused)} of {len(made)} kinds of calls"
+            kinds = f"{len(refused)} of {len(entries)} kinds of calls"
             return f"It runs as Paddle runs it in {kinds}: {refused[-1]}."
         if count:
             return f"It runs as a program, of which there are {count}."
@@ -88,17 +96,17 @@ class NetPrograms:
 
     def forward(self, inputs: CallInputs, constants: dict[str, Any]) -> tuple[Any, ...]:
         """Return the net's result, alone in a tuple; () if no program serves."""
-        if not self._serves():
+        if not self._can_serve():
             return ()
         try:
-            programs, leaves = self._of(inputs, constants)
+            programs, leaves = self._cache_and_leaves(inputs, constants)
             with drawing_from(constants.get("_seed")):
                 outputs, structure = call(programs, leaves, None)
         except CaptureError:
             return ()
         if not constants:
-            result, _ = seen_value(programs, leaves, None)
-            self.cache.keep_value(inputs, result)
+            result, _ = lookup_unchecked_program(programs, leaves, None)
+            self.cache.store_value(inputs, result)
         return (structure.nested(outputs),)
 
     def record(
@@ -106,21 +114,21 @@ class NetPrograms:
     ) -> tuple[Any, Any, Any, ProgramRecording] | None:
         """Return output, buffers, how the output is nested, and the recording."""
         if (
-            not self._serves()
+            not self._can_serve()
             or watched()
-            or records_graph(inputs.leaves, self._reach())
+            or records_graph(inputs.leaves, self._reaches_graph())
         ):
             return None
         try:
-            programs, leaves = self._of(inputs, constants)
+            programs, leaves = self._cache_and_leaves(inputs, constants)
             with drawing_from(constants.get("_seed")):
                 outputs, structure, recording = programs.record(leaves)
         except CaptureError:
             return None
-        recording.keep(len(inputs.leaves), structure.number)
+        recording.truncate(len(inputs.leaves), structure.number)
         if not constants:
-            self.cache.keep_way(inputs, programs, recording)
-        return (*structure.parts(outputs), structure.output, recording)
+            self.cache.store_vjp(inputs, programs, recording)
+        return (*structure.split(outputs), structure.output, recording)
 
     def value(self, inputs: CallInputs) -> tuple[CompiledFunction, list[Any]]:
         """Return the program of calls like this one, and the leaves that it takes.
@@ -128,21 +136,21 @@ class NetPrograms:
         Raises:
             CaptureError: there is none.
         """
-        programs, leaves = self._alone(inputs)
-        return found_value(programs, leaves)[0], leaves
+        programs, leaves = self._self_contained(inputs)
+        return lookup_program(programs, leaves)[0], leaves
 
-    def way(self, inputs: CallInputs) -> tuple[CompiledVJP, list[Any]]:
+    def compiled_vjp(self, inputs: CallInputs) -> tuple[CompiledVJP, list[Any]]:
         """Return the program with its backward pass, and the leaves that it takes.
 
         Raises:
             CaptureError: there is none.
         """
-        programs, leaves = self._alone(inputs)
-        return programs.found("vjp", leaves, programs.way_of), leaves
+        programs, leaves = self._self_contained(inputs)
+        return programs.get_or_compile("vjp", leaves, programs.compile_vjp), leaves
 
-    def _alone(self, inputs: CallInputs) -> tuple[ProgramCache, list[Any]]:
-        """Return the programs of a call, if its result depends on nothing else."""
-        if not self._serves():
+    def _self_contained(self, inputs: CallInputs) -> tuple[ProgramCache, list[Any]]:
+        """Return cache and leaves of a call whose result depends on no other state."""
+        if not self._can_serve():
             raise CaptureError(
                 "the net runs as Paddle runs it; make it with jit=True, or see what it "
                 "is shown to run as"
@@ -151,10 +159,10 @@ class NetPrograms:
             raise CaptureError(
                 "the net uses parameters that are no arguments; make them its own"
             )
-        return self._of(inputs, {})
+        return self._cache_and_leaves(inputs, {})
 
-    def _serves(self) -> bool:
-        """Tell whether a program can serve the net, as far as known."""
+    def _can_serve(self) -> bool:
+        """Tell whether programs can serve the net, by the effects seen so far."""
         effects = self._net._effects
         return (
             not is_plain()
@@ -163,23 +171,23 @@ class NetPrograms:
             and not effects.asks
         )
 
-    def _reach(self) -> bool:
+    def _reaches_graph(self) -> bool:
         return bool(self._net._effects.reaches) and paddle.is_grad_enabled()
 
-    def _of(
+    def _cache_and_leaves(
         self, inputs: CallInputs, constants: dict[str, Any]
     ) -> tuple[ProgramCache, list[Any]]:
-        """Return programs, and the leaves that they take: the inputs', then buffers."""
+        """Return the program cache for these nestings, and the leaves of the call."""
         names = _buffer_names(constants)
         key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
-        programs = self._made.get(key)
-        if programs is None:
+        cache = self._caches.get(key)
+        if cache is None:
             flat = _FlatNet(self._net, inputs.without_leaves(), names)
-            fixed = 1 if inputs.order is None else len(inputs.order)
+            param_count = 1 if inputs.order is None else len(inputs.order)
             attrs = self._patience, self.most
-            programs = ProgramCache(flat, self._net._effects, fixed, *attrs)
-            self._made[key] = programs
-        return programs, _leaves(inputs, constants)
+            cache = ProgramCache(flat, self._net._effects, param_count, *attrs)
+            self._caches[key] = cache
+        return cache, _leaves(inputs, constants)
 
 
 def _buffer_names(constants: dict[str, Any]) -> tuple[str, ...] | None:
@@ -209,7 +217,9 @@ class _FlatNet:
             outputs, spec = flatten_tree(self._net._apply(values, *args, **kwargs))
             return outputs, Structure(spec, len(outputs), None)
         buffers = dict(zip(names, leaves[count:], strict=True))
-        output, new = self._net._apply(values, *args, **kwargs, _buffers=buffers)
+        output, new_buffers = self._net._apply(
+            values, *args, **kwargs, _buffers=buffers
+        )
         outputs, spec = flatten_tree(output)
-        others, aux_spec = flatten_tree(new)
-        return [*outputs, *others], Structure(spec, len(outputs), aux_spec)
+        buffer_leaves, aux_spec = flatten_tree(new_buffers)
+        return [*outputs, *buffer_leaves], Structure(spec, len(outputs), aux_spec)

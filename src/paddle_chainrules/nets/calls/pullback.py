@@ -19,7 +19,7 @@ from ..parameters.param_trees import ParamTree
 from ..parameters.params import ParamSpec
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import CallStructure
-from .wrt import WRT, Flags, Wrt, each, items_of, needs_grad, selected
+from .wrt import WRT, Flags, Wrt, flags_per_param, items_of, needs_grad, select_names
 
 
 class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
@@ -98,9 +98,9 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
             return self._write(cotangent, into, accumulate)
         if accumulate:
             raise ValueError("accumulate adds to the tensors of into; give them too")
-        rows = self._sparse_positions(sparse)
+        sparse_positions = self._sparse_positions(sparse)
         if wrt is WRT:
-            return self._nested(self._gradients(cotangent, None, rows))
+            return self._nested(self._gradients(cotangent, None, sparse_positions))
         children, keywords = self._form.args.children(), self.keywords
         requested = needs_grad(wrt, self._form.spec.names, len(children), keywords)
         by_params, by_args = any(requested.params), any(requested.args)
@@ -113,15 +113,17 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         for child, flag in zip(children, requested.args, strict=True):
             flags += [flag] * child.num_leaves
         if requested.kwargs is not None:
-            each = zip(self._form.kwargs.children(), keywords, strict=True)
-            for child, keyword in each:
+            children_and_keywords = zip(
+                self._form.kwargs.children(), keywords, strict=True
+            )
+            for child, keyword in children_and_keywords:
                 flags += [requested.kwargs[keyword]] * child.num_leaves
-        grads = self._gradients(cotangent, flags, rows)
+        grads = self._gradients(cotangent, flags, sparse_positions)
         grad_params, grad_args = self._nested(grads)
         if by_args and not all(requested.args):
             grad_args = tuple(
-                part if flag else None
-                for part, flag in zip(grad_args, requested.args, strict=True)
+                grad if flag else None
+                for grad, flag in zip(grad_args, requested.args, strict=True)
             )
         results = grad_params if by_params else None, grad_args if by_args else None
         if requested.kwargs is None:
@@ -142,7 +144,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
             )
         names = self._form.spec.names
         items = ["params"] if sparse is True else items_of(sparse)
-        chosen = {n for item in items for n in selected(item, names, "sparse")}
+        chosen = {n for item in items for n in select_names(item, names, "sparse")}
         return [i for i, name in enumerate(names) if name in chosen]
 
     @property
@@ -162,52 +164,54 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
             )
         for_params, for_args, *for_kwargs = into
         buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
-        for given in for_kwargs:
-            buffers += self._kwarg_buffers(given)
+        for buffers_by_keyword in for_kwargs:
+            buffers += self._kwarg_buffers(buffers_by_keyword)
         check_buffers(buffers, self._primals()[: len(buffers)])
         flags = [buffer is not None for buffer in buffers]
-        rows = [i for i, buffer in enumerate(buffers) if isinstance(buffer, RowSparse)]
-        write(buffers, self._gradients(cotangent, flags, rows), accumulate)
+        sparse_positions = [
+            i for i, buffer in enumerate(buffers) if isinstance(buffer, RowSparse)
+        ]
+        write(buffers, self._gradients(cotangent, flags, sparse_positions), accumulate)
         return into
 
-    def _param_buffers(self, given: Tree) -> list[Any]:
-        if given is None:
+    def _param_buffers(self, into: Tree) -> list[Any]:
+        if into is None:
             return [None] * self._form.param_leaves
         if self._form.order is None:
-            return [given]
+            return [into]
         if isinstance(self._form.order, ParamTree):
-            given = self._form.order.leaves(given)
-        _check_names(given, self._form.order, "parameters")
-        return [given[name] for name in self._form.spec.names]
+            into = self._form.order.leaves(into)
+        _check_names(into, self._form.order, "parameters")
+        return [into[name] for name in self._form.spec.names]
 
-    def _arg_buffers(self, given: Tree) -> list[Any]:
+    def _arg_buffers(self, into: Tree) -> list[Any]:
         children = self._form.args.children()
-        if given is None:
-            given = (None,) * len(children)
-        if not isinstance(given, tuple) or len(given) != len(children):
+        if into is None:
+            into = (None,) * len(children)
+        if not isinstance(into, tuple) or len(into) != len(children):
             raise ValueError(
                 f"into for the arguments must be None or a tuple of {len(children)}, "
-                f"one for each, got {given!r}; give None for what is not wanted"
+                f"one for each, got {into!r}; give None for what is not wanted"
             )
         return [
             leaf
-            for i, (part, child) in enumerate(zip(given, children, strict=True))
-            for leaf in _leaves_as(child, part, f"argument {i}")
+            for i, (buffers, child) in enumerate(zip(into, children, strict=True))
+            for leaf in _buffer_leaves(child, buffers, f"argument {i}")
         ]
 
-    def _kwarg_buffers(self, given: Tree) -> list[Any]:
+    def _kwarg_buffers(self, into: Tree) -> list[Any]:
         keywords = self.keywords
-        if given is None:
-            given = dict.fromkeys(keywords)
-        _check_names(given, keywords, "keyword arguments")
+        if into is None:
+            into = dict.fromkeys(keywords)
+        _check_names(into, keywords, "keyword arguments")
         return [
             leaf
             for name, child in zip(keywords, self._form.kwargs.children(), strict=True)
-            for leaf in _leaves_as(child, given[name], f"argument {name!r}")
+            for leaf in _buffer_leaves(child, into[name], f"argument {name!r}")
         ]
 
     def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
-        """Return gradients in a row, nested as parameters and arguments."""
+        """Nest flat gradients as the parameters and the arguments."""
         form = self._form
         count = form.param_leaves
         if form.order is None:
@@ -239,25 +243,27 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         """Return the values that these gradients are taken with respect to."""
 
 
-def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
+def _check_names(buffers: Tree, names: Sequence[str], what: str) -> None:
     """Refuse buffers by name that have other names."""
-    if not isinstance(given, Mapping) or given.keys() != set(names):
-        result = list(given) if isinstance(given, Mapping) else type(given).__name__
+    if not isinstance(buffers, Mapping) or buffers.keys() != set(names):
+        given_names = (
+            list(buffers) if isinstance(buffers, Mapping) else type(buffers).__name__
+        )
         raise ValueError(
             f"into for the {what} must be None or a dict with the names "
-            f"{list(names)}, None where one is not wanted; got {result}"
+            f"{list(names)}, None where one is not wanted; got {given_names}"
         )
 
 
-def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
-    """Return buffers for one argument in a row; None if none is given."""
-    if part is None:
-        return [None] * int(structure.num_leaves)
-    leaves, result = flatten_tree(part)
-    if result != structure:
+def _buffer_leaves(arg_spec: Any, buffers: Tree, what: str) -> list[Any]:
+    """Return a buffer per leaf of one argument; None for each if none is given."""
+    if buffers is None:
+        return [None] * int(arg_spec.num_leaves)
+    leaves, buffers_spec = flatten_tree(buffers)
+    if buffers_spec != arg_spec:
         raise ValueError(
-            f"into for {what} is nested as {nesting(result)}, the argument as "
-            f"{nesting(structure)}; they must be equal, with None where one is not "
+            f"into for {what} is nested as {nesting(buffers_spec)}, the argument as "
+            f"{nesting(arg_spec)}; they must be equal, with None where one is not "
             "wanted"
         )
     return leaves
@@ -277,9 +283,9 @@ class RecordedPullback(NetPullback[Any]):
         sparse: Sequence[int] = (),
     ) -> Sequence[Any]:
         leaves = cotangent_leaves(cotangent, self._form.output)
-        return self._of(leaves, flags, sparse)
+        return self._recorded_gradients(leaves, flags, sparse)
 
-    def _of(
+    def _recorded_gradients(
         self,
         cotangents: Sequence[Tensor | None],
         flags: Sequence[bool] | None,
@@ -309,22 +315,22 @@ class RecordedPullback(NetPullback[Any]):
         """Operators on the graph that is kept."""
         return self._recording.nodes
 
-    def _in_a_row(
+    def _flat_gradients(
         self,
         cotangents: Sequence[Tensor | None],
         params: Flags,
         args: bool,
     ) -> list[Tensor | None]:
-        """Return gradients in a row: of the parameters, then of all arguments' leaves.
+        """Return flat gradients: of the parameters, then of all arguments' leaves.
 
         More cotangents than the output has leaves are left out.
         """
         cotangents = cotangents[: self._form.output.num_leaves]
         count = self._form.args.num_leaves + self._form.kwargs.num_leaves
         if params is True and args and count == self._form.args.num_leaves:
-            return self._of(cotangents, None)
-        flags = [*each(params, self._form.param_leaves), *[args] * count]
-        return self._of(cotangents, flags)
+            return self._recorded_gradients(cotangents, None)
+        flags = [*flags_per_param(params, self._form.param_leaves), *[args] * count]
+        return self._recorded_gradients(cotangents, flags)
 
 
 def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:

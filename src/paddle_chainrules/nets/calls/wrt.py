@@ -62,26 +62,26 @@ def needs_grad(
                 )
             by_position[item] = True
         else:
-            for name in selected(item, names, "wrt"):
+            for name in select_names(item, names, "wrt"):
                 by_name[name] = True
     return NeedsGrad(tuple(by_name.values()), tuple(by_position), by_keyword)
 
 
 def items_of(wrt: Wrt) -> Collection[Item]:
-    """Return items in a row, of one item or several."""
-    several = isinstance(wrt, list | tuple | set)
-    results = cast("Collection[Item]", wrt if several else (wrt,))
-    for item in results:
+    """Return the items of a selection of one item or several."""
+    is_collection = isinstance(wrt, list | tuple | set)
+    items = cast("Collection[Item]", wrt if is_collection else (wrt,))
+    for item in items:
         if not (isinstance(item, str | int) or callable(item)):
             raise TypeError(
                 "choose by names of parameters, patterns and predicates of them, and "
                 f"positions of arguments, got {type(item).__name__}; for example "
                 "'0.weight' or 'encoder.*'"
             )
-    return results
+    return items
 
 
-def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
+def select_names(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
     """Return the names that an item selects; errors call its kind ``what``."""
     if item == "params":
         return names
@@ -108,6 +108,6 @@ Flags = bool | tuple[bool, ...]
 """One flag for all parameters, or one for each."""
 
 
-def each(flags: Flags, count: int) -> tuple[bool, ...]:
-    """Return one flag for each of ``count`` parameters."""
+def flags_per_param(flags: Flags, count: int) -> tuple[bool, ...]:
+    """Expand one flag to each of ``count`` parameters."""
     return flags if isinstance(flags, tuple) else (flags,) * count

@@ -23,13 +23,13 @@ class Column(NamedTuple):
 
     def of(self, tree: Tree) -> Tensor:
         """Return the named column; its shape is [n, 1] if it is one of several."""
-        tensor: Tensor = self.within(tree)
+        tensor: Tensor = self.tensor_in(tree)
         if self.at is None:
             return tensor
         return tensor[..., self.at : self.at + 1]
 
-    def within(self, tree: Tree) -> Any:
-        """Return the whole tensor that it is in."""
+    def tensor_in(self, tree: Tree) -> Any:
+        """Return the tensor of the tree that holds the column."""
         return tree if self.key is None else tree[self.key]
 
     def direction(self, tree: Tree) -> Tensor:
@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
         It is one row if the column is one of several.
         """
-        tensor = self.within(tree)
+        tensor = self.tensor_in(tree)
         if self.at is None:
             return paddle.ones_like(tensor)
         unit = paddle.zeros([tensor.shape[-1]], tensor.dtype)
@@ -60,58 +60,60 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
     else:
         key, index = name if type(name) is tuple and len(name) == 2 else (name, None)
         key = _key(tree, key, what)
-    result = tree if key is None else tree[key]
-    if not isinstance(result, Tensor):
+    tensor = tree if key is None else tree[key]
+    if not isinstance(tensor, Tensor):
         raise ValueError(
-            f"{what} {name!r} is {type(result).__name__}, no tensor; derivatives are "
+            f"{what} {name!r} is {type(tensor).__name__}, no tensor; derivatives are "
             "of tensors and by tensors"
         )
-    check_floating(f"{what} {name!r}", result)
-    is_whole = single and result.ndim <= (key is not None)
-    width = 1 if is_whole or not result.ndim else int(result.shape[-1])
+    check_floating(f"{what} {name!r}", tensor)
+    is_only_column = single and tensor.ndim <= (key is not None)
+    width = 1 if is_only_column or not tensor.ndim else int(tensor.shape[-1])
     if index is None:
-        if single and width != 1 and result.ndim > 1:
-            whole = "" if key is None else f"{key!r}, "
+        if single and width != 1 and tensor.ndim > 1:
+            key_text = "" if key is None else f"{key!r}, "
             raise ValueError(
-                f"{what} {name!r} has {width} columns, shape {list(result.shape)}; "
-                f"name one of them, such as ({whole}0)"
+                f"{what} {name!r} has {width} columns, shape {list(tensor.shape)}; "
+                f"name one of them, such as ({key_text}0)"
             )
         return Column(key, None)
     is_index = isinstance(index, int) and not isinstance(index, bool)
-    has_columns = is_whole or result.ndim > 0
+    has_columns = is_only_column or tensor.ndim > 0
     if not is_index or not has_columns or not -width <= index < width:
         raise ValueError(
-            f"{what} of shape {list(result.shape)} has no column {index!r}; give an "
+            f"{what} of shape {list(tensor.shape)} has no column {index!r}; give an "
             f"index from 0 to {width - 1}"
         )
-    return Column(key, None if is_whole else index % width)
+    return Column(key, None if is_only_column else index % width)
 
 
-def each_apart(tree: Tree) -> Tree:
+def with_distinct_tensors(tree: Tree) -> Tree:
     """Return the tree with copies of tensors that are in it twice.
 
-    So each place has a tensor of its own.
+    So all its tensors are distinct objects.
     """
-    tensors, filled = tensors_of(tree)
-    first: dict[int, int] = {}
-    places = [first.setdefault(id(x), i) for i, x in enumerate(tensors)]
-    if len(first) == len(tensors):
+    tensors, fill = tensors_of(tree)
+    index_of: dict[int, int] = {}
+    first_index = [index_of.setdefault(id(x), i) for i, x in enumerate(tensors)]
+    if len(index_of) == len(tensors):
         return tree
-    return filled([x if i == places[i] else x.clone() for i, x in enumerate(tensors)])
+    return fill(
+        [x if i == first_index[i] else x.clone() for i, x in enumerate(tensors)]
+    )
 
 
 def tensors_of(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
-    """Return the tensors in a tree, and the tree with others in their places."""
+    """Return the tensors in a tree, and a function that replaces them by others."""
     leaves, spec = flatten_tree(tree)
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
-    def filled(tensors: Sequence[Tensor]) -> Tree:
-        given = [*leaves]
-        for i, tensor in zip(places, tensors, strict=True):
-            given[i] = tensor
-        return spec.unflatten(given)
+    def fill(tensors: Sequence[Tensor]) -> Tree:
+        new_leaves = [*leaves]
+        for i, tensor in zip(positions, tensors, strict=True):
+            new_leaves[i] = tensor
+        return spec.unflatten(new_leaves)
 
-    return [leaves[i] for i in places], filled
+    return [leaves[i] for i in positions], fill
 
 
 def check_floating(what: str, tensor: Any) -> None:
@@ -139,9 +141,9 @@ def _key(tree: Any, key: Any, what: str) -> Any:
     if isinstance(tree, tuple | list) and is_index and -len(tree) <= key < len(tree):
         return key % len(tree)
     if isinstance(tree, Mapping):
-        known = ", ".join(map(repr, tree))
+        choices = ", ".join(map(repr, tree))
     elif isinstance(tree, tuple | list):
-        known = ", ".join(map(repr, fields or range(len(tree))))
+        choices = ", ".join(map(repr, fields or range(len(tree))))
     else:
         raise ValueError(
             f"{what} is {type(tree).__name__}; derivatives are of tensors, and of "
@@ -149,7 +151,7 @@ def _key(tree: Any, key: Any, what: str) -> Any:
         )
     if key is None:
         raise ValueError(
-            f"{what} has parts, and none of them is named; name one of {known}, for "
+            f"{what} has parts, and none of them is named; name one of {choices}, for "
             "divergence and curl all by of="
         )
-    raise ValueError(f"{what} has no part {key!r}; use one of {known}")
+    raise ValueError(f"{what} has no part {key!r}; use one of {choices}")

@@ -14,34 +14,36 @@ from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 
 
-def run_kept(net: Any, key: Any, fn: Callable[..., Any], params: Any, *at: Any) -> Any:
-    """Run ``fn(params, *at)`` as a program, kept if the net's calls are programs."""
-    args = params, *at
-    if any(x.size == 0 for x in _tensors(at)):
-        return _reaching(fn(*args), _tensors(args))
+def run_as_program(
+    net: Any, key: Any, fn: Callable[..., Any], params: Any, *inputs: Any
+) -> Any:
+    """Run ``fn(params, *inputs)`` as a program, cached if the net has programs."""
+    args = params, *inputs
+    if any(x.size == 0 for x in _tensors(inputs)):
+        return _connected_to(fn(*args), _tensors(args))
     if listener() is not None:
         return fn(*args)
-    kept = net._derivative_programs if isinstance(net, Net) else None
+    cached_programs = net._derivative_programs if isinstance(net, Net) else None
     program = Jitted(fn, strict=True, empty=True)
-    if kept is not None:
-        program = kept.setdefault(key, program)
-    return run_strictly(program, fn, *args, kept=kept is not None)
+    if cached_programs is not None:
+        program = cached_programs.setdefault(key, program)
+    return run_strictly(program, fn, *args, reused=cached_programs is not None)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:
     return [x for x in flatten_tree(tree)[0] if isinstance(x, Tensor)]
 
 
-def _reaching(tree: Tree, leaves: Sequence[Tensor]) -> Tree:
-    """Return results without elements, whose gradients are zeros.
+def _connected_to(tree: Tree, leaves: Sequence[Tensor]) -> Tree:
+    """Make results without elements depend on leaves, with zero gradients.
 
     Paddle's tape has none of a slice of such a tensor.
     """
-    listens = listener() is not None
+    is_traced = listener() is not None
     sums = [x.sum() for x in leaves if not x.stop_gradient and is_differentiable(x)]
     results, spec = flatten_tree(tree)
     for i, y in enumerate(results):
         if isinstance(y, Tensor) and y.size == 0:
-            start = y if listens else y.detach()
+            start = y if is_traced else y.detach()
             results[i] = sum((x.astype(y.dtype) for x in sums), start)
     return spec.unflatten(results)

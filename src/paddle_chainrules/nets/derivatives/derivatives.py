@@ -16,8 +16,8 @@ from ...transforms.containers.tree import Tree
 from ..checks import check_tensor
 from ..net import Net
 from ..parameters.params import Params
-from .columns import Column, check_floating, column, each_apart, tensors_of
-from .derivative_programs import run_kept
+from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
+from .derivative_programs import run_as_program
 
 MAX_ORDER = 4
 
@@ -67,7 +67,9 @@ def taylor(
     need_tensors(sot.fallback(True))
     degree = checked_integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
-        raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
+        raise ValueError(
+            f"order must be 0 to {MAX_ORDER}, got {degree}; {HIGHER_ORDER_ADVICE}"
+        )
     width = check_input(net, params, x)
     check_tensor("directions", directions, dtype_name(x.dtype))
     if directions.ndim not in (1, 2) or directions.shape[-1] != width:
@@ -77,20 +79,27 @@ def taylor(
         )
     indices = [(j,) for j in range(degree + 1)]
 
-    def along(params: Params, x: Tensor, directions: Tensor) -> list[Tensor]:
+    def derivatives_along(
+        params: Params, x: Tensor, directions: Tensor
+    ) -> list[Tensor]:
         if not directions.shape[0]:
             y = net(params, x)
             check_floating("the net's result", y)
             return [y, *[paddle.zeros([0, *y.shape], y.dtype) for _ in indices[1:]]]
-        rows = [directions] if directions.ndim == 1 else paddle.unbind(directions)
+        vectors = [directions] if directions.ndim == 1 else paddle.unbind(directions)
         results = [
-            _partials(net, params, x, [_everywhere(row)], indices) for row in rows
+            _partials(net, params, x, [_same_direction(vector)], indices)
+            for vector in vectors
         ]
         if directions.ndim == 1:
             return results[0]
         return [results[0][0], *map(paddle.stack, [*zip(*results, strict=True)][1:])]
 
-    return tuple(run_kept(net, ("taylor", degree), along, params, x, directions))
+    return tuple(
+        run_as_program(
+            net, ("taylor", degree), derivatives_along, params, x, directions
+        )
+    )
 
 
 def derivative(
@@ -129,7 +138,9 @@ def derivative(
     """
     need_tensors(sot.fallback(True))
     width = check_input(net, params, x)
-    return _by_columns(net, params, x, (check_multi_index(multi_index, width),))[0]
+    return _partials_by_index(net, params, x, (check_multi_index(multi_index, width),))[
+        0
+    ]
 
 
 @overload
@@ -197,107 +208,111 @@ def derivatives(
     """
     need_tensors(sot.fallback(True))
     if isinstance(wanted, Mapping):
-        return _by_name(net, params, x, wanted)
+        return _partials_by_name(net, params, x, wanted)
     width = check_input(net, params, x)
-    return tuple(_by_columns(net, params, x, check_multi_indices(wanted, width)))
+    return tuple(_partials_by_index(net, params, x, check_multi_indices(wanted, width)))
 
 
-def _by_columns(
+def _partials_by_index(
     net: Any, params: Any, x: Tensor, indices: Sequence[MultiIndex]
 ) -> list[Tensor]:
     used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
-    tops = [tuple(index[i] for i in used) for index in indices]
+    used_indices = [tuple(index[i] for i in used) for index in indices]
 
-    def of(params: Params, x: Tensor) -> list[Tensor]:
-        along = [_of_column(Column(None, i)) for i in used]
-        return _partials(net, params, x, along, tops, by_rows=x.ndim > 1)
+    def compute(params: Params, x: Tensor) -> list[Tensor]:
+        directions = [_column_direction(Column(None, i)) for i in used]
+        return _partials(net, params, x, directions, used_indices, by_rows=x.ndim > 1)
 
-    return run_kept(net, tuple(indices), of, params, x)
+    return run_as_program(net, tuple(indices), compute, params, x)
 
 
-def _by_name(
+def _partials_by_name(
     net: Any, params: Tree, coords: Tree, wanted: Mapping[str, Sequence[Any]]
 ) -> dict[str, Tensor]:
     """Do the work of :func:`derivatives` for columns given by names."""
-    wanted = {name: _names(name, parts) for name, parts in wanted.items()}
+    wanted = {name: _checked_derivative(name, names) for name, names in wanted.items()}
     if not wanted:
         raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
-    coords = each_apart(coords)
-    by = {
-        part: column(coords, part, "coords", single=True)
-        for parts in wanted.values()
-        for part in parts[1:]
+    coords = with_distinct_tensors(coords)
+    column_of = {
+        entry: column(coords, entry, "coords", single=True)
+        for names in wanted.values()
+        for entry in names[1:]
     }
-    columns = [*dict.fromkeys(by.values())]
-    of = [*dict.fromkeys(parts[0] for parts in wanted.values())]
+    columns = [*dict.fromkeys(column_of.values())]
+    output_names = [*dict.fromkeys(names[0] for names in wanted.values())]
     indices = {
-        name: tuple([by[part] for part in parts[1:]].count(c) for c in columns)
-        for name, parts in wanted.items()
+        name: tuple([column_of[entry] for entry in names[1:]].count(c) for c in columns)
+        for name, names in wanted.items()
     }
-    requested = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
+    requested = [
+        (output_names.index(names[0]), indices[name]) for name, names in wanted.items()
+    ]
 
-    def found(params: Tree, coords: Tree) -> dict[str, Tensor]:
-        point, filled = tensors_of(coords)
-        places: list[Column] = []
+    def compute(params: Tree, coords: Tree) -> dict[str, Tensor]:
+        point, fill = tensors_of(coords)
+        output_columns: list[Column] = []
 
-        def outputs(moved: list[Tensor]) -> list[Tensor]:
-            result = net(params, filled(moved))
-            places[:] = [
+        def outputs(tensors: list[Tensor]) -> list[Tensor]:
+            result = net(params, fill(tensors))
+            output_columns[:] = [
                 Column(None, None)
                 if name is None and isinstance(result, Tensor)
                 else column(result, name, "the net's output", single=False)
-                for name in of
+                for name in output_names
             ]
-            return [place.within(result) for place in places]
+            return [col.tensor_in(result) for col in output_columns]
 
-        def along(place: Column) -> Direction:
-            tensor = place.within(coords)
-            at = [x is tensor for x in point]
-            alone = Column(None, place.at)
+        def direction_of(col: Column) -> Direction:
+            tensor = col.tensor_in(coords)
+            is_moved = [x is tensor for x in point]
+            within_tensor = Column(None, col.at)
             return lambda point: [
-                alone.direction(x) if here else None
-                for x, here in zip(point, at, strict=True)
+                within_tensor.direction(x) if flag else None
+                for x, flag in zip(point, is_moved, strict=True)
             ]
 
         by_rows = not (isinstance(coords, Tensor) and coords.ndim < 2)
-        whole = partials(outputs, point, [*map(along, columns)], requested, by_rows)
+        all_partials = partials(
+            outputs, point, [*map(direction_of, columns)], requested, by_rows
+        )
         return {
-            name: Column(None, places[n].at).of(part)
-            for (name, part), (n, _) in zip(
-                zip(wanted, whole, strict=True), requested, strict=True
+            name: Column(None, output_columns[n].at).of(entry)
+            for (name, entry), (n, _) in zip(
+                zip(wanted, all_partials, strict=True), requested, strict=True
             )
         }
 
-    key = "by name", tuple(wanted.items()), tuple(by.items())
-    return run_kept(net, key, found, params, coords)
+    key = "by name", tuple(wanted.items()), tuple(column_of.items())
+    return run_as_program(net, key, compute, params, coords)
 
 
-def are_names(parts: Any) -> bool:
+def are_names(names: Any) -> bool:
     """Tell whether it is a sequence of one or more names of columns."""
-    if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         return False
-    return all(part is None or isinstance(part, (str, int, tuple)) for part in parts)
+    return all(name is None or isinstance(name, (str, int, tuple)) for name in names)
 
 
-def _names(name: str, parts: Any) -> tuple[Any, ...]:
-    if not are_names(parts):
+def _checked_derivative(name: str, names: Any) -> tuple[Any, ...]:
+    if not are_names(names):
         raise TypeError(
             f"{name!r} must name an output and what it is differentiated by, such as "
-            f"('u', 'x', 'x'), got {parts!r}"
+            f"('u', 'x', 'x'), got {names!r}"
         )
-    if len(parts) - 1 > MAX_ORDER:
+    if len(names) - 1 > MAX_ORDER:
         raise ValueError(
-            f"{name!r} is of order {len(parts) - 1}, the highest is {MAX_ORDER}; "
-            f"{BEYOND}"
+            f"{name!r} is of order {len(names) - 1}, the highest is {MAX_ORDER}; "
+            f"{HIGHER_ORDER_ADVICE}"
         )
-    return tuple(parts)
+    return tuple(names)
 
 
-def _of_column(place: Column) -> Direction:
-    return lambda point: [place.direction(point[0])]
+def _column_direction(col: Column) -> Direction:
+    return lambda point: [col.direction(point[0])]
 
 
-def _everywhere(direction: Tensor) -> Direction:
+def _same_direction(direction: Tensor) -> Direction:
     return lambda point: [direction.expand(point[0].shape)]
 
 
@@ -320,7 +335,7 @@ def _partials(
     return partials(outputs, [x], directions, wanted, by_rows)
 
 
-BEYOND = (
+HIGHER_ORDER_ADVICE = (
     "differentiate a lower derivative with respect to x once more, by vjp or "
     "paddle.grad, for the order above"
 )
@@ -331,13 +346,13 @@ def check_multi_indices(
 ) -> tuple[MultiIndex, ...]:
     """Check several multi-indices; none may be there twice."""
     try:
-        given = list(multi_indices)
+        candidates = list(multi_indices)
     except (TypeError, AssertionError) as error:  # of a tensor without dimensions
         raise TypeError(
             "multi_indices must be a sequence of multi-indices, got "
             f"{multi_indices!r}; give for example [(0, 0), (2, 0)]"
         ) from error
-    indices = tuple(check_multi_index(index, width) for index in given)
+    indices = tuple(check_multi_index(index, width) for index in candidates)
     if not indices or len(set(indices)) < len(indices):
         raise ValueError(
             f"multi_indices must name one derivative at least, and each once; got "
@@ -364,7 +379,7 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
     if sum(index) > MAX_ORDER:
         raise ValueError(
             f"multi_index {index} is of order {sum(index)}, the highest is "
-            f"{MAX_ORDER}; {BEYOND}"
+            f"{MAX_ORDER}; {HIGHER_ORDER_ADVICE}"
         )
     return index
 

@@ -15,7 +15,7 @@ from paddle import Tensor
 from ...programs.derivatives.partials import MultiIndex
 from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects
-from ..calls.programs import NetPrograms, of_derivatives
+from ..calls.programs import NetPrograms, programs_for_derivative
 from ..layers.stateless import RESERVED
 from ..net import Net
 from ..parameters.params import ParamSpec
@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def _depends_on(self) -> list[Any]:
-        """Return what results depend on, for :mod:`...transforms.as_programs.seen`."""
+        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
         return [self._net]
 
     @property
@@ -44,8 +44,8 @@ class Derived(Net):
     def in_dtype(self, dtype: str) -> Derived:
         result = copy.copy(self)
         result._net = self._net.in_dtype(dtype)
-        for made in ("_programs", "_kept"):  # of this one
-            vars(result).pop(made, None)
+        for cached in ("_programs", "_cached_programs"):  # of this one
+            vars(result).pop(cached, None)
         return result
 
 
@@ -64,36 +64,36 @@ class Derivative(Derived):
 
     @cached_property
     def _programs(self) -> NetPrograms | None:
-        return of_derivatives(self, self._net._programs)
+        return programs_for_derivative(self, self._net._programs)
 
     @property
     def _effects(self) -> Effects:
         return self._net._effects
 
     def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
-        if given := RESERVED & kwargs.keys():
+        if reserved := RESERVED & kwargs.keys():
             raise TypeError(
                 "derivatives by the input are of a net without random numbers, at its "
-                f"own buffers; leave {' and '.join(sorted(given))} out"
+                f"own buffers; leave {' and '.join(sorted(reserved))} out"
             )
         coords: Any = args[0] if len(args) == 1 else args
-        of: Any = self._net
+        function: Any = self._net
         if self._names:
             coords = {name: kwargs[name] for name in self._names}
         if kwargs or len(args) != 1:
-            of = partial(self._at, args, kwargs)
+            function = partial(self._at_coordinates, args, kwargs)
         what: Any = self._what
         if what == "laplacian":
-            return laplacian(of, params, coords)
+            return laplacian(function, params, coords)
         if isinstance(what, Mapping) or isinstance(what[0], tuple):
-            return derivatives(of, params, coords, what)
-        return derivative(of, params, coords, what)
+            return derivatives(function, params, coords, what)
+        return derivative(function, params, coords, what)
 
-    def _at(
+    def _at_coordinates(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], params: Any, coords: Any
     ) -> Tree:
         """Return the net at other coordinates."""
         if self._names:
             return self._net.forward(params, *args, **{**kwargs, **coords})
-        given = coords if len(args) != 1 else (coords,)
-        return self._net.forward(params, *given, **kwargs)
+        positional = coords if len(args) != 1 else (coords,)
+        return self._net.forward(params, *positional, **kwargs)

@@ -19,26 +19,26 @@ class Directions:
     """Vectors of one width, and the sign with which each second derivative counts.
 
     Attributes:
-        at, lengths: of each the one coordinate along which it goes, and how far; or
-        rows: shape [k, d], orthogonal, where they go along several.
+        axes, lengths: of each its one coordinate axis, and its length; or
+        rows: shape [k, d], orthogonal, where they have several coordinates.
     """
 
     width: int
     signs: np.ndarray
     lengths: np.ndarray
-    at: np.ndarray | None = None
+    axes: np.ndarray | None = None
     rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.signs)
 
-    def those(self, chosen: np.ndarray, factor: float = 1.0) -> Directions:
+    def select(self, chosen: np.ndarray, factor: float = 1.0) -> Directions:
         """Return some of the directions, longer by a factor."""
         return Directions(
             self.width,
             self.signs[chosen],
             self.lengths[chosen] * factor,
-            None if self.at is None else self.at[chosen],
+            None if self.axes is None else self.axes[chosen],
             None if self.rows is None else self.rows[chosen],
         )
 
@@ -47,25 +47,25 @@ class Directions:
         if self.rows is not None:
             return self.rows * self.lengths[:, None]
         result = np.zeros((len(self), self.width))
-        result[np.arange(len(self)), self.at] = self.lengths
+        result[np.arange(len(self)), self.axes] = self.lengths
         return result
 
     def inverse(self) -> np.ndarray:
         """Return the inverse of the matrix, if that is square."""
-        turned = self.matrix() / self.lengths[:, None] ** 2  # of orthogonal rows
-        return turned.T
+        scaled = self.matrix() / self.lengths[:, None] ** 2  # of orthogonal rows
+        return scaled.T
 
-    def mixed(self, factors: np.ndarray) -> np.ndarray:
+    def combine(self, factors: np.ndarray) -> np.ndarray:
         """Return ``factors @ matrix()``, of shape [n, d]."""
         if self.rows is not None:
             return (factors * self.lengths) @ self.rows
         result = np.zeros((len(factors), self.width))
-        result[:, self.at] = factors * self.lengths
+        result[:, self.axes] = factors * self.lengths
         return result
 
 
 def directions(width: int, weights: Any) -> Directions:
-    """Return directions whose second derivatives sum to what is asked; none if zero."""
+    """Return directions whose second derivatives sum to the weighted Laplacian."""
     ones = np.ones(width)
     if weights is None:
         return Directions(width, ones, ones, np.arange(width))
@@ -74,20 +74,20 @@ def directions(width: int, weights: Any) -> Directions:
             "weights are constants, and these ask for gradients; take derivatives and "
             "multiply them by coefficients that are learned"
         )
-    given = weights.numpy() if isinstance(weights, Tensor) else np.asarray(weights)
-    if given.dtype.kind not in "fiu" or not np.isfinite(given).all():
+    array = weights.numpy() if isinstance(weights, Tensor) else np.asarray(weights)
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise TypeError(
             f"weights must be finite real numbers, got {weights!r}; give one a "
             "coordinate, or a matrix"
         )
-    a = given.astype(np.float64)
-    at = rows = None
+    a = array.astype(np.float64)
+    axes = rows = None
     if a.shape == (width,):
-        values, at = a, np.arange(width)
+        values, axes = a, np.arange(width)
     elif a.shape == (width, width):
         values, vectors = np.linalg.eigh((a + a.T) / 2)
-        least = np.finfo(np.float64).eps * width * np.abs(values).max(initial=0.0)
-        values, rows = np.where(np.abs(values) <= least, 0.0, values), vectors.T
+        tolerance = np.finfo(np.float64).eps * width * np.abs(values).max(initial=0.0)
+        values, rows = np.where(np.abs(values) <= tolerance, 0.0, values), vectors.T
     else:
         raise ValueError(
             f"weights have shape {list(a.shape)}, of {width} coordinates; give "
@@ -97,12 +97,12 @@ def directions(width: int, weights: Any) -> Directions:
         raise ValueError(
             "weights are all zero, and so is the sum; leave such a term out"
         )
-    result = Directions(width, np.sign(values), np.sqrt(np.abs(values)), at, rows)
-    return result.those(values != 0)
+    result = Directions(width, np.sign(values), np.sqrt(np.abs(values)), axes, rows)
+    return result.select(values != 0)
 
 
-def estimated(
-    every: Directions,
+def estimate_directions(
+    all_directions: Directions,
     estimator: str | None,
     probes: int | None,
     seed: int | None,
@@ -126,26 +126,28 @@ def estimated(
             "an estimator draws its directions in Python, which a program would keep "
             "for all calls; call it outside of jit"
         )
-    if probes < 1 or (estimator == "stde" and probes > len(every)):
+    if probes < 1 or (estimator == "stde" and probes > len(all_directions)):
         raise ValueError(
-            f"probes must be 1 to {len(every)} of {len(every)} directions, got "
-            f"{probes}; with all of them the sum is exact"
+            f"probes must be 1 to {len(all_directions)} of {len(all_directions)} "
+            f"directions, got {probes}; with all of them the sum is exact"
         )
     rng = np.random.default_rng(seed)
     if estimator == "stde":
-        chosen = np.sort(rng.choice(len(every), probes, replace=False))
-        return every.those(chosen, float(np.sqrt(len(every) / probes)))
-    results, kept = [], []
-    for sign in np.unique(every.signs):
-        part = every.those(every.signs == sign)
-        random = rng.integers(0, 2, (probes, len(part))) * 2.0 - 1.0
-        results.append(part.mixed(random / np.sqrt(probes)))
-        kept.append(np.full(probes, sign))
-    signs = np.concatenate(kept)
-    rows = np.concatenate(results)
-    return Directions(every.width, signs, np.ones(len(signs)), rows=rows)
+        chosen = np.sort(rng.choice(len(all_directions), probes, replace=False))
+        return all_directions.select(
+            chosen, float(np.sqrt(len(all_directions) / probes))
+        )
+    vectors, probe_signs = [], []
+    for sign in np.unique(all_directions.signs):
+        same_sign = all_directions.select(all_directions.signs == sign)
+        random = rng.integers(0, 2, (probes, len(same_sign))) * 2.0 - 1.0
+        vectors.append(same_sign.combine(random / np.sqrt(probes)))
+        probe_signs.append(np.full(probes, sign))
+    signs = np.concatenate(probe_signs)
+    rows = np.concatenate(vectors)
+    return Directions(all_directions.width, signs, np.ones(len(signs)), rows=rows)
 
 
-def by_sign(every: Directions) -> Sequence[Directions]:
+def split_by_sign(all_directions: Directions) -> Sequence[Directions]:
     """Return directions that count positively, and those that count negatively."""
-    return [every.those(every.signs == sign) for sign in (1.0, -1.0)]
+    return [all_directions.select(all_directions.signs == sign) for sign in (1.0, -1.0)]

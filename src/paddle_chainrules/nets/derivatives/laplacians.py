@@ -14,9 +14,9 @@ from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
-from .columns import Column, check_floating, column, each_apart, tensors_of
-from .derivative_programs import run_kept
-from .directions import Directions, by_sign, directions, estimated
+from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
+from .derivative_programs import run_as_program
+from .directions import Directions, directions, estimate_directions, split_by_sign
 
 
 @overload
@@ -104,11 +104,15 @@ def laplacian(
         paddle.Size([5, 1])
     """
     need_tensors(sot.fallback(True))
-    places = columns_of(x, by)
-    along = directions(len(places), weights)
+    columns = columns_of(x, by)
+    summed_directions = directions(len(columns), weights)
     if estimator is not None or probes is not None or seed is not None:
-        along = estimated(along, estimator, probes, seed)
-    total: Tree = _summed(net, params, x, places, along, alone=True)
+        summed_directions = estimate_directions(
+            summed_directions, estimator, probes, seed
+        )
+    total: Tree = _summed_second_derivatives(
+        net, params, x, columns, summed_directions, only_total=True
+    )
     return total
 
 
@@ -141,14 +145,22 @@ def forward_laplacian(
         paddle.Size([5, 1, 2])
     """
     need_tensors(sot.fallback(True))
-    places = columns_of(x, by)
-    along = directions(len(places), weights)
-    if len(along) < len(places):
-        plain = directions(len(places), None)
-        y, jacobian, _ = _summed(net, params, x, places, plain)
-        return y, jacobian, _summed(net, params, x, places, along)[2]
-    back = None if weights is None else along.inverse()
-    return _summed(net, params, x, places, along, back)
+    columns = columns_of(x, by)
+    summed_directions = directions(len(columns), weights)
+    if len(summed_directions) < len(columns):
+        unit_directions = directions(len(columns), None)
+        y, jacobian, _ = _summed_second_derivatives(
+            net, params, x, columns, unit_directions
+        )
+        return (
+            y,
+            jacobian,
+            _summed_second_derivatives(net, params, x, columns, summed_directions)[2],
+        )
+    inverse = None if weights is None else summed_directions.inverse()
+    return _summed_second_derivatives(
+        net, params, x, columns, summed_directions, inverse
+    )
 
 
 def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
@@ -159,12 +171,12 @@ def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
                 f"by must be a sequence of names of columns, got {by!r}; give for "
                 "example by=('x', 'y'), or by=(0, 1) of one tensor"
             )
-        places = [_single(x, column(x, name, "x", single=True)) for name in by]
-        if len({*places}) < len(places):
+        columns = [_as_single(x, column(x, name, "x", single=True)) for name in by]
+        if len({*columns}) < len(columns):
             raise ValueError(
                 f"by must name each column once, got {by!r}; leave one out"
             )
-        return places
+        return columns
     if isinstance(x, Tensor):
         keys: list[Any] = [None]
     elif isinstance(x, dict):
@@ -199,79 +211,87 @@ def _width(tensor: Tensor, key: Any) -> int:
     return int(tensor.shape[-1]) if tensor.ndim > (key is not None) else 1
 
 
-def _single(x: Tree, place: Column) -> Column:
-    return Column(place.key, 0) if place.at is None else place
+def _as_single(x: Tree, col: Column) -> Column:
+    return Column(col.key, 0) if col.at is None else col
 
 
-def _summed(
+def _summed_second_derivatives(
     net: Any,
     params: Tree,
     x: Tree,
-    places: Sequence[Column],
-    every: Directions,
-    back: np.ndarray | None = None,
-    alone: bool = False,
+    columns: Sequence[Column],
+    all_directions: Directions,
+    inverse: np.ndarray | None = None,
+    only_total: bool = False,
 ) -> Any:
     """Return value, derivatives by columns, and sums of second ones by directions."""
-    x = each_apart(x)
+    x = with_distinct_tensors(x)
     tensors, _ = tensors_of(x)
     groups = [
-        [_of_leaf(t, x, places, some) for t in tensors] if len(some) else []
-        for some in by_sign(every)
+        [_leaf_directions(t, x, columns, same_sign) for t in tensors]
+        if len(same_sign)
+        else []
+        for same_sign in split_by_sign(all_directions)
     ]
     sign = 1.0 if groups[0] else -1.0
-    turn = None
-    if back is not None:
-        order = np.argsort(-every.signs, kind="stable")
-        turn = paddle.to_tensor(back[:, order], dtype=tensors[0].dtype)
+    basis_change = None
+    if inverse is not None:
+        order = np.argsort(-all_directions.signs, kind="stable")
+        basis_change = paddle.to_tensor(inverse[:, order], dtype=tensors[0].dtype)
 
-    def found(params: Tree, x: Tree, groups: list[list[Any]], turn: Any) -> Any:
-        point, filled = tensors_of(x)
-        nested: list[Any] = []
+    def compute(
+        params: Tree, x: Tree, groups: list[list[Any]], basis_change: Any
+    ) -> Any:
+        point, fill = tensors_of(x)
+        out_specs: list[Any] = []
 
         def outputs(point: list[Tensor]) -> list[Tensor]:
-            parts, structure = flatten_tree(net(params, filled(point)))
-            nested[:] = [structure]
-            for part in parts:
-                check_floating("the net's result", part)
-            return [*parts]
+            leaves, structure = flatten_tree(net(params, fill(point)))
+            out_specs[:] = [structure]
+            for leaf in leaves:
+                check_floating("the net's result", leaf)
+            return [*leaves]
 
         by_rows = not (isinstance(x, Tensor) and x.ndim < 2)
-        ways = [second_sums(outputs, point, d, by_rows) for d in groups if d]
+        sums_by_sign = [second_sums(outputs, point, d, by_rows) for d in groups if d]
         ys, jacobians, totals = [], [], []
-        for parts in zip(*ways, strict=True):
-            firsts = [way[1] for way in parts]
+        for leaves in zip(*sums_by_sign, strict=True):
+            firsts = [result[1] for result in leaves]
             jacobian = paddle.concat(firsts, -1) if firsts[1:] else firsts[0]
-            if turn is not None:
-                jacobian = paddle.matmul(jacobian, turn, transpose_y=True)
-            sums = [way[2] for way in parts]
-            ys.append(parts[0][0])
+            if basis_change is not None:
+                jacobian = paddle.matmul(jacobian, basis_change, transpose_y=True)
+            sums = [result[2] for result in leaves]
+            ys.append(leaves[0][0])
             jacobians.append(jacobian)
             totals.append(sums[0] - sums[1] if sums[1:] else sums[0] * sign)
-        (structure,) = nested
+        (structure,) = out_specs
         y, jacobian, total = map(structure.unflatten, (ys, jacobians, totals))
-        return total if alone else (y, jacobian, total)
+        return total if only_total else (y, jacobian, total)
 
-    key = "laplacian", tuple(places), sign, alone
-    return run_kept(net, key, found, params, x, groups, turn)
+    key = "laplacian", tuple(columns), sign, only_total
+    return run_as_program(net, key, compute, params, x, groups, basis_change)
 
 
-def _of_leaf(
-    tensor: Tensor, x: Tree, places: Sequence[Column], every: Directions
+def _leaf_directions(
+    tensor: Tensor, x: Tree, coord_columns: Sequence[Column], all_directions: Directions
 ) -> Rows | None:
-    """Return the part of directions that belongs to one tensor of coordinates."""
-    own = [k for k, place in enumerate(places) if place.within(x) is tensor]
-    if not own:
+    """Return the components of directions in one tensor of coordinates, or None."""
+    positions = [
+        k
+        for k, coord_column in enumerate(coord_columns)
+        if coord_column.tensor_in(x) is tensor
+    ]
+    if not positions:
         return None
-    width = _width(tensor, places[own[0]].key)
-    columns = np.zeros(len(places), np.int64)
-    columns[own] = [places[k].at or 0 for k in own]
-    if every.at is not None and width > UNROLLED:
-        lengths = every.lengths * np.isin(every.at, own)
+    width = _width(tensor, coord_columns[positions[0]].key)
+    column_index = np.zeros(len(coord_columns), np.int64)
+    column_index[positions] = [coord_columns[k].at or 0 for k in positions]
+    if all_directions.axes is not None and width > UNROLLED:
+        lengths = all_directions.lengths * np.isin(all_directions.axes, positions)
         return (
-            paddle.to_tensor(columns[every.at]),
+            paddle.to_tensor(column_index[all_directions.axes]),
             paddle.to_tensor(lengths, dtype=tensor.dtype),
         )
-    result = np.zeros((len(every), width))
-    result[:, columns[own]] = every.matrix()[:, own]
+    result = np.zeros((len(all_directions), width))
+    result[:, column_index[positions]] = all_directions.matrix()[:, positions]
     return paddle.to_tensor(result, dtype=tensor.dtype)

@@ -28,7 +28,7 @@ class SampleDerivatives(FlatArgsNet):
     """
 
     def __init__(
-        self, net: Net, count: int, nesting: Nesting | None, many: Sequence[bool]
+        self, net: Net, count: int, nesting: Nesting | None, has_samples: Sequence[bool]
     ) -> None:
         super().__init__(net, count, nesting)
         if names := getattr(net, "moved_buffers", ()):
@@ -37,21 +37,21 @@ class SampleDerivatives(FlatArgsNet):
                 f"(it moves {', '.join(map(repr, names))}), and derivatives of each "
                 "sample alone need them apart; call layer.eval() first"
             )
-        self._many = many
+        self._has_samples = has_samples
 
-    def _samples(self, leaves: Sequence[Any]) -> list[Tensor]:
-        return [x for x, flag in zip(leaves, self._many, strict=True) if flag]
+    def _sample_leaves(self, leaves: Sequence[Any]) -> list[Tensor]:
+        return [x for x, flag in zip(leaves, self._has_samples, strict=True) if flag]
 
-    def _at(
+    def _output_at_sample(
         self, params: dict[str, Tensor], leaves: Sequence[Any], sample: Sequence[Tensor]
     ) -> list[Any]:
         """Return the leaves of the output at one sample, which is a batch of one."""
-        given = iter(sample)
-        row = [
-            next(given).unsqueeze(0) if flag else x
-            for x, flag in zip(leaves, self._many, strict=True)
+        samples = iter(sample)
+        args = [
+            next(samples).unsqueeze(0) if flag else x
+            for x, flag in zip(leaves, self._has_samples, strict=True)
         ]
-        return flatten_tree(self._output(params, row)[0])[0]
+        return flatten_tree(self._output(params, args)[0])[0]
 
 
 class SampleVJP(SampleDerivatives):
@@ -62,25 +62,31 @@ class SampleVJP(SampleDerivatives):
     Cotangents have samples too, and are one for each leaf of the output, None for zero.
     """
 
-    def _of_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        leaves, cotangents = row[: self._count], row[self._count :]
-        samples, count = self._samples(leaves), len(params)
+        leaves, cotangents = flat_args[: self._count], flat_args[self._count :]
+        samples, count = self._sample_leaves(leaves), len(params)
 
         def output(*primals: Tensor) -> tuple[Any, ...]:
             values = self.spec.named([*primals[:count]])
-            return tuple(self._at(values, leaves, primals[count:]))
+            return tuple(self._output_at_sample(values, leaves, primals[count:]))
 
-        def gradients(*given: Tensor) -> list[Any]:
-            sample, own = given[: len(samples)], iter(given[len(samples) :])
+        def gradients(*samples_and_cotangents: Tensor) -> list[Any]:
+            sample, sample_cotangents = (
+                samples_and_cotangents[: len(samples)],
+                iter(samples_and_cotangents[len(samples) :]),
+            )
             _, pullback = vjp(output, *[*params.values(), *sample])
-            cotangent = (c if c is None else next(own).unsqueeze(0) for c in cotangents)
+            cotangent = (
+                c if c is None else next(sample_cotangents).unsqueeze(0)
+                for c in cotangents
+            )
             return [*pullback.or_none(tuple(cotangent))]
 
         result = vmap(gradients)(*samples, *(c for c in cotangents if c is not None))
-        rest = iter(result[count:])
-        by_leaves = [next(rest) if flag else None for flag in self._many]
+        sample_grads = iter(result[count:])
+        by_leaves = [next(sample_grads) if flag else None for flag in self._has_samples]
         return (*result[:count], *by_leaves), []
 
 
@@ -90,13 +96,13 @@ class SampleJacobian(SampleDerivatives):
     Its shape is [n, inputs, outputs], where samples of several dimensions count as one.
     """
 
-    def _of_row(
-        self, params: dict[str, Tensor], row: Sequence[Any]
+    def _apply_flat(
+        self, params: dict[str, Tensor], flat_args: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        (x,) = self._samples(row)
+        (x,) = self._sample_leaves(flat_args)
 
         def output(sample: Tensor) -> Tensor:
-            y, *others = self._at(params, row, [sample])
+            y, *others = self._output_at_sample(params, flat_args, [sample])
             if others or not isinstance(y, Tensor):
                 raise TypeError(
                     "the Jacobian of each sample is of a net that gives one tensor; "
@@ -107,6 +113,6 @@ class SampleJacobian(SampleDerivatives):
         n = x.shape[0]
         width = x.size // max(n, 1)
         outputs = output(x[0]).shape[0]
-        of = jacfwd(output) if width < outputs else jacrev(output)
-        result = vmap(of)(x)
+        sample_jacobian = jacfwd(output) if width < outputs else jacrev(output)
+        result = vmap(sample_jacobian)(x)
         return result.reshape([n, outputs, width]).transpose([0, 2, 1]), []

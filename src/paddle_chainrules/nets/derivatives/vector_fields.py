@@ -92,22 +92,22 @@ def curl(
         >>> curl(turning, paddle.to_tensor(0.5), x).tolist()
         [[1.0], [1.0]]
     """
-    result, joined = _slopes(net, params, x, of, by, _across)
-    parts = [
-        plus - minus for plus, minus in zip(result[::2], result[1::2], strict=True)
+    slopes, join = _slopes(net, params, x, of, by, _curl_pairs)
+    components = [
+        plus - minus for plus, minus in zip(slopes[::2], slopes[1::2], strict=True)
     ]
-    return parts[0] if len(parts) == 1 else joined(parts, -1)
+    return components[0] if len(components) == 1 else join(components, -1)
 
 
-def _across(d: int) -> list[Pair]:
-    """Return in a row the pairs whose differences are the parts of a curl."""
+def _curl_pairs(d: int) -> list[Pair]:
+    """Return the pairs of a curl: two by two, whose slopes are subtracted."""
     if d not in (2, 3):
         raise ValueError(
             f"a curl is of a field over two or three coordinates, got {d}; name those "
             "of space, such as by=('x', 'y'), and the components by of=('u', 'v')"
         )
-    turns = [(0, 1)] if d == 2 else [(1, 2), (2, 0), (0, 1)]
-    return [pair for i, j in turns for pair in ((j, i), (i, j))]
+    axis_pairs = [(0, 1)] if d == 2 else [(1, 2), (2, 0), (0, 1)]
+    return [pair for i, j in axis_pairs for pair in ((j, i), (i, j))]
 
 
 def _slopes(
@@ -119,26 +119,26 @@ def _slopes(
     pairs_of: Callable[[int], list[Pair]],
 ) -> tuple[list[Tensor], Callable[..., Tensor]]:
     """Return first derivatives, by the components and coordinates of each pair."""
-    places = columns_of(x, by)
-    coordinates = [*map(_name, places)]
-    points = _points(x, places)
+    columns = columns_of(x, by)
+    coordinates = [*map(_column_name, columns)]
+    points = _points(x, columns)
     count = len(coordinates)
     pairs = pairs_of(count)
     if of is None:
         wanted = {str(j): (None, name) for j, name in enumerate(coordinates)}
-        whole = derivatives(net, params, x, wanted)
-        shape = [*whole["0"].shape]
+        partials = derivatives(net, params, x, wanted)
+        shape = [*partials["0"].shape]
         if shape != [*points, count]:
-            rest = shape[len(points) :]
-            is_wide = len(rest) == 1 and shape[:-1] == points
-            given = f"{rest[0]} columns" if is_wide else f"shape {shape}"
+            trailing = shape[len(points) :]
+            is_wide = len(trailing) == 1 and shape[:-1] == points
+            shape_text = f"{trailing[0]} columns" if is_wide else f"shape {shape}"
             raise ValueError(
-                f"the net gives {given}, where each column of {[*points, count]} would "
-                f"be a component of a field over {count} coordinates; name the "
+                f"the net gives {shape_text}, where each column of {[*points, count]} "
+                f"would be a component of a field over {count} coordinates; name the "
                 "components, such as of=(0, 1), and the coordinates, such as by=(0, 1)"
             )
-        return [whole[str(j)][..., i : i + 1] for i, j in pairs], paddle.concat
-    components = _names(of)
+        return [partials[str(j)][..., i : i + 1] for i, j in pairs], paddle.concat
+    components = _checked_components(of)
     if len(components) != count:
         raise ValueError(
             f"a field has a component for each coordinate, got {len(components)} "
@@ -160,22 +160,24 @@ def _slopes(
     )
 
 
-def _points(x: Tree, places: Sequence[Column]) -> list[int]:
+def _points(x: Tree, columns: Sequence[Column]) -> list[int]:
     """Return the shape of the points that columns are at; [] for one point."""
-    tensors = [place.within(x) for place in places]
+    tensors = [col.tensor_in(x) for col in columns]
     is_one = isinstance(x, Tensor)
-    leads = [[*t.shape[:-1]] if is_one or t.ndim > 1 else [*t.shape] for t in tensors]
-    return max(leads, key=prod)
+    point_shapes = [
+        [*t.shape[:-1]] if is_one or t.ndim > 1 else [*t.shape] for t in tensors
+    ]
+    return max(point_shapes, key=prod)
 
 
-def _name(place: Column) -> Any:
+def _column_name(col: Column) -> Any:
     """Return the name by which :func:`derivatives` knows a column."""
-    if place.key is None or place.at is None:
-        return place.at if place.key is None else place.key
-    return tuple(place)
+    if col.key is None or col.at is None:
+        return col.at if col.key is None else col.key
+    return tuple(col)
 
 
-def _names(of: Any) -> list[Any]:
+def _checked_components(of: Any) -> list[Any]:
     if not are_names(of):
         raise TypeError(
             f"of must be a sequence of names of components, got {of!r}; give for "

@@ -29,7 +29,7 @@ ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType
 
 
 class TensorMark:
-    """A mark in the place of a tensor of this name."""
+    """A placeholder for the tensor of this name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -80,24 +80,24 @@ class _Arguments:
         return self._owner.args[index]
 
 
-class _Parts:
-    """The parts of a tuple that stands in a container, where another takes its place.
+class _TupleItems:
+    """The items of a tuple in a container, where a new tuple replaces it.
 
     Attributes:
-        place: the container, and its key or index.
+        slot: the container, and its key or index.
     """
 
-    def __init__(self, *place: Any) -> None:
-        self.place = place
+    def __init__(self, *slot: Any) -> None:
+        self.slot = slot
 
     def __setitem__(self, index: int, value: Any) -> None:
-        container, key = self.place
-        kind, parts = type(container[key]), [*container[key]]
-        parts[index] = value
-        container[key] = kind(parts) if kind is tuple else kind._make(parts)
+        container, key = self.slot
+        kind, items = type(container[key]), [*container[key]]
+        items[index] = value
+        container[key] = kind(items) if kind is tuple else kind._make(items)
 
     def __getitem__(self, index: int) -> Any:
-        container, key = self.place
+        container, key = self.slot
         return container[key][index]
 
 
@@ -105,45 +105,45 @@ MutableMapping.register(SlotAttributes)
 MutableSequence.register(np.flatiter)
 MutableSequence.register(_Arguments)
 MutableSequence.register(_ClosureCell)
-MutableSequence.register(_Parts)
+MutableSequence.register(_TupleItems)
 
 
 Visit = tuple[str, Any, Any, Any]
-"""A path to print, a container, a key of it, and what stands there."""
+"""A path to print, a container, a key of it, and the value under the key."""
 
 
 def walk(root: Any, name: str) -> Iterator[Visit]:
     """Yield everything that Python's objects below the root hold, each object once.
 
-    A tuple comes once for each of its places.
+    A tuple comes once for each of its slots.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
     while pending:
-        path, owner, place = pending.pop()
-        if id(owner) in seen or isinstance(owner, ATOMS) or owner is None:
+        path, owner, slot = pending.pop()
+        if id(owner) in visited or isinstance(owner, ATOMS) or owner is None:
             continue
         is_tuple = type(owner) is tuple or (
             hasattr(owner, "_make") and not getattr(owner, "__dict__", None)
         )
         if not is_tuple:
-            seen.add(id(owner))
-        for where, container, key, value in held_by(path, owner):
-            if is_tuple and place is not None and takes(place[0]):
-                container = _Parts(*place)
-            yield where, container, key, value
-            if takes(container):
+            visited.add(id(owner))
+        for child_path, container, key, value in iter_held(path, owner):
+            if is_tuple and slot is not None and can_replace_items(slot[0]):
+                container = _TupleItems(*slot)
+            yield child_path, container, key, value
+            if can_replace_items(container):
                 value = container[key]  # which may have been replaced meanwhile
             if not isinstance(value, Tensor | TensorMark):
-                pending.append((where, value, (container, key)))
+                pending.append((child_path, value, (container, key)))
 
 
-def takes(container: Any) -> bool:
+def can_replace_items(container: Any) -> bool:
     """Tell whether its items can be replaced."""
     return isinstance(container, MutableMapping | MutableSequence)
 
 
-def held_by(path: str, owner: Any) -> Iterator[Visit]:
+def iter_held(path: str, owner: Any) -> Iterator[Visit]:
     if isinstance(owner, Mapping):
         for i, (key, value) in enumerate(list(owner.items())):
             yield f"{path}[{key!r}]", owner, key, value
@@ -186,11 +186,11 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
 def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
     """Yield attributes, and tensors that Python does not show."""
     attributes: list[Any] = []
-    held = getattr(owner, "__dict__", None)
-    if isinstance(held, dict):
-        attributes += [held, *held.values()]
-        for name, value in list(held.items()):
-            yield f"{path}.{name}", held, name, value
+    attribute_dict = getattr(owner, "__dict__", None)
+    if isinstance(attribute_dict, dict):
+        attributes += [attribute_dict, *attribute_dict.values()]
+        for name, value in list(attribute_dict.items()):
+            yield f"{path}.{name}", attribute_dict, name, value
     for kind in type(owner).__mro__:
         names = vars(kind).get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
@@ -198,11 +198,11 @@ def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
                 value = getattr(owner, name)
                 attributes.append(value)
                 yield f"{path}.{name}", SlotAttributes(owner), name, value
-    known = {*map(id, attributes)}
-    for part in gc.get_referents(owner):
-        for value in part if type(part) is tuple else (part,):
-            if isinstance(value, Tensor | TensorMark) and not known & {
-                id(part),
+    known_ids = {*map(id, attributes)}
+    for referent in gc.get_referents(owner):
+        for value in referent if type(referent) is tuple else (referent,):
+            if isinstance(value, Tensor | TensorMark) and not known_ids & {
+                id(referent),
                 id(value),
             }:
                 yield path, owner, None, value
@@ -222,12 +222,12 @@ def is_bound(cell: types.CellType) -> bool:
 
 
 def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[Slot]]:
-    """Return the places of marks of :func:`copied`, among all that the layer holds."""
+    """Return the slots of tensor marks by name, among all that the layer holds."""
     results: dict[str, list[Slot]] = {}
     for path, container, key, value in visits:
         if not isinstance(value, TensorMark):
             continue
-        if not takes(container):
+        if not can_replace_items(container):
             raise TypeError(
                 f"{type(layer).__name__} holds the parameter or buffer {value.name!r} "
                 f"in a {type(container).__name__} ({path}), where stateless can't "

@@ -9,11 +9,11 @@ from paddle.nn.layer.norm import _BatchNormBase
 def moved_buffers(layer: nn.Layer) -> tuple[str, ...]:
     """Return the names of the statistics that batch normalization moves in training."""
     results = []
-    for name, part in layer.named_sublayers(include_self=True):
+    for name, sublayer in layer.named_sublayers(include_self=True):
         if (
-            isinstance(part, _BatchNormBase)
-            and part.training
-            and not part._use_global_stats
+            isinstance(sublayer, _BatchNormBase)
+            and sublayer.training
+            and not sublayer._use_global_stats
         ):
             prefix = f"{name}." if name else ""
             results += [f"{prefix}_mean", f"{prefix}_variance"]

@@ -1,4 +1,4 @@
-"""A layer's structure, with places for the tensors that come with every call.
+"""A layer's structure, with slots for the tensors that come with every call.
 
 That is a functional module. The structure is copied once. Wherever the layer holds a
 parameter or buffer, in a registry, an attribute of any object, a list or dict, or what
@@ -29,10 +29,10 @@ from .attribute_walk import (
     ATOMS,
     TensorMark,
     attributes_of,
-    held_by,
+    can_replace_items,
     is_bound,
+    iter_held,
     slots_of,
-    takes,
     walk,
 )
 from .state import contents_of, is_same
@@ -42,48 +42,50 @@ class FunctionalModule:
     """A layer without its tensors, which are put into it for a call.
 
     Args:
-        beside: that of the layer which this one is a copy of; what both layers hold is
-            not this one's, and stays as a call leaves it.
+        original: the module that this layer is a copy of; objects that both hold are
+            not restored after a call.
 
     Attributes:
         layer: the layer, with None where tensors belong.
     """
 
     def __init__(
-        self, layer: paddle.nn.Layer, beside: FunctionalModule | None = None
+        self, layer: paddle.nn.Layer, original: FunctionalModule | None = None
     ) -> None:
         self.layer = layer
         visits = [*walk(layer, type(layer).__name__)]
         self._slots = slots_of(layer, visits)
-        self._every = [slot for slots in self._slots.values() for slot in slots]
+        self._all_slots = [slot for slots in self._slots.values() for slot in slots]
         self._caches = [*_caches_of(layer)]
         self._contents = contents_of(layer, visits)
-        if beside is not None:
-            shared = {id(held.owner) for held in beside._contents.values()}
+        if original is not None:
+            shared_ids = {
+                id(contents.owner) for contents in original._contents.values()
+            }
             self._contents = {
-                path: held
-                for path, held in self._contents.items()
-                if id(held.owner) not in shared
+                path: contents
+                for path, contents in self._contents.items()
+                if id(contents.owner) not in shared_ids
             }
         self._start = self.attributes()
         self.release()
-        self._places = {name for name, _ in self._parameters()}
+        self._parameter_names = {name for name, _ in self._parameters()}
 
     def set_tensors(self, values: Mapping[str, Any]) -> None:
-        """Put tensors by name in all of their places."""
+        """Set tensors by name in all of their slots."""
         slots = self._slots
         for name, value in values.items():
             for container, key in slots.get(name, ()):
                 container[key] = value
 
     def get(self, name: str) -> Tensor:
-        """Return the tensor that stands there now."""
+        """Return the tensor that is now in the slot of this name."""
         container, key = self._slots[name][0]
         result: Tensor = container[key]
         return result
 
     def buffer(self, name: str) -> Tensor:
-        """Return the tensor that a call has left there, off the graph.
+        """Return a buffer as a call has left it, off the graph.
 
         Raises:
             TypeError: that is no tensor.
@@ -98,12 +100,12 @@ class FunctionalModule:
         return result.detach()
 
     def mark(self) -> None:
-        """Put marks where tensors belong, for a copy of the layer."""
+        """Set marks in all slots, for a copy of the layer."""
         self.set_tensors({name: TensorMark(name) for name in self._slots})
 
     def release(self) -> None:
         """Leave no tensor of a caller in the layer."""
-        for container, key in self._every:
+        for container, key in self._all_slots:
             container[key] = None
         for cache in self._caches:
             cache.cache_clear()
@@ -113,9 +115,9 @@ class FunctionalModule:
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
-            for held in _held_by(layer)
-            for name, value in held.items()
-            if name not in _PADDLES
+            for layer_dict in _layer_dicts(layer)
+            for name, value in layer_dict.items()
+            if name not in _PADDLE_ATTRIBUTES
         }
 
     def _parameters(self) -> Iterator[tuple[str, Any]]:
@@ -124,58 +126,64 @@ class FunctionalModule:
             for name, value in layer._parameters.items():
                 yield f"{path}.{name}" if path else name, value
 
-    def made_parameters(self) -> list[str]:
+    def new_parameters(self) -> list[str]:
         """Return names of trainable parameters that were not there at first."""
         return [
             name
             for name, value in self._parameters()
-            if name not in self._places
+            if name not in self._parameter_names
             if isinstance(value, Tensor) and not value.stop_gradient
         ]
 
-    def changed(self) -> set[Place]:
-        """Return places that have changed: caches, counters, hidden states."""
-        now, before = self.attributes(), self._start
+    def changed_keys(self) -> set[StateKey]:
+        """Return keys of state that has changed: caches, counters, hidden states."""
+        current, before = self.attributes(), self._start
         return {
             *(
-                place
-                for place in {*now, *before}
-                if not is_same(now.get(place, _ABSENT), before.get(place, _ABSENT))
+                key
+                for key in {*current, *before}
+                if not is_same(current.get(key, _ABSENT), before.get(key, _ABSENT))
             ),
-            *((path, None) for path, h in self._contents.items() if h.has_changed()),
+            *(
+                (path, None)
+                for path, contents in self._contents.items()
+                if contents.has_changed()
+            ),
         }
 
-    def restore(self, places: Iterable[Place]) -> None:
-        """Put places back to what they were."""
+    def restore(self, keys: Iterable[StateKey]) -> None:
+        """Restore the state of these keys to what it was."""
         layers = dict(self.layer.named_sublayers(include_self=True))
-        for path, name in places:
+        for path, name in keys:
             if name is None:
                 self._contents[path].restore()
                 continue
             layer, value = layers[path], self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
                 setattr(layer, name, value)
-            elif any(name in held for held in _held_by(layer)):
+            elif any(name in layer_dict for layer_dict in _layer_dicts(layer)):
                 delattr(layer, name)
 
 
-Place = tuple[str, str | None]
+StateKey = tuple[str, str | None]
 """A layer and the name of its attribute; the path of a container and None."""
 
 
-def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
+def _layer_dicts(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
     """Return the dicts in which Paddle keeps attributes, tensors and layers."""
     return vars(layer), layer._buffers, layer._sub_layers
 
 
 _ABSENT = object()
-_PADDLES = frozenset(vars(paddle.nn.Layer()))
+_PADDLE_ATTRIBUTES = frozenset(vars(paddle.nn.Layer()))
 """Attributes that every layer has, which are Paddle's to change."""
 
 
 def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
     """Yield methods that remember their results (``functools.lru_cache``)."""
-    for kind in {kind for part in layer.sublayers(True) for kind in type(part).__mro__}:
+    for kind in {
+        kind for sublayer in layer.sublayers(True) for kind in type(sublayer).__mro__
+    }:
         for value in vars(kind).values():
             if callable(getattr(value, "cache_clear", None)):
                 yield value
@@ -235,75 +243,85 @@ def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
 
 def _rebind(root: Any, memo: dict[int, Any]) -> None:
     """Replace functions that close over originals with some that close over copies."""
-    made: dict[int, Any] = {}
+    rebuilt_by_id: dict[int, Any] = {}
     for path, container, key, value in walk(root, type(root).__name__):
         if not isinstance(value, types.FunctionType | functools.partial):
             continue
-        new = _rebound(value, memo, made)
-        if new is value:
+        rebuilt = _rebind_function(value, memo, rebuilt_by_id)
+        if rebuilt is value:
             continue
-        if not takes(container):
+        if not can_replace_items(container):
             raise TypeError(
                 f"{type(root).__name__} holds a function that closes over part of it "
                 f"in a {type(container).__name__} ({path}), where stateless can't "
                 "replace it; keep the function in an attribute, a list or a dict"
             )
-        container[key] = new
+        container[key] = rebuilt
 
 
-def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
-    """Return a function like it on copies, if it holds any of what was copied."""
+def _rebind_function(
+    value: Any, memo: dict[int, Any], rebuilt_by_id: dict[int, Any]
+) -> Any:
+    """Return a function that closes over the copies, or itself if it needs none."""
 
     copies = set(map(id, memo.values()))
 
-    def of(part: Any) -> Any:
-        if isinstance(part, types.FunctionType | functools.partial):
-            return _rebound(part, memo, made)
-        if id(part) in copies:
-            return part
-        return copy.deepcopy(part, memo) if _is_copied(part, memo) else part
+    def rebind_value(held_value: Any) -> Any:
+        if isinstance(held_value, types.FunctionType | functools.partial):
+            return _rebind_function(held_value, memo, rebuilt_by_id)
+        if id(held_value) in copies:
+            return held_value
+        return (
+            copy.deepcopy(held_value, memo)
+            if _is_copied(held_value, memo)
+            else held_value
+        )
 
-    if id(value) in made:
-        return made[id(value)]
-    held = [visit[3] for visit in held_by("", value)]
+    if id(value) in rebuilt_by_id:
+        return rebuilt_by_id[id(value)]
+    old_values = [visit[3] for visit in iter_held("", value)]
     if isinstance(value, functools.partial):
-        parts = [*map(of, held)]
-        if all(a is b for a, b in zip(parts, held, strict=True)):
+        new_values = [*map(rebind_value, old_values)]
+        if all(a is b for a, b in zip(new_values, old_values, strict=True)):
             return value
         count = 1 + len(value.args)
-        named = dict(zip(value.keywords, parts[count:], strict=True))
-        rebuilt = functools.partial(parts[0], *parts[1:count], **named)
-        made[id(rebuilt)] = rebuilt
+        keywords = dict(zip(value.keywords, new_values[count:], strict=True))
+        rebuilt = functools.partial(new_values[0], *new_values[1:count], **keywords)
+        rebuilt_by_id[id(rebuilt)] = rebuilt
         return rebuilt
     cells = value.__closure__ or ()
     new_cells = tuple(types.CellType() for _ in cells)
-    new = types.FunctionType(
+    new_function = types.FunctionType(
         value.__code__, value.__globals__, value.__name__, None, new_cells
     )
-    functools.update_wrapper(new, value)
-    vars(new).pop("__wrapped__")
-    made[id(value)] = new  # a function may close over itself
-    made[id(new)] = new  # and is not to be rebound again
-    parts = [*map(of, held)]
+    functools.update_wrapper(new_function, value)
+    vars(new_function).pop("__wrapped__")
+    rebuilt_by_id[id(value)] = new_function  # a function may close over itself
+    rebuilt_by_id[id(new_function)] = new_function  # and is not to be rebound again
+    new_values = [*map(rebind_value, old_values)]
     if not _has_state(value) and all(
-        (a is b and not isinstance(a, TensorMark)) or a is new
-        for a, b in zip(parts, held, strict=True)
+        (a is b and not isinstance(a, TensorMark)) or a is new_function
+        for a, b in zip(new_values, old_values, strict=True)
     ):
-        made[id(value)] = value
+        rebuilt_by_id[id(value)] = value
         return value
-    rest = iter(parts)
+    values_left = iter(new_values)
     for cell, new_cell in zip(cells, new_cells, strict=True):
         if is_bound(cell):
-            new_cell.cell_contents = next(rest)
+            new_cell.cell_contents = next(values_left)
     if value.__defaults__:
-        new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
+        new_function.__defaults__ = tuple(next(values_left) for _ in value.__defaults__)
     if value.__kwdefaults__:
-        new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
+        new_function.__kwdefaults__ = {
+            name: next(values_left) for name in value.__kwdefaults__
+        }
     for name in attributes_of(value):
-        part = next(rest)
-        own = type(part) in (dict, list, set)
-        vars(new)[name] = copy.deepcopy(part, memo) if own else part
-    return new
+        held_value = next(values_left)
+        is_container = type(held_value) in (dict, list, set)
+        vars(new_function)[name] = (
+            copy.deepcopy(held_value, memo) if is_container else held_value
+        )
+    return new_function
 
 
 def _has_state(function: types.FunctionType) -> bool:
@@ -311,25 +329,27 @@ def _has_state(function: types.FunctionType) -> bool:
     return "<locals>" in function.__qualname__ and bool(attributes_of(function))
 
 
-def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
-    """Tell whether it is, or holds, any copied object or a mark."""
+def _is_copied(root: Any, memo: dict[int, Any]) -> bool:
+    """Tell whether a value is, or holds, any copied object or a mark."""
 
-    def is_one(value: Any) -> bool:
-        known = id(value) in memo and not isinstance(value, ATOMS)
-        return known or isinstance(value, TensorMark)
+    def is_copy_or_mark(value: Any) -> bool:
+        is_memoized = id(value) in memo and not isinstance(value, ATOMS)
+        return is_memoized or isinstance(value, TensorMark)
 
-    return is_one(part) or any(is_one(value) for _, _, _, value in walk(part, ""))
+    return is_copy_or_mark(root) or any(
+        is_copy_or_mark(value) for _, _, _, value in walk(root, "")
+    )
 
 
 def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a layer whose code reads it, or what it trains, as a global variable."""
     names = {id(value): f"the parameter {name!r}" for name, value in tensors.items()}
-    for prefix, part in layer.named_sublayers(include_self=True):
-        names[id(part)] = f"the layer {prefix!r}" if prefix else "the layer itself"
+    for prefix, sublayer in layer.named_sublayers(include_self=True):
+        names[id(sublayer)] = f"the layer {prefix!r}" if prefix else "the layer itself"
     functions: list[tuple[str, Callable[..., Any]]] = [
-        (f"{type(part).__name__}.forward", type(part).forward)
-        for part in layer.sublayers(include_self=True)
-        if not getattr(type(part), "__module__", "").startswith("paddle.")
+        (f"{type(sublayer).__name__}.forward", type(sublayer).forward)
+        for sublayer in layer.sublayers(include_self=True)
+        if not getattr(type(sublayer), "__module__", "").startswith("paddle.")
     ]
     functions += [
         (path, value)
@@ -342,19 +362,23 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
             continue
         for code in codes_of(function.__code__):
             for name in globals_of(code):
-                what = names.get(id(function.__globals__.get(name)))
-                if what is not None:
+                description = names.get(id(function.__globals__.get(name)))
+                if description is not None:
                     raise TypeError(
-                        f"{path} reads {what} as the global variable {name!r}, where "
-                        "stateless can't replace it; reach it through an attribute of "
-                        "the layer"
+                        f"{path} reads {description} as the global variable {name!r}, "
+                        "where stateless can't replace it; reach it through an "
+                        "attribute of the layer"
                     )
 
 
 def globals_of(code: types.CodeType) -> set[str]:
     """Return names of the global variables that it reads."""
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
-    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+    return {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in loads
+    }
 
 
 def keywords_of(function: Any) -> set[str]:

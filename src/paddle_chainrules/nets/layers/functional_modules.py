@@ -14,7 +14,7 @@ from ...paddle_side.listener import not_listening
 from ...paddle_side.locks import new_lock
 from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects, differ, versions
-from .functional_module import FunctionalModule, Place, copied
+from .functional_module import FunctionalModule, StateKey, copied
 
 
 class FunctionalModules:
@@ -31,7 +31,7 @@ class FunctionalModules:
         self._first = FunctionalModule(layer)
         self._lock = new_lock()
         self.free: list[FunctionalModule] = []
-        self.changed: set[Place] = set()
+        self.changed: set[StateKey] = set()
         self.read: set[str] = set()
 
     @contextmanager
@@ -44,19 +44,19 @@ class FunctionalModules:
             finally:
                 self._first.release()
 
-    def one(self) -> FunctionalModule:
+    def acquire(self) -> FunctionalModule:
         """Return a functional module that no other call has."""
         try:
             return self.free.pop()
         except IndexError:
             with self.marked() as layer, not_listening():
                 return FunctionalModule(
-                    copied(layer, {}, shared=True), beside=self._first
+                    copied(layer, {}, shared=True), original=self._first
                 )
 
 
 class BoundModule:
-    """A functional module with tensors in their places, for one call.
+    """A functional module with a call's tensors in their slots.
 
     The first call learns which buffers the layer only reads, and which of its
     attributes and containers it changes; those are put back after every call.
@@ -81,14 +81,14 @@ class BoundModule:
         self._params, self._buffers = params, buffers
         self._first = effects.writes is None
         # Buffers that need no copies, since a call only reads them.
-        self._kept: Set[str] = set()
+        self._read_only: Set[str] = set()
         if not effects.copies:
-            self._kept = modules.read if frozen is None else modules.read & frozen
+            self._read_only = modules.read if frozen is None else modules.read & frozen
 
     def __enter__(self) -> BoundModule:
-        self._module = self._modules.one()
+        self._module = self._modules.acquire()
         try:
-            self._put()
+            self._set_tensors()
         except BaseException:  # an interrupt
             self._module.release()
             self._modules.free.append(self._module)
@@ -103,16 +103,18 @@ class BoundModule:
         return optree.tree_map(lambda leaf: leaf, output, none_is_leaf=True)
 
     def buffers(self) -> dict[str, Tensor]:
-        """Return what the call has left in the places of buffers, off the graph."""
+        """Return the buffers as the call has left them, off the graph."""
         return {name: self._module.buffer(name) for name in self._buffers}
 
-    def _put(self) -> None:
+    def _set_tensors(self) -> None:
         self._module.set_tensors(self._params)
         if self._buffers:
-            kept = self._kept
-            self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
-            self._before = versions(map(self._fresh.__getitem__, kept))
-            self._module.set_tensors(self._fresh)
+            read_only = self._read_only
+            self._call_buffers = {
+                n: _detached(b, n in read_only) for n, b in self._buffers.items()
+            }
+            self._before = versions(map(self._call_buffers.__getitem__, read_only))
+            self._module.set_tensors(self._call_buffers)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         modules = self._modules
@@ -120,37 +122,40 @@ class BoundModule:
             if self._buffers and kind is None:
                 self._learn() if self._first else self._check()
         finally:
-            made: list[str] = []
+            new_parameters: list[str] = []
             if self._first:
-                made = self._module.made_parameters()
-                modules.changed = self._module.changed()
+                new_parameters = self._module.new_parameters()
+                modules.changed = self._module.changed_keys()
             if modules.changed:
                 self._module.restore(modules.changed)
             self._module.release()
             modules.free.append(self._module)
-        if made and kind is None:
+        if new_parameters and kind is None:
             kind_of = type(self._module.layer).__name__
             raise TypeError(
-                f"{kind_of}.forward has made the parameters {made} at its first call, "
-                "which are none of the net's and would not be trained; call the layer "
-                "once before stateless(layer), so that it has them"
+                f"{kind_of}.forward has made the parameters {new_parameters} at its "
+                "first call, which are none of the net's and would not be trained; "
+                "call the layer once before stateless(layer), so that it has them"
             )
 
     def _learn(self) -> None:
-        fresh, given = self._fresh, self._buffers
-        self._modules.read = {n for n in fresh if not differ(fresh[n], given[n])}
+        fresh, originals = self._call_buffers, self._buffers
+        self._modules.read = {n for n in fresh if not differ(fresh[n], originals[n])}
 
     def _check(self) -> None:
-        if versions(map(self._fresh.__getitem__, self._kept)) == self._before:
+        if (
+            versions(map(self._call_buffers.__getitem__, self._read_only))
+            == self._before
+        ):
             return
         self._effects.writes = True
         raise RuntimeError(
             f"{type(self._module.layer).__name__}.forward has written into one of the "
-            f"buffers {sorted(self._kept)}, which it only read at its first call; the "
-            "value there is changed. From now on it works on copies: make the net anew "
-            "by stateless(layer), or give buffers=... with the value restored"
+            f"buffers {sorted(self._read_only)}, which it only read at its first call; "
+            "the value there is changed. From now on it works on copies: make the net "
+            "anew by stateless(layer), or give buffers=... with the value restored"
         )
 
 
-def _detached(buffer: Tensor, kept: bool) -> Tensor:
-    return buffer.detach() if kept else buffer.detach().clone()
+def _detached(buffer: Tensor, shares_memory: bool) -> Tensor:
+    return buffer.detach() if shares_memory else buffer.detach().clone()

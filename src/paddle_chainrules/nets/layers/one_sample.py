@@ -24,7 +24,7 @@ class OneSample:
     """
 
     def __init__(self) -> None:
-        self._known: set[Any] = set()
+        self._refused_shapes: set[Any] = set()
 
     def call(
         self, run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -32,18 +32,20 @@ class OneSample:
         """Return ``run(args, kwargs)``, or the same for a batch of one."""
         if (shapes := _vectors(args, kwargs)) is None:
             return run(args, kwargs)
-        if shapes in self._known and (result := _tried(run, args, kwargs)):
+        if shapes in self._refused_shapes and (
+            result := _try_batch_of_one(run, args, kwargs)
+        ):
             return result[0]
-        given = tensors_among(_leaves((args, kwargs)))
-        before = versions(given)
+        tensors = tensors_among(_leaves((args, kwargs)))
+        versions_before = versions(tensors)
         try:
             with random_state_restored_on_error():
                 return run(args, kwargs)
         except _REFUSALS as refusal:
-            wrote = versions(given) != before or is_refused_write(refusal)
-            if wrote or not (result := _tried(run, args, kwargs)):
+            wrote = versions(tensors) != versions_before or is_refused_write(refusal)
+            if wrote or not (result := _try_batch_of_one(run, args, kwargs)):
                 raise
-        self._known.add(shapes)
+        self._refused_shapes.add(shapes)
         return result[0]
 
 
@@ -63,32 +65,32 @@ def _leaves(tree: Tree) -> list[Any]:
     return optree.tree_leaves(tree, is_indexed, none_is_leaf=True)
 
 
-def _tried(
+def _try_batch_of_one(
     run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
     """Run a batch of one; return its result in a tuple, or () if it is refused."""
     if tensors_among(_leaves(args)):
-        args = _each(_batched, args)
+        args = _map_tensors(_add_batch_axis, args)
     else:
-        kwargs = _each(_batched, kwargs)
+        kwargs = _map_tensors(_add_batch_axis, kwargs)
     try:
-        return (_each(_alone, run(args, kwargs)),)
+        return (_map_tensors(_drop_batch_axis, run(args, kwargs)),)
     except _REFUSALS as refusal:
         if is_refused_write(refusal):
             raise
         return ()
 
 
-def _each(function: Callable[[Tensor], Tensor], tree: Tree) -> Any:
+def _map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Any:
     leaves, spec = flatten_tree(tree)
     return spec.unflatten([function(x) if isinstance(x, Tensor) else x for x in leaves])
 
 
-def _batched(x: Tensor) -> Tensor:
+def _add_batch_axis(x: Tensor) -> Tensor:
     return x.unsqueeze(0)
 
 
-def _alone(y: Tensor) -> Tensor:
+def _drop_batch_axis(y: Tensor) -> Tensor:
     """Return a result without the axis of samples, if it has any axis."""
     if y.ndim and y.shape[0] != 1:
         raise ValueError(

@@ -14,17 +14,17 @@ _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 
 
 def is_paddles_own(layer: paddle.nn.Layer) -> bool:
-    """Tell whether all parts of a layer are Paddle's, forwards and hooks included.
+    """Tell whether all that a layer holds is Paddle's, forwards and hooks included.
 
     Then programs may serve its calls without being asked. A stateless net has a copy of
     the layer, so that nobody changes its attributes. No code of a user's runs, which
     could read variables that change.
     """
-    parts = (value for _, _, _, value in walk(layer, ""))
-    return _is_known(layer) and all(map(_is_known, parts))
+    held_values = (value for _, _, _, value in walk(layer, ""))
+    return _is_paddle_value(layer) and all(map(_is_paddle_value, held_values))
 
 
-def _is_known(value: Any) -> bool:
+def _is_paddle_value(value: Any) -> bool:
     if value is None or isinstance(value, (*ATOMS, paddle.Tensor, TensorMark)):
         return True
     if isinstance(value, paddle.nn.Layer):
@@ -33,12 +33,12 @@ def _is_known(value: Any) -> bool:
         return _is_of_paddle(value)
     if isinstance(value, functools.partial):
         return True  # what it holds is looked at
-    return _root(type(value)) in _KNOWN
+    return _top_package(type(value)) in _KNOWN
 
 
 def _is_of_paddle(code: Any) -> bool:
-    return _root(code) == "paddle"
+    return _top_package(code) == "paddle"
 
 
-def _root(code: Any) -> str:
+def _top_package(code: Any) -> str:
     return str(getattr(code, "__module__", None) or "").split(".")[0]

@@ -47,13 +47,13 @@ class PythonTerms:
         """Return code that converts a tensor to another dtype."""
         return f"{'x.real()' if is_complex else 'x'}.astype({dtype!r})"
 
-    made = "; paddle.to_tensor makes one"
-    """Words that say what makes a tensor of another value."""
+    to_tensor_hint = "; paddle.to_tensor makes one"
+    """Hint at the function that makes a tensor of another value."""
 
     integers = "x.astype('int64')"
     """The same of integers."""
 
-    turned = "x.T"
+    transpose_code = "x.T"
     """Code that reverses the dimensions."""
 
     def what(self, x: Any) -> str:
@@ -82,8 +82,8 @@ class LayerRefusal(NamedTuple):
     name: str
     """Name of the layer within its net; empty for the whole net."""
     layer: nn.Layer
-    given: tuple[Any, ...]
-    held: dict[str, tuple[tuple[int, ...], str]]
+    inputs: tuple[Any, ...]
+    param_kinds: dict[str, tuple[tuple[int, ...], str]]
     """Shapes and dtypes of the net's parameters."""
     words: PythonTerms
     error: BaseException
@@ -91,59 +91,67 @@ class LayerRefusal(NamedTuple):
     @property
     def sentence(self) -> str:
         """The layer, what it was given, and what it needs where that is known."""
-        where = f'layer "{self.name}" ({type(self.layer).__name__})'
+        layer_text = f'layer "{self.name}" ({type(self.layer).__name__})'
         if not self.name:
-            where = f"the layer ({type(self.layer).__name__})"
-        x = self.given[0] if self.given else None
-        if self.given and (needed := self._needed(x)):
-            return f"{where} got {needed}"
-        given = " and ".join(map(self.words.what, self.given[:4])) or "no arguments"
-        more = f" and {len(self.given) - 4} more" if len(self.given) > 4 else ""
-        return f"{where} failed on {given}{more}"
+            layer_text = f"the layer ({type(self.layer).__name__})"
+        x = self.inputs[0] if self.inputs else None
+        if self.inputs and (needed := self._needed(x)):
+            return f"{layer_text} got {needed}"
+        inputs_text = (
+            " and ".join(map(self.words.what, self.inputs[:4])) or "no arguments"
+        )
+        more = f" and {len(self.inputs) - 4} more" if len(self.inputs) > 4 else ""
+        return f"{layer_text} failed on {inputs_text}{more}"
 
     @property
     def reason(self) -> str:
         """The sentence, and where it does not say what is needed Paddle's own words."""
-        told = self.sentence
-        return f"{told}: {self.error}" if " failed on " in told else told
+        sentence = self.sentence
+        return f"{sentence}: {self.error}" if " failed on " in sentence else sentence
 
     def _needed(self, x: Any) -> str:
-        """Say what the layer was given and what it needs; empty if no such error."""
+        """Say what the layer got and what it needs; empty if these agree."""
         words = self.words
         if isinstance(self.layer, nn.Embedding):
-            return _index(x, self.layer._num_embeddings, words)
+            return _index_needs(x, self.layer._num_embeddings, words)
         size = self._size([*x.shape] if isinstance(x, Tensor) else [])
         if size is None:
             return ""
         if not isinstance(x, Tensor):
-            needed = f"{words.tensor(size)}{_samples(size)}{words.made}"
+            needed = f"{words.tensor(size)}{_samples(size)}{words.to_tensor_hint}"
             return f"{words.what(x)}, it needs {needed}"
-        result, dtype = dtype_name(x.dtype), self._dtype()
-        if dtype and result != dtype:
+        given_dtype, dtype = dtype_name(x.dtype), self._dtype()
+        if dtype and given_dtype != dtype:
             cast = words.cast(dtype, x.is_complex())
             needs = f"it needs {words.type(dtype)}; convert it, such as {cast}"
-            return f"{words.of_type(result)}, {needs}"
-        if _fits(x.shape, size):
+            return f"{words.of_type(given_dtype)}, {needs}"
+        if _matches_size(x.shape, size):
             return ""
-        turned = f"; {words.turned} is so" if _fits(x.shape[::-1], size) else ""
+        hint = (
+            f"; {words.transpose_code} is so"
+            if _matches_size(x.shape[::-1], size)
+            else ""
+        )
         needed = f"{words.size(size)}{_samples(size)}"
-        return f"{words.what(x)}, it needs {needed}{turned}"
+        return f"{words.what(x)}, it needs {needed}{hint}"
 
     def _dtype(self) -> str:
         """Return the dtype of its parameters, or else of all the net's parameters."""
         prefix = f"{self.name}." if self.name else ""
-        own = {dtype for n, (_, dtype) in self.held.items() if n.startswith(prefix)}
-        results = own or {dtype for _, dtype in self.held.values()}
-        return results.pop() if len(results) == 1 else ""
+        own_dtypes = {
+            dtype for n, (_, dtype) in self.param_kinds.items() if n.startswith(prefix)
+        }
+        dtypes = own_dtypes or {dtype for _, dtype in self.param_kinds.values()}
+        return dtypes.pop() if len(dtypes) == 1 else ""
 
     def _size(self, shape: Sequence[int]) -> Size | None:
         """Return the size that it takes in place of this one; None if unknown."""
         layer: Any = self.layer
         if isinstance(layer, nn.Linear):
             weight = f"{self.name}.weight" if self.name else "weight"
-            if weight not in self.held:
+            if weight not in self.param_kinds:
                 return None
-            width = self.held[weight][0][0]
+            width = self.param_kinds[weight][0][0]
             return [width] if len(shape) == 1 else ["n", *shape[1:-1], width]
         if isinstance(layer, nn.LayerNorm):
             sizes = layer._normalized_shape
@@ -183,18 +191,18 @@ def _refusal(error: BaseException, words: PythonTerms) -> LayerRefusal | None:
     if not calls or not _is_paddles(error, frames[-1]):
         return None
     root, layer = calls[0].f_locals["self"], calls[-1].f_locals["self"]
-    named = root.named_sublayers(include_self=True)
-    name = next((name for name, part in named if part is layer), "")
-    local = calls[-1].f_locals
-    given = (*local["inputs"], *local["kwargs"].values())
-    return LayerRefusal(name, layer, given, _held(frames), words, error)
+    sublayers = root.named_sublayers(include_self=True)
+    name = next((name for name, sublayer in sublayers if sublayer is layer), "")
+    call_locals = calls[-1].f_locals
+    inputs = (*call_locals["inputs"], *call_locals["kwargs"].values())
+    return LayerRefusal(name, layer, inputs, _param_kinds(frames), words, error)
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    step = error.__traceback__
-    while step is not None:
-        yield step.tb_frame
-        step = step.tb_next
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
 
 
 def _is_paddles(error: BaseException, frame: FrameType) -> bool:
@@ -203,11 +211,11 @@ def _is_paddles(error: BaseException, frame: FrameType) -> bool:
     Lack of memory is not counted as a layer's error.
     """
     module = str(frame.f_globals.get("__name__"))
-    paddles = module.startswith("paddle.") or "(at /" in str(error)
-    return paddles and not isinstance(error, MemoryError)
+    is_of_paddle = module.startswith("paddle.") or "(at /" in str(error)
+    return is_of_paddle and not isinstance(error, MemoryError)
 
 
-def _held(frames: Sequence[FrameType]) -> dict[str, tuple[tuple[int, ...], str]]:
+def _param_kinds(frames: Sequence[FrameType]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return shapes and dtypes of the parameters of the innermost net."""
     for frame in reversed(frames):
         net = frame.f_locals.get("self")
@@ -228,13 +236,13 @@ def _of_channels(layer: Any, channels: int, rank: int) -> Size:
     return ["n", *lengths, channels] if last else ["n", channels, *lengths]
 
 
-def _fits(shape: Sequence[int], size: Size) -> bool:
+def _matches_size(shape: Sequence[int], size: Size) -> bool:
     return len(shape) == len(size) and all(
         isinstance(b, str) or a == b for a, b in zip(shape, size, strict=True)
     )
 
 
-def _index(x: Any, rows: int, words: PythonTerms) -> str:
+def _index_needs(x: Any, rows: int, words: PythonTerms) -> str:
     """Say what an embedding with ``rows`` rows was given, and what it takes."""
     takes = f"it takes integers from 0 to {rows - 1}"
     if not isinstance(x, Tensor):

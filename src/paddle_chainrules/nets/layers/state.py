@@ -19,7 +19,7 @@ from .attribute_walk import ATOMS, SlotAttributes, TensorMark, Visit, is_bound
 
 
 class ContainerContents:
-    """The first contents of a container, with marks in the places of tensors.
+    """The initial contents of a container, with marks for its tensors.
 
     Args:
         owner: the container, or the object that has it.
@@ -37,14 +37,14 @@ class ContainerContents:
         self._start = read()
 
     def has_changed(self) -> bool:
-        now, start = self._read(), self._start
+        current, start = self._read(), self._start
         if isinstance(start, dict):
-            if [*now] != [*start]:
+            if [*current] != [*start]:
                 return True
-            now, start = [*now.values()], [*start.values()]
+            current, start = [*current.values()], [*start.values()]
         elif isinstance(start, set):
-            return bool(now != start)
-        return len(now) != len(start) or not all(map(is_same, now, start))
+            return bool(current != start)
+        return len(current) != len(start) or not all(map(is_same, current, start))
 
     def restore(self) -> None:
         self._write(self._start)
@@ -54,95 +54,110 @@ def contents_of(
     layer: paddle.nn.Layer, visits: Iterable[Visit]
 ) -> dict[str, ContainerContents]:
     """Return all that the layer holds, by paths, but attributes of the layers in it."""
-    apart = {
-        id(held)
-        for part in layer.sublayers(include_self=True)
-        for held in (vars(part), part._buffers, part._sub_layers, part._parameters)
+    excluded_ids = {
+        id(layer_dict)
+        for sublayer in layer.sublayers(include_self=True)
+        for layer_dict in (
+            vars(sublayer),
+            sublayer._buffers,
+            sublayer._sub_layers,
+            sublayer._parameters,
+        )
     }
     results: dict[str, ContainerContents] = {}
     for path, _, _, value in visits:
-        if value is None or isinstance(value, _WITHOUT):
+        if value is None or isinstance(value, _NO_CONTENTS):
             continue
-        for where, owner, read, write in _paths(value):
-            if id(owner) not in apart:
-                apart.add(id(owner))
-                results[path + where] = ContainerContents(owner, read, write)
+        for suffix, owner, read, write in _accessors(value):
+            if id(owner) not in excluded_ids:
+                excluded_ids.add(id(owner))
+                results[path + suffix] = ContainerContents(owner, read, write)
     return results
 
 
-_WITHOUT = (*ATOMS, paddle.Tensor, TensorMark)
+_NO_CONTENTS = (*ATOMS, paddle.Tensor, TensorMark)
 
 
-def _paths(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
-    """Yield paths with the arguments of :class:`ContainerContents`."""
+def _accessors(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
+    """Yield path suffix, owner, reader and writer of each container of a value."""
     if isinstance(value, dict | set):
-        yield "", value, value.copy, functools.partial(_refill, value)
+        yield "", value, value.copy, functools.partial(_replace_entries, value)
     elif isinstance(value, list | deque):
         yield (
             "",
             value,
             functools.partial(list, value),
-            functools.partial(_relist, value),
+            functools.partial(_replace_items, value),
         )
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        yield "", value, lambda: [*value.flat], functools.partial(_reflat, value)
+        yield (
+            "",
+            value,
+            lambda: [*value.flat],
+            functools.partial(_set_flat_items, value),
+        )
     elif isinstance(value, types.FunctionType):
         names = value.__code__.co_freevars
         for name, cell in zip(names, value.__closure__ or (), strict=True):
             read, write = (
-                functools.partial(_cell, cell),
-                functools.partial(_recell, cell),
+                functools.partial(_cell_contents, cell),
+                functools.partial(_set_cell_contents, cell),
             )
             yield f" closing over {name}", cell, read, write
-    elif slots := _slots(value):
+    elif slots := _slot_names(value):
         yield (
             " in slots",
             value,
             lambda: {n: getattr(value, n) for n in slots if hasattr(value, n)},
-            functools.partial(_reslot, value, slots),
+            functools.partial(_set_slots, value, slots),
         )
-    held = getattr(value, "__dict__", None)
-    if isinstance(held, dict):
-        yield ", its attributes", held, held.copy, functools.partial(_refill, held)
+    attribute_dict = getattr(value, "__dict__", None)
+    if isinstance(attribute_dict, dict):
+        yield (
+            ", its attributes",
+            attribute_dict,
+            attribute_dict.copy,
+            functools.partial(_replace_entries, attribute_dict),
+        )
 
 
-def _cell(cell: types.CellType) -> list[Any]:
+def _cell_contents(cell: types.CellType) -> list[Any]:
     return [cell.cell_contents] if is_bound(cell) else []
 
 
-def _recell(cell: types.CellType, start: list[Any]) -> None:
+def _set_cell_contents(cell: types.CellType, start: list[Any]) -> None:
     if start:
         cell.cell_contents = start[0]
     elif is_bound(cell):
         del cell.cell_contents
 
 
-def _reflat(array: Any, start: list[Any]) -> None:
+def _set_flat_items(array: Any, start: list[Any]) -> None:
     for i, value in enumerate(start):
         array.flat[i] = value
 
 
-def _slots(value: Any) -> list[str]:
+def _slot_names(value: Any) -> list[str]:
     names = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
     return [
         name
-        for each in names
-        for name in ((each,) if isinstance(each, str) else each)
+        for slots in names
+        for name in ((slots,) if isinstance(slots, str) else slots)
         if name not in ("__dict__", "__weakref__")
     ]
 
 
-def _refill(container: Any, start: Any) -> None:
+def _replace_entries(container: Any, start: Any) -> None:
     container.clear()
     container.update(start)
 
 
-def _relist(container: Any, start: list[Any]) -> None:
+def _replace_items(container: Any, start: list[Any]) -> None:
     container.clear()
     container.extend(start)
 
 
-def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
+def _set_slots(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
     for name in names:
         if name in start:
             SlotAttributes(owner)[name] = start[name]
@@ -151,7 +166,7 @@ def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
 
 
 def is_same(value: Any, before: Any) -> bool:
-    """Tell whether a place holds the same as before; any tensor matches a mark."""
+    """Tell whether a value is the same as before; any tensor matches a mark."""
     if value is before or isinstance(before, TensorMark):
         return True
     if type(value) is not type(before):

@@ -21,14 +21,14 @@ from ...programs.static_graphs import need_tensors, sot
 from ...programs.switch import programs_are_on
 from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects
-from ..calls.programs import NetPrograms, as_asked
+from ..calls.programs import NetPrograms, programs_for_jit_flag
 from ..calls.pullback import NetPullback
-from ..calls.wrt import Wrt, items_of, selected
+from ..calls.wrt import Wrt, items_of, select_names
 from ..chain import Chain, chain_of
 from ..description import Description
 from ..net import Net
 from ..parameters.params import P, Params, ParamSpec, checked_tensors
-from ..parameters.state_dicts import aliases, placed
+from ..parameters.state_dicts import aliases, copies_by_names
 from .buffers import moved_buffers
 from .functional_module import copied, derives, keywords_of, required_arguments
 from .functional_modules import BoundModule, FunctionalModules
@@ -69,16 +69,18 @@ class StatelessLayer(Net):
                 f"{layer.__name__ if isinstance(layer, type) else type(layer).__name__}"
                 "; for a plain function of tensors use vjp(fn, *primals)"
             )
-        named = dict(layer.named_parameters())
-        trained = [n for n, p in named.items() if not p.stop_gradient]
+        named_params = dict(layer.named_parameters())
+        trained = [n for n, p in named_params.items() if not p.stop_gradient]
         self._frozen = {
-            n for item in items_of(frozen) for n in selected(item, trained, "frozen")
+            n
+            for item in items_of(frozen)
+            for n in select_names(item, trained, "frozen")
         }
-        params = {n: named[n] for n in trained if n not in self._frozen}
-        buffers = {n: p for n, p in named.items() if n not in params}
+        params = {n: named_params[n] for n in trained if n not in self._frozen}
+        buffers = {n: p for n, p in named_params.items() if n not in params}
         # Paddle counts every tensor among them, also what was computed of parameters.
-        held = {n: b for n, b in layer.named_buffers() if b._is_initialized()}
-        buffers |= {n: b for n, b in held.items() if b.is_leaf}
+        layer_buffers = {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        buffers |= {n: b for n, b in layer_buffers.items() if b.is_leaf}
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = aliases(layer, params, buffers)
@@ -96,14 +98,16 @@ class StatelessLayer(Net):
         self._calls = Effects(check_free=self._refuse_originals)
         self._samples = OneSample()
         self._moving = moved_buffers(layer)
-        self._own_programs = as_asked(self, self._jit, is_paddles_own(layer))
+        self._own_programs = programs_for_jit_flag(
+            self, self._jit, is_paddles_own(layer)
+        )
 
     @property
     def _programs(self) -> NetPrograms | None:
         return self._own_programs
 
     def _depends_on(self) -> list[Any] | None:
-        """Return what its results depend on, for :mod:`.as_programs.seen`.
+        """Return what its results depend on, for :mod:`.as_programs.dependencies`.
 
         None if the code of its layer is others', which may depend on anything.
         """
@@ -127,7 +131,7 @@ class StatelessLayer(Net):
                 )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
-        return self._with(lambda layer: None)
+        return self._copy_with(lambda layer: None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._derives and not self._effects.is_known:
@@ -137,12 +141,12 @@ class StatelessLayer(Net):
                 "anew; call the net once before it is pickled"
             )
         with self._modules.marked() as layer:
-            return _unpickled, (pickle.dumps(layer), self._kept())
+            return _unpickled, (pickle.dumps(layer), self._constant_fields())
 
-    def _kept(self) -> dict[str, Any]:
-        """Return what it knows of itself besides its layer."""
-        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
-        return {name: vars(self)[name] for name in kept}
+    def _constant_fields(self) -> dict[str, Any]:
+        """Return the net's own fields besides its layer, by attribute."""
+        field_names = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
+        return {name: vars(self)[name] for name in field_names}
 
     def described(self) -> tuple[dict[str, Any], list[Tensor]]:
         """Describe it in values of JSON; return these and the tensors that it holds.
@@ -151,21 +155,21 @@ class StatelessLayer(Net):
             TypeError: some of its parts do not come from Paddle.
         """
         with self._modules.marked() as layer:
-            return describe(layer, self._kept())
+            return describe(layer, self._constant_fields())
 
-    def _with(
+    def _copy_with(
         self, change: Callable[[paddle.nn.Layer], object], **fields: Any
     ) -> StatelessLayer:
         """Return a net like this one, with a layer of its own that is changed first."""
-        with self._modules.marked() as own:
-            layer = copied(own, {})
+        with self._modules.marked() as marked_layer:
+            layer = copied(marked_layer, {})
         change(layer)
-        other = StatelessLayer.__new__(StatelessLayer)
-        vars(other).update(vars(self))
-        other._buffers = {n: b.clone() for n, b in self._buffers.items()}
-        vars(other).update(fields)
-        other._adopt(layer)
-        return other
+        net = StatelessLayer.__new__(StatelessLayer)
+        vars(net).update(vars(self))
+        net._buffers = {n: b.clone() for n, b in self._buffers.items()}
+        vars(net).update(fields)
+        net._adopt(layer)
+        return net
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """Return the same net and buffers in training or evaluation mode."""
@@ -173,23 +177,27 @@ class StatelessLayer(Net):
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
-        return self._with(lambda layer: getattr(layer, mode)(), _buffers=self._buffers)
+        return self._copy_with(
+            lambda layer: getattr(layer, mode)(), _buffers=self._buffers
+        )
 
     def in_dtype(self, dtype: str) -> StatelessLayer:
-        kind, held = dtype_named(dtype), self._buffers
+        kind, old_buffers = dtype_named(dtype), self._buffers
         buffers = {
             n: b.astype(kind) if b.is_floating_point() and b.dtype != kind else b
-            for n, b in held.items()
+            for n, b in old_buffers.items()
         }
-        if {*self._spec.dtypes} <= {dtype} and all(buffers[n] is held[n] for n in held):
+        if {*self._spec.dtypes} <= {dtype} and all(
+            buffers[n] is old_buffers[n] for n in old_buffers
+        ):
             return self
 
         def convert(layer: paddle.nn.Layer) -> None:
-            for part in layer.sublayers(include_self=True):
-                part._dtype = kind  # as Layer.to does
+            for sublayer in layer.sublayers(include_self=True):
+                sublayer._dtype = kind  # as Layer.to does
 
         spec = self._spec.in_dtype(dtype)
-        return self._with(convert, _spec=spec, _buffers=buffers)
+        return self._copy_with(convert, _spec=spec, _buffers=buffers)
 
     def share_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         """Read these tensors from now on where none are given, and not copies of them.
@@ -265,10 +273,10 @@ class StatelessLayer(Net):
         mode = "training" if self.training else "evaluation"
         return f"y = {type(self._layer).__name__}(...) in {mode}"
 
-    def _runs(self) -> str:
+    def _describe_runs(self) -> str:
         if self._programs is None and programs_are_on() and self._jit is None:
             return "It runs as Paddle runs it, having code of others; see jit=True."
-        return super()._runs()
+        return super()._describe_runs()
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
@@ -288,8 +296,8 @@ class StatelessLayer(Net):
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
-        if (again := self._last_forward(params, args, kwargs)) is not None:
-            return again[0]
+        if (fast_result := self._last_forward(params, args, kwargs)) is not None:
+            return fast_result[0]
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self._split_keywords(kwargs)
@@ -334,8 +342,8 @@ class StatelessLayer(Net):
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
-        if (again := self._last_pullback(params, args, kwargs)) is not None:
-            return again
+        if (fast_result := self._last_pullback(params, args, kwargs)) is not None:
+            return fast_result
         return self._unchecked_pullback(params, args, kwargs)
 
     def _unchecked_pullback(
@@ -344,10 +352,10 @@ class StatelessLayer(Net):
         constants: dict[str, Any] = {}
         if kwargs:
             constants, kwargs = self._split_keywords(kwargs)
-        given = constants.get("_buffers")
+        buffers = constants.get("_buffers")
         try:
             return self._recorded(
-                params, args, kwargs, constants, has_aux=given is not None
+                params, args, kwargs, constants, has_aux=buffers is not None
             )
         except (TypeError, ValueError):
             self._refuse_buffers_among(params, args)
@@ -403,12 +411,14 @@ class StatelessLayer(Net):
             return super().to_state_dict(params, like, names)
         values = super().to_state_dict(params)
         if buffers is not None:
-            values |= placed(held := self._check_buffers(buffers), held)
+            values |= copies_by_names(
+                checked_buffers := self._check_buffers(buffers), checked_buffers
+            )
         if like is None:
             return {a: values[n] for a, n in self._aliases.items() if n in values}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
-        own = dict.fromkeys(n for n in self._aliases.values() if n in values)
-        return placed({n: values[n] for n in own}, target, names)
+        net_names = dict.fromkeys(n for n in self._aliases.values() if n in values)
+        return copies_by_names({n: values[n] for n in net_names}, target, names)
 
     def _refuse_buffers_among(self, params: Any, args: tuple[Any, ...]) -> None:
         """Explain a call that failed, if buffers stand where they do not belong.
@@ -422,9 +432,9 @@ class StatelessLayer(Net):
         names = self._buffers.keys()
         if not names:
             return
-        parts = params if isinstance(params, tuple) else (params,)
-        for part in (*parts, *args):
-            if isinstance(part, Mapping) and part.keys() >= names:
+        param_trees = params if isinstance(params, tuple) else (params,)
+        for argument in (*param_trees, *args):
+            if isinstance(argument, Mapping) and argument.keys() >= names:
                 raise TypeError(
                     f"the buffers {[*names]} are not among the parameters and "
                     "positional arguments; give them by name: "
@@ -442,10 +452,10 @@ class StatelessLayer(Net):
         _seed: int | None = None,
         **kwargs: Any,
     ) -> Tree:
-        own = _buffers is None
+        uses_own_buffers = _buffers is None
         buffers = self._buffers if _buffers is None else _buffers
-        frozen = None if own else self._frozen
-        new: dict[str, Tensor] = {}
+        frozen = None if uses_own_buffers else self._frozen
+        new_buffers: dict[str, Tensor] = {}
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
             with (
@@ -461,12 +471,12 @@ class StatelessLayer(Net):
                     if (result := refusal(error)) is None:
                         raise
                     raise LayerError(result.reason) from error
-                if not own:
-                    new.update(bound.buffers())
+                if not uses_own_buffers:
+                    new_buffers.update(bound.buffers())
                 return output
 
         output = self._samples.call(run, args, kwargs)
-        return output if own else (output, new)
+        return output if uses_own_buffers else (output, new_buffers)
 
 
 def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:
@@ -475,17 +485,17 @@ def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLa
     Raises:
         ValueError: it tells of none.
     """
-    return _restored(*construct(facts, tensors))
+    return _restore(*construct(facts, tensors))
 
 
-def _unpickled(layer: bytes, kept: dict[str, Any]) -> StatelessLayer:
-    return _restored(pickle.loads(layer), kept)
+def _unpickled(layer: bytes, net_fields: dict[str, Any]) -> StatelessLayer:
+    return _restore(pickle.loads(layer), net_fields)
 
 
-def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:
-    """Return a net of a layer with marks and of the rest that it keeps."""
+def _restore(layer: paddle.nn.Layer, net_fields: dict[str, Any]) -> StatelessLayer:
+    """Build a net from its layer with marks and its other fields."""
     net = StatelessLayer.__new__(StatelessLayer)
-    vars(net).update(kept)
+    vars(net).update(net_fields)
     net._originals = {}
     net._adopt(layer)
     return net

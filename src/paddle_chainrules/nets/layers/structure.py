@@ -21,17 +21,17 @@ from ...paddle_side.dtypes import dtype_name
 from ..parameters.params import ParamSpec
 from .attribute_walk import TensorMark
 
-ROOMS = ("paddle.nn.", "paddle.vision.")
+MODULE_PREFIXES = ("paddle.nn.", "paddle.vision.")
 """Prefixes of the modules whose classes may be named."""
 
 _PLAIN = (bool, int, float, str, type(None))
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "list": list, "set": set}
 _MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict}
 
-_MADE = frozenset(vars(nn.Layer()))
+_BASE_ATTRIBUTES = frozenset(vars(nn.Layer()))
 """Attributes that every layer has from the start."""
 
-_KEPT = frozenset(
+_WRITTEN_ATTRIBUTES = frozenset(
     {
         "training",
         "_dtype",
@@ -48,7 +48,7 @@ are no hooks."""
 
 
 def describe(
-    layer: nn.Layer, kept: Mapping[str, Any]
+    layer: nn.Layer, net_fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[Tensor]]:
     """Describe a layer with marks for tensors and what its net keeps; give the tensors.
 
@@ -59,14 +59,18 @@ def describe(
     """
     writer = _StructureWriter(layer)
     facts = {
-        **kept,
-        "_spec": [kept["_spec"].names, kept["_spec"].shapes, kept["_spec"].dtypes],
-        "_frozen": sorted(kept["_frozen"]),
-        "_ambiguous": sorted(kept["_ambiguous"]),
-        "_buffers": [*kept["_buffers"]],
+        **net_fields,
+        "_spec": [
+            net_fields["_spec"].names,
+            net_fields["_spec"].shapes,
+            net_fields["_spec"].dtypes,
+        ],
+        "_frozen": sorted(net_fields["_frozen"]),
+        "_ambiguous": sorted(net_fields["_ambiguous"]),
+        "_buffers": [*net_fields["_buffers"]],
         "layers": writer.layers,
     }
-    return facts, [*kept["_buffers"].values(), *writer.constants]
+    return facts, [*net_fields["_buffers"].values(), *writer.constants]
 
 
 def construct(
@@ -80,7 +84,7 @@ def construct(
     try:
         names, shapes, dtypes = facts["_spec"]
         count = len(facts["_buffers"])
-        kept = {
+        net_fields = {
             "_spec": ParamSpec(
                 tuple(names), tuple(tuple(shape) for shape in shapes), tuple(dtypes)
             ),
@@ -90,7 +94,7 @@ def construct(
             "_aliases": facts["_aliases"],
             "_jit": facts["_jit"],
         }
-        return _made(facts["layers"], tensors[count:]), kept
+        return _make_layers(facts["layers"], tensors[count:]), net_fields
     except Exception as error:
         raise ValueError(
             f"no description of a layer of Paddle's ({error!r}); write it anew, by "
@@ -98,54 +102,54 @@ def construct(
         ) from error
 
 
-def _made(layers: list[Any], constants: Sequence[Tensor]) -> nn.Layer:
-    made = [nn.Layer.__new__(_class_named(name)) for name, _ in layers]
-    for layer, (_, attributes) in zip(made, layers, strict=True):
+def _make_layers(layers: list[Any], constants: Sequence[Tensor]) -> nn.Layer:
+    new_layers = [nn.Layer.__new__(_class_named(name)) for name, _ in layers]
+    for layer, (_, attributes) in zip(new_layers, layers, strict=True):
         nn.Layer.__init__(layer)
         for name, value in attributes.items():
-            if name in _MADE - _KEPT:
+            if name in _BASE_ATTRIBUTES - _WRITTEN_ATTRIBUTES:
                 raise ValueError(f"{name} is not given; write the net anew")
-            vars(layer)[name] = _read(value, made, constants)
-    return made[0]
+            vars(layer)[name] = _from_json(value, new_layers, constants)
+    return new_layers[0]
 
 
 class _StructureWriter:
-    """Layers in a row, each as its class and attributes, the root first."""
+    """Writes layers as a list of classes and attributes, the root first."""
 
     def __init__(self, root: nn.Layer) -> None:
         self.layers: list[Any] = []
         self.constants: list[Tensor] = []
         self._root = type(root).__name__
-        self._places: dict[int, int] = {}
-        self._place(root)
+        self._layer_indices: dict[int, int] = {}
+        self._layer_index(root)
 
-    def _place(self, layer: nn.Layer) -> int:
-        """Return the layer's place in the row, and write the layer if it is new."""
-        if id(layer) in self._places:
-            return self._places[id(layer)]
+    def _layer_index(self, layer: nn.Layer) -> int:
+        """Return the layer's index in the list; write the layer if it is new."""
+        if id(layer) in self._layer_indices:
+            return self._layer_indices[id(layer)]
         kind, attributes = type(layer), dict[str, Any]()
-        self._places[id(layer)] = len(self.layers)
-        self.layers.append([self._class(kind), attributes])
+        self._layer_indices[id(layer)] = len(self.layers)
+        self.layers.append([self._class_name(kind), attributes])
         for name, value in vars(layer).items():
-            if name in _KEPT or name not in _MADE:
-                attributes[name] = self._written(value, f"{kind.__name__}.{name}")
+            if name in _WRITTEN_ATTRIBUTES or name not in _BASE_ATTRIBUTES:
+                attributes[name] = self._to_json(value, f"{kind.__name__}.{name}")
             elif isinstance(value, dict) and value:
                 self._refuse(f"hooks or another forward ({kind.__name__}.{name})")
-        return self._places[id(layer)]
+        return self._layer_indices[id(layer)]
 
-    def _written(self, value: Any, path: str) -> Any:
+    def _to_json(self, value: Any, path: str) -> Any:
         kind = type(value)
         if kind in _PLAIN:
             return value
         for name, container in _SEQUENCES.items():
             if kind is container:
-                return [name, *(self._written(part, path) for part in value)]
+                return [name, *(self._to_json(item, path) for item in value)]
         for name, container in _MAPPINGS.items():
             if kind is container:
-                pairs = [part for pair in value.items() for part in pair]
-                return [name, *(self._written(part, path) for part in pairs)]
+                pairs = [item for pair in value.items() for item in pair]
+                return [name, *(self._to_json(item, path) for item in pairs)]
         if isinstance(value, nn.Layer):
-            return ["layer", self._place(value)]
+            return ["layer", self._layer_index(value)]
         if kind is TensorMark:
             return ["tensor", value.name]
         if kind is ParamAttr:
@@ -158,16 +162,16 @@ class _StructureWriter:
             self.constants.append(value)
             return ["constant", len(self.constants) - 1]
         if isinstance(value, type):
-            return ["class", self._class(value)]
+            return ["class", self._class_name(value)]
         if kind is MethodType and value.__func__ is type(value.__self__).forward:
-            return ["forward", self._place(value.__self__)]
+            return ["forward", self._layer_index(value.__self__)]
         if kind is FunctionType:
             for name in functional.__all__:
                 if getattr(functional, name) is value:
                     return ["function", name]
         self._refuse(f"a {kind.__name__} ({path})")
 
-    def _class(self, kind: type) -> str:
+    def _class_name(self, kind: type) -> str:
         name = f"{kind.__module__}.{kind.__qualname__}"
         try:
             if _class_named(name) is kind:
@@ -186,42 +190,42 @@ class _StructureWriter:
 
 
 def _class_named(name: str) -> Any:
-    room, _, kind = name.rpartition(".")
-    result = vars(sys.modules[room]).get(kind) if room in sys.modules else None
+    module, _, kind = name.rpartition(".")
+    result = vars(sys.modules[module]).get(kind) if module in sys.modules else None
     if not (
-        name.startswith(ROOMS)
+        name.startswith(MODULE_PREFIXES)
         and isinstance(result, type)
         and issubclass(result, nn.Layer)
-        and result.__module__ == room
+        and result.__module__ == module
     ):
         raise ValueError(f"{name} is no layer of Paddle's; give one that is")
     return result
 
 
-def _read(value: Any, layers: list[nn.Layer], constants: Sequence[Tensor]) -> Any:
+def _from_json(value: Any, layers: list[nn.Layer], constants: Sequence[Tensor]) -> Any:
     if not isinstance(value, list):
         return value
-    kind, *parts = value
+    kind, *items = value
     if kind in _SEQUENCES:
-        return _SEQUENCES[kind](_read(part, layers, constants) for part in parts)
+        return _SEQUENCES[kind](_from_json(item, layers, constants) for item in items)
     if kind in _MAPPINGS:
-        each = [_read(part, layers, constants) for part in parts]
-        return _MAPPINGS[kind](zip(each[::2], each[1::2], strict=True))
-    (part,) = parts
+        entries = [_from_json(item, layers, constants) for item in items]
+        return _MAPPINGS[kind](zip(entries[::2], entries[1::2], strict=True))
+    (item,) = items
     if kind == "layer":
-        return layers[part]
+        return layers[item]
     if kind == "constant":
-        return constants[part]
+        return constants[item]
     if kind == "forward":
-        return layers[part].forward
+        return layers[item].forward
     if kind == "tensor":
-        return TensorMark(str(part))
+        return TensorMark(str(item))
     if kind == "class":
-        return _class_named(part)
-    if kind == "function" and part in functional.__all__:
-        return getattr(functional, part)
+        return _class_named(item)
+    if kind == "function" and item in functional.__all__:
+        return getattr(functional, item)
     if kind in ("dtype", "empty") and isinstance(
-        dtype := getattr(paddle, part), paddle.dtype
+        dtype := getattr(paddle, item), paddle.dtype
     ):
         return dtype if kind == "dtype" else nn.Layer().create_variable(dtype=dtype)
-    raise ValueError(f"{kind} {part!r} is no value; write the net anew")
+    raise ValueError(f"{kind} {item!r} is no value; write the net anew")

@@ -28,14 +28,14 @@ class ParamTree(tuple[str, ...]):
         paths, leaves, structure = optree.tree_flatten_with_path(
             params, none_is_leaf=True
         )
-        results = [".".join(map(str, path)) for path in paths]
+        leaf_names = [".".join(map(str, path)) for path in paths]
         if not _has_dict(params) and len(leaves) == len(names):
-            results = [*names]
-        if sorted(results) != sorted(names):
+            leaf_names = [*names]
+        if sorted(leaf_names) != sorted(names):
             return None
-        tree = cls(results)
+        tree = cls(leaf_names)
         tree.structure = structure
-        return tree, dict(zip(results, leaves, strict=True))
+        return tree, dict(zip(leaf_names, leaves, strict=True))
 
     def nested(self, values: Mapping[str, Any]) -> Tree:
         """Return values by name, nested as the tree."""

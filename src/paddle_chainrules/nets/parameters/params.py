@@ -24,24 +24,24 @@ P = TypeVar("P", bound=Params)
 """Params of one form, in which gradients come back."""
 
 
-def checked_tensors(name: str, given: Any) -> Mapping[str, Tensor]:
+def checked_tensors(name: str, tensors: Any) -> Mapping[str, Tensor]:
     """Return a dict of tensors by name.
 
     Raises:
         TypeError: it is something else, or holds something else.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(tensors, Mapping):
         raise TypeError(
-            f"{name} must be a dict of tensors by name, got {type(given).__name__}; "
+            f"{name} must be a dict of tensors by name, got {type(tensors).__name__}; "
             "net.unflatten(theta) makes one of a vector"
         )
-    for key, value in given.items():
+    for key, value in tensors.items():
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"{name}[{key!r}] must be a paddle.Tensor, got "
                 f"{type(value).__name__}; convert it with paddle.to_tensor"
             )
-    return given
+    return tensors
 
 
 def _is_text(value: Any) -> bool:
@@ -61,15 +61,15 @@ class ParamSpec:
     dtypes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        each = (self.names, self.shapes, self.dtypes)
+        columns = (self.names, self.shapes, self.dtypes)
         if (
-            not all(isinstance(row, tuple) for row in each)
-            or len({*map(len, each)}) > 1
+            not all(isinstance(column, tuple) for column in columns)
+            or len({*map(len, columns)}) > 1
         ):
             raise TypeError(
                 "names, shapes and dtypes are tuples of the same length, got "
-                f"{', '.join(type(row).__name__ for row in each)}; ParamSpec.of makes "
-                "one of parameters"
+                f"{', '.join(type(column).__name__ for column in columns)}; "
+                "ParamSpec.of makes one of parameters"
             )
         for dtype in self.dtypes:
             if not is_dtype_name(dtype):
@@ -107,7 +107,7 @@ class ParamSpec:
         return dict.fromkeys(self.names).keys()
 
     @cached_property
-    def _wanted(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
+    def _expected(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
         dtypes = [getattr(paddle, dtype) for dtype in self.dtypes]
         return tuple(zip(self.names, self.shapes, dtypes, strict=True))
 
@@ -131,9 +131,9 @@ class ParamSpec:
         if isinstance(params, Tensor):
             return self.unflatten(params)
         if not isinstance(params, (dict, Mapping)) or params.keys() != self._names:
-            result = ParamTree.of(params, self.names)
-            if result is not None:
-                return self.as_dict(result[1], what)
+            tree_and_leaves = ParamTree.of(params, self.names)
+            if tree_and_leaves is not None:
+                return self.as_dict(tree_and_leaves[1], what)
             if not isinstance(params, Mapping):
                 raise TypeError(
                     f"{what} must be a dict of tensors, one flat tensor theta, or a "
@@ -148,7 +148,7 @@ class ParamSpec:
                 "stateless(layer) gives both, net.spec.names those of params in order"
             )
         checked = {}
-        for name, shape, dtype in self._wanted:
+        for name, shape, dtype in self._expected:
             checked[name] = value = params[name]
             if not isinstance(value, Tensor):
                 remedy = "convert it with paddle.to_tensor"
@@ -159,11 +159,15 @@ class ParamSpec:
                     f"{type(value).__name__}; {remedy}"
                 )
             if value.shape != shape:
-                turned = len(shape) == 2 and [*value.shape] == [*shape[::-1]]
+                is_transposed = len(shape) == 2 and [*value.shape] == [*shape[::-1]]
                 raise ValueError(
                     f"{what}[{name!r}] has shape {list(value.shape)}, the net needs "
                     f"{list(shape)}; give one of that shape"
-                    + (": a Paddle weight is [in, out], use .T" if turned else "")
+                    + (
+                        ": a Paddle weight is [in, out], use .T"
+                        if is_transposed
+                        else ""
+                    )
                 )
             if value.dtype is not dtype and value.dtype != dtype:
                 raise TypeError(
@@ -186,10 +190,10 @@ class ParamSpec:
             order = tuple(params)
             if order == self.names or params.keys() == self._names:
                 return order
-        result = ParamTree.of(params, self.names)
-        if result is None:
+        tree_and_leaves = ParamTree.of(params, self.names)
+        if tree_and_leaves is None:
             return tuple(self.as_dict(params))  # which says what is wrong with them
-        return result[0]
+        return tree_and_leaves[0]
 
     def named(
         self, values: Sequence[Any], order: tuple[str, ...] | None = None
@@ -262,8 +266,10 @@ class ParamSpec:
             )
         if not self.names:
             return {}
-        pieces = paddle.split(theta, list(self.sizes))
+        segments = paddle.split(theta, list(self.sizes))
         return {
-            name: paddle.reshape(piece, list(shape))
-            for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
+            name: paddle.reshape(segment, list(shape))
+            for name, segment, shape in zip(
+                self.names, segments, self.shapes, strict=True
+            )
         }

@@ -15,30 +15,35 @@ def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
 
     None where there are others, or the numbers do not go up.
     """
-    parts = [str(name).partition(".") for name in names]
-    if not all(number.isdigit() for number, _, _ in parts):
+    partitions = [str(name).partition(".") for name in names]
+    if not all(number.isdigit() for number, _, _ in partitions):
         return None
-    numbers = [int(number) for number, _, _ in parts]
+    numbers = [int(number) for number, _, _ in partitions]
     ranks = {number: rank for rank, number in enumerate(dict.fromkeys(numbers))}
     if numbers != sorted(numbers):
         return None
-    return [(ranks[n], rest) for n, (_, _, rest) in zip(numbers, parts, strict=True)]
+    return [
+        (ranks[n], suffix)
+        for n, (_, _, suffix) in zip(numbers, partitions, strict=True)
+    ]
 
 
 def aliases(
     layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
 ) -> dict[str, str]:
     """Return for every name in the layer's state dict the one name used here."""
-    first = {id(value): name for name, value in {**params, **buffers}.items()}
+    name_of_tensor = {id(value): name for name, value in {**params, **buffers}.items()}
     return {
-        alias: first[id(value)]
+        alias: name_of_tensor[id(value)]
         for alias, value in layer.state_dict().items()
-        if id(value) in first
+        if id(value) in name_of_tensor
     }
 
 
 def names_in(
-    own: Sequence[str], state_dict: Mapping[str, Tensor], names: Sequence[str] | None
+    param_names: Sequence[str],
+    state_dict: Mapping[str, Tensor],
+    names: Sequence[str] | None,
 ) -> Sequence[str]:
     """Return the names of this net's parameters in a state dict.
 
@@ -52,22 +57,22 @@ def names_in(
             "layer.state_dict()"
         )
     if names is None:
-        if all(name in state_dict for name in own):
-            return own
+        if all(name in state_dict for name in param_names):
+            return param_names
         names = [*state_dict]
-        if numbered(names) is not None and numbered(names) == numbered(own):
+        if numbered(names) is not None and numbered(names) == numbered(param_names):
             return names
-    elif len(names) == len(own) and all(name in state_dict for name in names):
+    elif len(names) == len(param_names) and all(name in state_dict for name in names):
         return names
     raise ValueError(
         f"the state dict has the tensors {list(state_dict)}, the net "
-        f"{list(own)}, asked for as {list(names)}; they must have the "
+        f"{list(param_names)}, asked for as {list(names)}; they must have the "
         "same names, or be numbered alike. Which is which can be told: "
         "names=[...], a name in the state dict for each of net.spec.names"
     )
 
 
-def placed(
+def copies_by_names(
     values: Mapping[str, Tensor],
     target: Mapping[str, Tensor],
     names: Sequence[str] | None = None,
@@ -79,13 +84,15 @@ def placed(
         ValueError: it has other names, or another shape.
     """
     results = {}
-    there = names_in([*values], target, names)
-    checked_tensors("the state dict to fill", {name: target[name] for name in there})
-    for other, (name, value) in zip(there, values.items(), strict=True):
-        if tuple(target[other].shape) != tuple(value.shape):
+    target_names = names_in([*values], target, names)
+    checked_tensors(
+        "the state dict to fill", {name: target[name] for name in target_names}
+    )
+    for target_name, (name, value) in zip(target_names, values.items(), strict=True):
+        if tuple(target[target_name].shape) != tuple(value.shape):
             raise ValueError(
-                f"{name!r} has shape {list(value.shape)}, {other!r} of the state dict "
-                f"to fill {list(target[other].shape)}; they must be equal"
+                f"{name!r} has shape {list(value.shape)}, {target_name!r} of the state "
+                f"dict to fill {list(target[target_name].shape)}; they must be equal"
             )
-        results[other] = value.detach().clone()
+        results[target_name] = value.detach().clone()
     return results

@@ -98,7 +98,7 @@ def flat_value_and_grad(
     fn: Callable[[Tree], Tensor], nesting: VectorNesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return a program for a number and its gradient."""
-    compiled = fn.within if isinstance(fn, Jitted) else {}
+    compiled = fn.derived_programs if isinstance(fn, Jitted) else {}
     key = flat_value_and_grad, nesting.spec, tuple(map(tuple, nesting.shapes))
     if key in compiled:
         return cast("Callable[[Tensor], tuple[Tensor, Tensor]]", compiled[key])

@@ -3,7 +3,7 @@
 After some calls ``vmap(grad(loss))(params, x, y)`` is a program as it is in
 :func:`.jit.jit`, if it is known that nothing is lost by that. That is so if all that
 ``loss`` depends on beside its arguments is unchanged, and if it does nothing but give a
-value (:mod:`.seen`). If that can't be known, the function runs natively.
+value (:mod:`.dependencies`). If that can't be known, the function runs natively.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
 from ..containers.tree import flatten_tree
 from ..tape.recording import records_graph
-from .by_rules import called_by_rules
+from .by_rules import call_by_rules
 from .dependencies import (
     ATOMS,
-    KEPT,
+    CALLS_BY_KIND,
     TRANSFORM,
     Dependencies,
     Transform,
@@ -40,7 +40,7 @@ from .jit import Jitted
 CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""
 
-CHANGES = 3
+MAX_CHANGES = 3
 """Most changes of what a function depends on before it runs without programs."""
 
 MAX_TRANSFORMS = 32
@@ -62,15 +62,17 @@ def auto_jit(
         kind: the transform's name and options.
         order: the order of the derivatives that it takes.
     """
-    name = repr(kind)
+    kind_name = repr(kind)
     checked_function("fn", fn)
 
     @functools.wraps(transformed, updated=())
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return by_program(name, fn, transformed, order, args, kwargs)
+    def transformed_fn(*args: Any, **kwargs: Any) -> Any:
+        return by_program(kind_name, fn, transformed, order, args, kwargs)
 
-    vars(called)[TRANSFORM] = Transform(name, fn, weakref.ref(called))
-    return called
+    vars(transformed_fn)[TRANSFORM] = Transform(
+        kind_name, fn, weakref.ref(transformed_fn)
+    )
+    return transformed_fn
 
 
 def by_program(
@@ -82,27 +84,29 @@ def by_program(
     """
     result = _NOTHING
     if not (is_plain() or not programs_are_on() or watched() or is_running()):
-        calls = _calls_of(kind, fn)
+        calls = _transform_calls(kind, fn)
         if calls is not None and not calls.why:
             result = calls.result(transformed, args, kwargs)
     if result is not _NOTHING:
         return result
     if order > 1 or (order and (watched() or transform_of(fn) is not None)):
-        return called_by_rules(transformed, args, kwargs)
+        return call_by_rules(transformed, args, kwargs)
     return transformed(*args, **kwargs)
 
 
-def why_not(fn: Any) -> str:
-    """Say why calls of a transformed function run natively, if that is known."""
-    of = transform_of(fn)
-    if of is None:
+def eager_reason(fn: Any) -> str:
+    """Return why calls of a transformed function run natively, "" if unknown."""
+    origin = transform_of(fn)
+    if origin is None:
         return ""
     try:
-        Dependencies(of.fn)
+        Dependencies(origin.fn)
     except Exception as error:
         return str(error)
-    calls = _calls_of(of.kind, of.fn)
-    return calls.why if calls is not None else f"a {type(of.fn).__name__} keeps none"
+    calls = _transform_calls(origin.kind, origin.fn)
+    return (
+        calls.why if calls is not None else f"a {type(origin.fn).__name__} keeps none"
+    )
 
 
 class _FunctionTransforms:
@@ -116,21 +120,21 @@ class _FunctionTransforms:
         return _FunctionTransforms, ()
 
 
-def _calls_of(kind: str, fn: Any) -> _Calls | None:
-    """Return a transform's calls, kept with its function if that can be."""
-    while (of := transform_of(fn)) is not None:
-        kind, fn = f"{kind}{of.kind}", of.fn
+def _transform_calls(kind: str, fn: Any) -> _Calls | None:
+    """Return the calls of a transform, stored on its function; None if impossible."""
+    while (origin := transform_of(fn)) is not None:
+        kind, fn = f"{kind}{origin.kind}", origin.fn
     is_ours = hasattr(type(fn), "_depends_on")
     if type(fn) is not types.FunctionType and not is_ours:
         return None
-    made: _FunctionTransforms | None = vars(fn).get(KEPT)
-    if made is None or made.owner() is not fn:
-        made = vars(fn)[KEPT] = _FunctionTransforms(fn)
-    result = made.calls.get(kind)
+    transforms: _FunctionTransforms | None = vars(fn).get(CALLS_BY_KIND)
+    if transforms is None or transforms.owner() is not fn:
+        transforms = vars(fn)[CALLS_BY_KIND] = _FunctionTransforms(fn)
+    result = transforms.calls.get(kind)
     if result is None:
-        if len(made.calls) >= MAX_TRANSFORMS:
-            made.calls.pop(next(iter(made.calls)), None)
-        result = made.calls[kind] = _Calls(fn)
+        if len(transforms.calls) >= MAX_TRANSFORMS:
+            transforms.calls.pop(next(iter(transforms.calls)), None)
+        result = transforms.calls[kind] = _Calls(fn)
     return result
 
 
@@ -145,21 +149,21 @@ class _Calls:
         self.why = ""
         self._fn = weakref.ref(fn)
         self._calls = self._changes = 0
-        self._seen: Dependencies | None = None
-        self._here = threading.local()
-        self._program = self._new()
+        self._dependencies: Dependencies | None = None
+        self._current = threading.local()
+        self._program = self._new_program()
 
-    def _new(self) -> Jitted:
+    def _new_program(self) -> Jitted:
         return Jitted(
-            self._called,
+            self._call_current,
             strict=True,
             patience=CALLS_BEFORE_TRANSFORM - 1,
-            most=lambda: self._seen.most if self._seen else 0,
+            most=lambda: self._dependencies.most if self._dependencies else 0,
         )
 
-    def _called(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the function of the call that is being captured."""
-        return self._here.transformed(*args, **kwargs)
+    def _call_current(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the transformed function of the thread's current call."""
+        return self._current.transformed(*args, **kwargs)
 
     def result(
         self,
@@ -175,30 +179,30 @@ class _Calls:
         self._calls += 1
         if self._calls < CALLS_BEFORE_TRANSFORM:
             return _NOTHING
-        seen = self._look()
-        if seen is None:
+        before = self._read_dependencies()
+        if before is None:
             return _NOTHING
-        if self._seen is None:
+        if self._dependencies is None:
             outcome = transformed(*args, **kwargs)
-            after = self._look()
-            if after is not None and after == seen:
-                self._seen = seen
+            after = self._read_dependencies()
+            if after is not None and after == before:
+                self._dependencies = before
             else:
-                self._change()
+                self._reset_program()
             return outcome
-        if seen != self._seen:
-            self._change()
+        if before != self._dependencies:
+            self._reset_program()
             return _NOTHING
-        self._here.transformed = transformed
+        self._current.transformed = transformed
         try:
             return self._program(*args, **kwargs)
         except CaptureError:
             return _NOTHING
         finally:
-            self._here.transformed = None
+            self._current.transformed = None
 
-    def _look(self) -> Dependencies | None:
-        """Return what the function depends on, or None if that can't be known."""
+    def _read_dependencies(self) -> Dependencies | None:
+        """Read what the function depends on; None if that can't be known."""
         try:
             return Dependencies(self._fn())
         except UnknownDependencies as error:
@@ -207,10 +211,10 @@ class _Calls:
             self.why = f"what it depends on can't be seen ({error})"
         return None
 
-    def _change(self) -> None:
-        self._seen, self._program = None, self._new()
+    def _reset_program(self) -> None:
+        self._dependencies, self._program = None, self._new_program()
         self._changes += 1
-        if self._changes > CHANGES:
+        if self._changes > MAX_CHANGES:
             self.why = (
                 "what it depends on changes from call to call; give that as an argument"
             )

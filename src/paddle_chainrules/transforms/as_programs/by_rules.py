@@ -8,10 +8,10 @@ from typing import Any, cast
 from ...paddle_side.listener import listener
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import flatten_tree
-from ..tape.eager import eagerly
+from ..tape.eager import run_by_rules
 
 
-def called_by_rules(
+def call_by_rules(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run ``fn(*args, **kwargs)`` on trees by rules; see :mod:`..tape.eager`."""
@@ -19,13 +19,13 @@ def called_by_rules(
         return fn(*args, **kwargs)
     need_tensors(sot.fallback(True))
     leaves, spec = flatten_tree((args, kwargs))
-    nesting: Any = None
+    out_spec: Any = None
 
     def flat(leaves: list[Any]) -> list[Any]:
-        nonlocal nesting
+        nonlocal out_spec
         args, kwargs = cast(Any, spec.unflatten(leaves))
-        result, nesting = flatten_tree(fn(*args, **kwargs))
+        result, out_spec = flatten_tree(fn(*args, **kwargs))
         return result
 
-    result = eagerly(flat, leaves)
-    return nesting.unflatten(result)
+    result = run_by_rules(flat, leaves)
+    return out_spec.unflatten(result)

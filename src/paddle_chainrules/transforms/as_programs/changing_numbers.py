@@ -27,39 +27,42 @@ NUMBERS = frozenset({int, float, np.float64, np.int64})
 class NumberInputs(NamedTuple):
     """The leaves that are numbers, and inputs of a program."""
 
-    places: frozenset[int]
+    positions: frozenset[int]
     seeds: frozenset[int]
     """Integers among them that are too large to compute with."""
 
-    def in_tensors(self, leaves: list[Any]) -> list[Any]:
+    def to_tensors(self, leaves: list[Any]) -> list[Any]:
         """Return the leaves with tensors for these."""
         return [
-            number_to_tensor(x) if i in self.places else x for i, x in enumerate(leaves)
+            number_to_tensor(x) if i in self.positions else x
+            for i, x in enumerate(leaves)
         ]
 
-    def in_numbers(self, leaves: list[Any], noted: NumberUses) -> list[Any]:
-        """Return the leaves with what the function is given.
-
-        That is numbers where nobody records.
+    def to_traced_numbers(self, leaves: list[Any], uses: NumberUses) -> list[Any]:
+        """Return the leaves with traced numbers for these, or numbers if none listens.
 
         Args:
-            noted: where to note what is done with the numbers.
+            uses: where to note what is done with the numbers.
         """
         if listener() is None:
-            return [x.item() if i in self.places else x for i, x in enumerate(leaves)]
+            return [
+                x.item() if i in self.positions else x for i, x in enumerate(leaves)
+            ]
         return [
-            TracedNumber(x, frozenset({i}), itemgetter(i), noted, self._bound(i))
-            if i in self.places
+            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self._max_value(i))
+            if i in self.positions
             else x
             for i, x in enumerate(leaves)
         ]
 
-    def _bound(self, place: int) -> int:
-        return MAX_SEED if place in self.seeds else MAX_INTEGER
+    def _max_value(self, index: int) -> int:
+        return MAX_SEED if index in self.seeds else MAX_INTEGER
 
-    def in_words(self, leaves: Sequence[Any]) -> list[Any]:
+    def to_placeholders(self, leaves: Sequence[Any]) -> list[Any]:
         """Return the leaves as a list of programs shows them."""
-        return [AnyNumber(x) if i in self.places else x for i, x in enumerate(leaves)]
+        return [
+            AnyNumber(x) if i in self.positions else x for i, x in enumerate(leaves)
+        ]
 
 
 class ChangingNumbers:
@@ -76,32 +79,34 @@ class ChangingNumbers:
     def __init__(self) -> None:
         self.inputs = NumberInputs(frozenset(), frozenset())
         self.tries = True
-        self._needed: frozenset[int] = frozenset()
-        self._first: dict[int, Any] = {}
+        self._constant_positions: frozenset[int] = frozenset()
+        self._first_values: dict[int, Any] = {}
 
     def note(self, leaves: Sequence[Any]) -> None:
         """Note the numbers of a call."""
-        places, seeds = self.inputs
+        positions, seeds = self.inputs
         for i, leaf in enumerate(leaves):
             kind = type(leaf)
-            if kind not in NUMBERS or i in self._needed:
+            if kind not in NUMBERS or i in self._constant_positions:
                 continue
-            whole = kind is int or kind is np.int64
-            if whole and abs(leaf) >= MAX_SEED:
-                self.keep({i})
-                places -= {i}
-            elif i not in places:
-                first = self._first.setdefault(i, leaf)
+            is_integer = kind is int or kind is np.int64
+            if is_integer and abs(leaf) >= MAX_SEED:
+                self.make_constant({i})
+                positions -= {i}
+            elif i not in positions:
+                first = self._first_values.setdefault(i, leaf)
                 if type(first) is not kind or first != leaf:
-                    places |= {i}
-            if whole and abs(leaf) >= MAX_INTEGER:
+                    positions |= {i}
+            if is_integer and abs(leaf) >= MAX_INTEGER:
                 seeds |= {i}
-        self.inputs = NumberInputs(places, seeds)
+        self.inputs = NumberInputs(positions, seeds)
 
-    def keep(self, places: Any) -> None:
+    def make_constant(self, positions: Any) -> None:
         """Have numbers part of programs from now on."""
-        self._needed |= {*places}
-        self.inputs = self.inputs._replace(places=self.inputs.places - self._needed)
+        self._constant_positions |= {*positions}
+        self.inputs = self.inputs._replace(
+            positions=self.inputs.positions - self._constant_positions
+        )
 
 
 class ResultNesting(NamedTuple):
@@ -112,11 +117,13 @@ class ResultNesting(NamedTuple):
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Return the results, nested."""
-        every = [x.item() if i in self.numbers else x for i, x in enumerate(results)]
-        return self.spec.unflatten(every)
+        leaves = [x.item() if i in self.numbers else x for i, x in enumerate(results)]
+        return self.spec.unflatten(leaves)
 
 
-def with_results(outputs: list[Any], spec: Any, needed: set[int]) -> tuple[Any, Any]:
+def numbers_to_tensors(
+    outputs: list[Any], spec: Any, needed: set[int]
+) -> tuple[Any, Any]:
     """Return results with tensors for numbers, and how they are nested.
 
     Raises:
@@ -131,8 +138,8 @@ def with_results(outputs: list[Any], spec: Any, needed: set[int]) -> tuple[Any, 
     numbers = [i for i, out in enumerate(outputs) if type(out) is TracedNumber]
     if not numbers:
         return outputs, spec
-    every = [x.result() if type(x) is TracedNumber else x for x in outputs]
-    return every, ResultNesting(spec, tuple(numbers))
+    results = [x.result() if type(x) is TracedNumber else x for x in outputs]
+    return results, ResultNesting(spec, tuple(numbers))
 
 
 class AnyNumber:

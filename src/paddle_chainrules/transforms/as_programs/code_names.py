@@ -18,29 +18,31 @@ DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter"})
 
 @cache
 def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of globals and of attributes that code reads."""
+    """Return names of the globals and of the attributes that code reads."""
     names: set[str] = set()
     attributes: set[str] = set()
-    for part in codes_of(code):
-        steps = [*dis.get_instructions(part)]
-        for at, step in enumerate(steps):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                names.add(step.argval)
-                if step.argval in DYNAMIC:
-                    attributes.add(_named_by(steps[at:]))
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-                attributes.add(step.argval)
+    for inner_code in codes_of(code):
+        instructions = [*dis.get_instructions(inner_code)]
+        for i, instruction in enumerate(instructions):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                names.add(instruction.argval)
+                if instruction.argval in DYNAMIC:
+                    attributes.add(_attribute_read_by(instructions[i:]))
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                attributes.add(instruction.argval)
     return frozenset(names), frozenset(attributes)
 
 
-def _named_by(steps: Iterable[dis.Instruction]) -> str:
+def _attribute_read_by(instructions: Iterable[dis.Instruction]) -> str:
     """Return the attribute that a call of ``getattr`` reads, or ``ANY_NAME``."""
-    results = []
-    for step in steps:
-        if step.opname.startswith("CALL"):
+    strings = []
+    for instruction in instructions:
+        if instruction.opname.startswith("CALL"):
             break
-        if "STRING" in step.opname or step.opname.startswith(("FORMAT", "BINARY")):
+        if "STRING" in instruction.opname or instruction.opname.startswith(
+            ("FORMAT", "BINARY")
+        ):
             return ANY_NAME
-        if step.opname == "LOAD_CONST" and isinstance(step.argval, str):
-            results.append(step.argval)
-    return results[0] if results else ANY_NAME
+        if instruction.opname == "LOAD_CONST" and isinstance(instruction.argval, str):
+            strings.append(instruction.argval)
+    return strings[0] if strings else ANY_NAME

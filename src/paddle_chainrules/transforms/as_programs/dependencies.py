@@ -24,7 +24,7 @@ from paddle import Tensor
 from ...programs.sizes.samples import ANY
 from .keys import exactly
 
-MOST = 2_000
+MAX_DEPENDENCIES = 2_000
 """Things that are gone through at a call, which takes some microseconds each."""
 
 MAX_KEY_BYTES = 1 << 16
@@ -36,7 +36,7 @@ ATOMS = (
 )
 """Types of values that never change."""
 
-BUILTINS = frozenset(
+PURE_BUILTINS = frozenset(
     {
         *("len", "range", "zip", "enumerate", "sum", "min", "max", "abs", "float"),
         *("int", "bool", "tuple", "list", "dict", "isinstance", "map", "filter", "str"),
@@ -46,7 +46,7 @@ BUILTINS = frozenset(
 )
 """Python's functions that give a value and do nothing more."""
 
-MORE = frozenset(
+IMPURE_NAMES = frozenset(
     {
         *("seed", "get_rng_state", "set_rng_state", "get_flags", "set_flags", "save"),
         *("load", "set_default_dtype", "get_default_dtype", "backward", "step", "grad"),
@@ -58,7 +58,7 @@ MORE = frozenset(
 )
 """Public names of Paddle's that give another value another time, or do more."""
 
-SIZES = frozenset(
+SIZE_NAMES = frozenset(
     {
         *("len", "shape", "size", "numel", "nbytes", "strides", "stride"),
         *("get_strides", "element_size", "nelement", "data_ptr", "itemsize"),
@@ -66,8 +66,12 @@ SIZES = frozenset(
 )
 """Names by which code may ask how large something is."""
 
-RESUMED = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
-WRITES = frozenset(
+RESUMABLE_FLAGS = (
+    inspect.CO_GENERATOR,
+    inspect.CO_COROUTINE,
+    inspect.CO_ASYNC_GENERATOR,
+)
+EFFECT_OPCODES = frozenset(
     {
         *("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM", "STORE_ATTR"),
         *("DELETE_ATTR", "STORE_NAME", "DELETE_NAME", "LOAD_NAME", "IMPORT_STAR"),
@@ -75,7 +79,7 @@ WRITES = frozenset(
 )
 """Instructions that change what is not the function's own, or find it anyhow."""
 
-REST = "put the transform into jit where that is no matter"
+JIT_ADVICE = "put the transform into jit where that is no matter"
 
 
 class UnknownDependencies(Exception):
@@ -97,10 +101,10 @@ class Dependencies:
 
     def __init__(self, fn: Any) -> None:
         self._held: list[Any] = []  # whose identity is compared
-        self._met: dict[int, int] = {}
-        self._left = MOST
+        self._visited: dict[int, int] = {}
+        self._remaining = MAX_DEPENDENCIES
         self.asks_sizes = False
-        self.parts = self._of(fn)
+        self.fingerprint = self._key_of(fn)
 
     @property
     def most(self) -> int:
@@ -108,33 +112,35 @@ class Dependencies:
         return 0 if self.asks_sizes else ANY
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dependencies) and self.parts == other.parts
+        return isinstance(other, Dependencies) and self.fingerprint == other.fingerprint
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _same(self, kind: str, value: Any) -> tuple[Any, ...]:
-        """Return a key by a value's identity, and hold it to keep the identity."""
+    def _identity_key(self, kind: str, value: Any) -> tuple[Any, ...]:
+        """Return a key by a value's identity; hold the value so that its id stays."""
         self._held.append(value)
         return kind, id(value)
 
-    def _of(self, value: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise UnknownDependencies(f"it depends on more than {MOST} things; {REST}")
+    def _key_of(self, value: Any) -> Any:
+        self._remaining -= 1
+        if self._remaining < 0:
+            raise UnknownDependencies(
+                f"it depends on more than {MAX_DEPENDENCIES} things; {JIT_ADVICE}"
+            )
         kind = type(value)
         if isinstance(value, Tensor):
-            return self._same("tensor", value)
+            return self._identity_key("tensor", value)
         if kind in ATOMS:
             return exactly(value) if kind not in (slice, range) else (kind, repr(value))
-        if id(value) in self._met:
-            return "again", self._met[id(value)]
-        self._met[id(value)] = len(self._met)
+        if id(value) in self._visited:
+            return "again", self._visited[id(value)]
+        self._visited[id(value)] = len(self._visited)
         self._held.append(value)
         if kind is dict:
-            items = ((exactly(k), self._of(v)) for k, v in value.items())
+            items = ((exactly(k), self._key_of(v)) for k, v in value.items())
             return kind, tuple(items)
-        if kind in (list, tuple) or _is_named(kind):
-            return kind, tuple(map(self._of, value))
+        if kind in (list, tuple) or _is_named_tuple(kind):
+            return kind, tuple(map(self._key_of, value))
         if (
             kind is np.ndarray
             and value.dtype != object
@@ -144,76 +150,87 @@ class Dependencies:
         if isinstance(value, np.generic):
             return kind, value.dtype.str, value.tobytes()
         if kind is types.FunctionType:
-            return self._of_function(value)
-        parts_of = getattr(kind, "_depends_on", None)
-        if _is_ours(kind.__module__) and parts_of is not None:
+            return self._key_of_function(value)
+        depends_on = getattr(kind, "_depends_on", None)
+        if _is_ours(kind.__module__) and depends_on is not None:
             programs = getattr(value, "_programs", None)
             if programs is not None and not programs.most:
                 self.asks_sizes = True  # of a layer whose code is not Paddle's
-            parts = parts_of(value)
-            if parts is not None:
-                return *self._same("ours", value), *map(self._of_part, parts)
+            dependencies = depends_on(value)
+            if dependencies is not None:
+                return *self._identity_key("ours", value), *map(
+                    self._key_of_dependency, dependencies
+                )
         elif _is_constant(value):
-            return self._same("constant", value)
-        known = isinstance(value, types.ModuleType | types.BuiltinFunctionType | type)
-        name = value.__name__ if known else f"a {kind.__name__}"
+            return self._identity_key("constant", value)
+        is_named = isinstance(
+            value, types.ModuleType | types.BuiltinFunctionType | type
+        )
+        name = value.__name__ if is_named else f"a {kind.__name__}"
         raise UnknownDependencies(
             f"it uses {name}, of which can't be seen when it changes or what it does "
-            f"besides; {REST}"
+            f"besides; {JIT_ADVICE}"
         )
 
-    def _of_part(self, part: Any) -> Any:
-        """Return a part of an object of this package: itself, or a function."""
+    def _key_of_dependency(self, dependency: Any) -> Any:
+        """Return the key of a dependency of this package's object."""
         functions = types.FunctionType | types.MethodType
-        if isinstance(part, functions) or hasattr(type(part), "_depends_on"):
-            return self._of(part)
-        return self._same("part", part)
+        if isinstance(dependency, functions) or hasattr(
+            type(dependency), "_depends_on"
+        ):
+            return self._key_of(dependency)
+        return self._identity_key("part", dependency)
 
-    def _of_function(self, fn: types.FunctionType) -> tuple[Any, ...]:
+    def _key_of_function(self, fn: types.FunctionType) -> tuple[Any, ...]:
         """Return a function's code, defaults, closed-over values, and named globals."""
-        of = transform_of(fn)
-        if of is not None:
-            return "transform", of.kind, self._of(of.fn)
+        origin = transform_of(fn)
+        if origin is not None:
+            return "transform", origin.kind, self._key_of(origin.fn)
         module = fn.__module__ or ""
         if module.partition(".")[0] == "paddle":
-            return self._same("function", fn)
-        if more := {*fn.__dict__} - {TRANSFORM, KEPT, JITTED, "__wrapped__"}:
+            return self._identity_key("function", fn)
+        if extras := {*fn.__dict__} - {
+            TRANSFORM,
+            CALLS_BY_KIND,
+            JITTED,
+            "__wrapped__",
+        }:
             raise UnknownDependencies(
-                f"{fn.__name__} has attributes, {min(more)} among them, which may "
-                f"change; {REST}"
+                f"{fn.__name__} has attributes, {min(extras)} among them, which may "
+                f"change; {JIT_ADVICE}"
             )
-        results = [self._same("code", fn.__code__)]
-        results.append(tuple(map(self._of, fn.__defaults__ or ())))
-        results.append(self._of(dict(fn.__kwdefaults__ or {})))
+        keys = [self._identity_key("code", fn.__code__)]
+        keys.append(tuple(map(self._key_of, fn.__defaults__ or ())))
+        keys.append(self._key_of(dict(fn.__kwdefaults__ or {})))
         for cell in fn.__closure__ or ():
             try:
-                results.append(self._of(cell.cell_contents))
+                keys.append(self._key_of(cell.cell_contents))
             except ValueError:
-                results.append(("unbound",))
+                keys.append(("unbound",))
         if _is_ours(module):
-            return tuple(results)
-        names, others, asks_sizes = names_of(fn.__code__)
+            return tuple(keys)
+        names, unknown, asks_sizes = global_and_attribute_names(fn.__code__)
         self.asks_sizes = self.asks_sizes or asks_sizes
         for name in names:
             if name in fn.__globals__:
                 value = fn.__globals__[name]
-                results.append((name, self._of(value)))
-            elif name in BUILTINS and hasattr(builtins, name):
-                results.append((name, "of Python's"))
+                keys.append((name, self._key_of(value)))
+            elif name in PURE_BUILTINS and hasattr(builtins, name):
+                keys.append((name, "of Python's"))
             else:
                 raise UnknownDependencies(
                     f"{fn.__name__} names {name}, which may do more than give a value; "
-                    f"{REST}"
+                    f"{JIT_ADVICE}"
                 )
-        if others:  # but for those of named tuples
-            rows = (getattr(type(value), "_fields", ()) for value in self._held)
-            others = others.difference(*rows)
-        if others:
+        if unknown:  # but for those of named tuples
+            field_names = (getattr(type(value), "_fields", ()) for value in self._held)
+            unknown = unknown.difference(*field_names)
+        if unknown:
             raise UnknownDependencies(
-                f"{fn.__name__} names {min(others)}, which may give another value "
-                f"another time, or do something besides; {REST}"
+                f"{fn.__name__} names {min(unknown)}, which may give another value "
+                f"another time, or do something besides; {JIT_ADVICE}"
             )
-        return tuple(results)
+        return tuple(keys)
 
 
 def most_samples(fn: Any) -> int:
@@ -239,7 +256,7 @@ class Transform:
 
 
 TRANSFORM = "_paddle_chainrules_transform"
-KEPT = "_paddle_chainrules_kept"
+CALLS_BY_KIND = "_paddle_chainrules_kept"
 JITTED = "_paddle_chainrules_jitted"
 """Names in a function's ``__dict__``: of what it was transformed from, of what its
 transforms have kept, and of what jit has made of it."""
@@ -254,33 +271,38 @@ def transform_of(fn: Any) -> Transform | None:
 
 
 @cache
-def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
+def global_and_attribute_names(
+    code: types.CodeType,
+) -> tuple[list[str], frozenset[str], bool]:
     """Return global variables and attributes that code names, and if it names sizes.
 
     Raises:
         UnknownDependencies: it is a generator, or changes what is not its own.
     """
-    names, read = set(), set()
-    for part in codes_of(code):
-        name = part.co_name
-        if any(part.co_flags & kind for kind in RESUMED) and name != "<genexpr>":
+    names, attributes = set(), set()
+    for inner_code in codes_of(code):
+        name = inner_code.co_name
+        if (
+            any(inner_code.co_flags & kind for kind in RESUMABLE_FLAGS)
+            and name != "<genexpr>"
+        ):
             raise UnknownDependencies(
-                f"{name} is a generator, which goes on where it stood; {REST}"
+                f"{name} is a generator, which goes on where it stood; {JIT_ADVICE}"
             )
-        for step in dis.get_instructions(part):
-            is_cell = step.opname in ("STORE_DEREF", "DELETE_DEREF")
-            own = not is_cell or step.argval not in part.co_freevars
-            if step.opname in WRITES or not own:
+        for op in dis.get_instructions(inner_code):
+            is_cell = op.opname in ("STORE_DEREF", "DELETE_DEREF")
+            is_local = not is_cell or op.argval not in inner_code.co_freevars
+            if op.opname in EFFECT_OPCODES or not is_local:
                 raise UnknownDependencies(
-                    f"{name} sets or imports {step.argval}, which others may see; "
-                    f"{REST}"
+                    f"{name} sets or imports {op.argval}, which others may see; "
+                    f"{JIT_ADVICE}"
                 )
-            if step.opname == "LOAD_GLOBAL":
-                names.add(step.argval)
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-                read.add(step.argval)
-    asks_sizes = not SIZES.isdisjoint(names | read)
-    return sorted(names), frozenset(read - known_names()), asks_sizes
+            if op.opname == "LOAD_GLOBAL":
+                names.add(op.argval)
+            elif op.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                attributes.add(op.argval)
+    asks_sizes = not SIZE_NAMES.isdisjoint(names | attributes)
+    return sorted(names), frozenset(attributes - pure_attribute_names()), asks_sizes
 
 
 def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -299,16 +321,16 @@ MODULES = (
 
 
 @cache
-def known_names() -> frozenset[str]:
+def pure_attribute_names() -> frozenset[str]:
     """Return attributes that may be named: of tensors, containers, Paddle's modules."""
     holders: list[Any] = [Tensor, dict, list, tuple, str, float, int, math]
     holders += [paddle, paddle.nn, paddle.nn.functional, paddle.linalg, paddle.fft]
     results = {name for holder in holders for name in dir(holder)}
     results |= {"unflatten", "flatten", "forward", "init", "optimizers", "schedules"}
-    return frozenset(n for n in results if not n.startswith("_")) - MORE
+    return frozenset(n for n in results if not n.startswith("_")) - IMPURE_NAMES
 
 
-def _is_named(kind: type) -> bool:
+def _is_named_tuple(kind: type) -> bool:
     """Tell whether it is a class of named tuples."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
@@ -318,7 +340,7 @@ def _is_ours(module: str | None) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    """Tell whether it is a part of Paddle or Python that never changes."""
+    """Tell whether it is an object of Paddle or Python that never changes."""
     if isinstance(value, types.ModuleType):
         return value.__name__ in MODULES
     if isinstance(value, paddle.dtype | np.dtype):
@@ -328,6 +350,6 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, types.BuiltinFunctionType):
         module = (value.__module__ or "").partition(".")[0]
         return module in ("math", "builtins") and (
-            module == "math" or value.__name__ in BUILTINS
+            module == "math" or value.__name__ in PURE_BUILTINS
         )
     return isinstance(value, type) and value.__module__ == "builtins"

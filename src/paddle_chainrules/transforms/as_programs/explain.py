@@ -8,7 +8,7 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from ...programs.switch import loops_are_on
-from .auto_jit import why_not
+from .auto_jit import eager_reason
 from .jit import Jitted
 
 
@@ -33,19 +33,25 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
           1. argument 0: a float64 tensor of shape [3]
           2. argument 0: a float32 tensor of shape [5]
     """
-    later = why_not(fn)
-    rest = f" Without jit its calls run without a program: {later}." if later else ""
-    return f"{_explained(fn, *args, **kwargs)}{rest}"
+    reason = eager_reason(fn)
+    suffix = (
+        f" Without jit its calls run without a program: {reason}." if reason else ""
+    )
+    return f"{_explain_jit(fn, *args, **kwargs)}{suffix}"
 
 
-def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+def _explain_jit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jitted):
-        of_instance = fn.__func__.of_instance(fn.__self__)
-        if of_instance is not None:
-            fn = of_instance
-    if isinstance(fn, Jitted) and not (args or kwargs) and (listed := fn.listed()):
+        bound = fn.__func__.of_instance(fn.__self__)
+        if bound is not None:
+            fn = bound
+    if (
+        isinstance(fn, Jitted)
+        and not (args or kwargs)
+        and (listed := fn.list_programs())
+    ):
         return listed
-    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)
+    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, explicit=True)
     try:
         program = jitted.program(*args, **kwargs)
     except CaptureError as error:

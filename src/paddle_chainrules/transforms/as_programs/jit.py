@@ -28,16 +28,22 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import single_use_captures
 from ...programs.tracing.record import Tracer
 from ..containers.tree import flatten_tree
-from .changing_numbers import NUMBERS, ChangingNumbers, NumberInputs, with_results
+from .changing_numbers import NUMBERS, ChangingNumbers, NumberInputs, numbers_to_tensors
 from .dependencies import ATOMS, JITTED, most_samples
 from .keys import exactly, kinds_of_leaves, may_change
 from .last_call import FastPathGuard, LastCall, modes
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
-from .program_cache import BOUND, THESE_SIZES, TRIES, CompiledFunction, ProgramCache
-from .program_nodes import call, found_value
+from .program_cache import (
+    MAX_PASSING_ERRORS,
+    MAX_PROGRAMS_PER_FUNCTION,
+    THESE_SIZES,
+    CompiledFunction,
+    ProgramCache,
+)
+from .program_nodes import call, lookup_program
 from .recompiling import STATIC, RecompileLog, kinds_of
-from .unpacking import key_orders, unpacking
+from .unpacking import key_orders, make_unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,22 +136,26 @@ def jit(
     if fn is None:
         options = {"static_argnums": static_argnums, "strict": strict}
         return functools.partial(jit, **options, static_argnames=static_argnames)
-    made = Jitted(fn, static_argnums, strict, static_names=static_argnames, asked=True)
-    kept = _earlier(fn)
-    return kept.setdefault(made.options, functools.wraps(fn, updated=())(made))
+    jitted = Jitted(
+        fn, static_argnums, strict, static_names=static_argnames, explicit=True
+    )
+    by_options = _jitted_by_options(fn)
+    return by_options.setdefault(
+        jitted.options, functools.wraps(fn, updated=())(jitted)
+    )
 
 
-def _earlier(fn: Any) -> dict[Any, Any]:
-    """Return what jit has made of a function before, by its options.
+def _jitted_by_options(fn: Any) -> dict[Any, Any]:
+    """Return the jitted functions that jit has already made of fn, by options.
 
     This is kept from the second time on. So a function that is gone after one use does
     not wait, with its programs, for Python's collector.
     """
     if type(fn) is not types.FunctionType:
         return {}
-    owner, result = vars(fn).get(JITTED, (None, None))
+    owner, by_options = vars(fn).get(JITTED, (None, None))
     if owner is not None and owner() is fn:
-        return result
+        return by_options
     vars(fn)[JITTED] = weakref.ref(fn), {}  # others take over what a function has
     return {}
 
@@ -170,12 +180,12 @@ def make_program(
     """
 
     def make(*args: Any, **kwargs: Any) -> Program:
-        return Jitted(fn, static_argnums, True, asked=True).program(*args, **kwargs)
+        return Jitted(fn, static_argnums, True, explicit=True).program(*args, **kwargs)
 
     return make
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _module_attribute(module: Any, name: str) -> Any:
     """Return a module's attribute by its qualified name, or None."""
     try:
         return attrgetter(name)(module)
@@ -183,10 +193,10 @@ def _attribute(module: Any, name: str) -> Any:
         return None
 
 
-def _one_or_more(given: Any) -> Iterable[Any]:
+def _one_or_more(value: Any) -> Iterable[Any]:
     """Return a collection as it is, and anything else in a tuple."""
-    several = isinstance(given, list | tuple | set | frozenset | range)
-    return given if several else (given,)
+    is_collection = isinstance(value, list | tuple | set | frozenset | range)
+    return value if is_collection else (value,)
 
 
 def _static_positions(argnums: Any) -> tuple[int, ...]:
@@ -196,8 +206,8 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
         TypeError: they are no integers.
         ValueError: one counts from the last argument.
     """
-    given = _one_or_more(argnums)
-    results = tuple(checked_integer("each of static_argnums", n) for n in given)
+    positions = _one_or_more(argnums)
+    results = tuple(checked_integer("each of static_argnums", n) for n in positions)
     if any(position < 0 for position in results):
         raise ValueError(
             f"static_argnums counts arguments from 0, got {list(results)}; count from "
@@ -222,7 +232,7 @@ def _static_names(argnames: Any) -> frozenset[str]:
     return results
 
 
-def _by_position(fn: Any) -> list[str]:
+def _positional_or_keyword_names(fn: Any) -> list[str]:
     """Return the names of arguments that can be given by position and by name."""
     try:
         parameters = inspect.signature(fn).parameters.values()
@@ -231,7 +241,7 @@ def _by_position(fn: Any) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _static(value: Any) -> Any:
+def _static_key(value: Any) -> Any:
     """Do as :func:`exactly`; a static argument need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
 
@@ -252,16 +262,16 @@ def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
     if kind in ATOMS or isinstance(value, Tensor | np.ndarray) or not depth:
         return False
     if isinstance(value, tuple | frozenset):
-        parts: Iterable[Any] = value
+        fields: Iterable[Any] = value
     elif dataclasses.is_dataclass(value):
-        parts = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
+        fields = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
     else:
-        parts = getattr(value, "__dict__", {}).values()
-    return any(_holds_state(part, depth - 1) for part in parts)
+        fields = getattr(value, "__dict__", {}).values()
+    return any(_holds_state(field, depth - 1) for field in fields)
 
 
-def _distinct_places(leaves: list[Any]) -> tuple[int, ...] | None:
-    """Return each leaf's place among the distinct leaves; None if none repeats."""
+def _distinct_leaf_indices(leaves: list[Any]) -> tuple[int, ...] | None:
+    """Return each leaf's index among distinct leaves; None if no tensor repeats."""
     tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
     if len(tensors) == len({*tensors}):
         return None
@@ -273,14 +283,14 @@ def _distinct_places(leaves: list[Any]) -> tuple[int, ...] | None:
 
 
 def run_strictly(
-    program: Jitted, fn: Callable[..., Any], *args: Any, kept: bool = False
+    program: Jitted, fn: Callable[..., Any], *args: Any, reused: bool = False
 ) -> Any:
     """Run ``fn(*args)`` as a program, or raise the errors of fn if there can be none.
 
     Args:
-        kept: whether the program will serve other calls.
+        reused: whether the program will serve other calls.
     """
-    with single_use_captures(not kept):
+    with single_use_captures(not reused):
         try:
             return program.run(*args)
         except CaptureError as error:
@@ -301,13 +311,13 @@ class Jitted:
         most: gives the number up to which fn does the same for any number of samples.
         empty: as for :class:`.program_cache.ProgramCache`.
         static_names: names of arguments that are static.
-        asked: whether somebody has asked for programs. Then fn is called once for each,
-            numbers that change become inputs, and a warning says where programs pile
-            up. Otherwise fn is compared with its programs on other values.
+        explicit: whether the user has called jit. Then fn is called once per program,
+            numbers that change become inputs, and many recompiles give a warning.
+            Otherwise fn is compared with its programs on other values.
     """
 
     def _depends_on(self) -> list[Any]:
-        """Return what its results depend on, for :mod:`.seen`."""
+        """Return what its results depend on, for :mod:`.dependencies`."""
         return [self._fn]
 
     def __init__(
@@ -319,46 +329,46 @@ class Jitted:
         most: Callable[[], int] | None = None,
         empty: bool = False,
         static_names: str | Sequence[str] = (),
-        asked: bool = False,
+        explicit: bool = False,
     ) -> None:
-        self._piles = RecompileLog(fn) if asked else None
+        self._recompile_log = RecompileLog(fn) if explicit else None
         self._fn, self._patience = checked_function("fn", fn), patience
         self._strict = checked_flag("strict", strict)
         self._empty = empty
         self._most = most or (lambda: most_samples(fn))
-        self._static = frozenset(_static_positions(static_argnums))
+        self._static_key = frozenset(_static_positions(static_argnums))
         self._static_names = _static_names(static_names)
-        if self._static or self._static_names:  # each argument however it is given
-            names = _by_position(fn)
+        if self._static_key or self._static_names:  # each argument however it is given
+            names = _positional_or_keyword_names(fn)
             named = {i for i, name in enumerate(names) if name in self._static_names}
-            numbered = {name for i, name in enumerate(names) if i in self._static}
-            self._static, self._static_names = (
-                self._static | named,
+            numbered = {name for i, name in enumerate(names) if i in self._static_key}
+            self._static_key, self._static_names = (
+                self._static_key | named,
                 self._static_names | numbered,
             )
         self._is_method, self._instances = False, Instances()
         self._has_run = False
-        self._state = OuterState() if asked else None
-        is_simple = asked and not (self._static or self._static_names)
+        self._state = OuterState() if explicit else None
+        is_simple = explicit and not (self._static_key or self._static_names)
         self._last = LastCall() if is_simple else None
-        self._made: dict[Any, ProgramCache] = {}
+        self._caches: dict[Any, ProgramCache] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
-        self.within: dict[Any, Any] = {}
-        """Programs of which it is a part: loops whose step it is, its gradient."""
+        self.derived_programs: dict[Any, Any] = {}
+        """Programs built from this one: loops that run it as step, its gradient."""
 
     @property
     def options(self) -> Any:
         """Options that tell it apart from another one of the same function."""
-        return self._static, self._static_names, self._strict
+        return self._static_key, self._static_names, self._strict
 
     def __reduce__(self) -> Any:
         """Pickle as functions do, by name if it has one; copies make programs anew."""
         module = sys.modules.get(getattr(self, "__module__", ""))
         name: str = getattr(self, "__qualname__", "")
-        if name and module is not None and _attribute(module, name) is self:
+        if name and module is not None and _module_attribute(module, name) is self:
             return name
         names = sorted(self._static_names)
-        return _again, (self._fn, sorted(self._static), self._strict, names)
+        return _again, (self._fn, sorted(self._static_key), self._strict, names)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._is_method = True
@@ -381,20 +391,20 @@ class Jitted:
             return None
         if not flatten_tree(instance)[1].is_leaf():
             return None
-        return self._instances.of(instance, lambda: self._bound(instance))
+        return self._instances.of(instance, lambda: self._bind(instance))
 
-    def _bound(self, instance: Any) -> Jitted:
+    def _bind(self, instance: Any) -> Jitted:
         method = WeakMethod(self._fn, instance)
-        made = Jitted(
+        bound = Jitted(
             method,
-            [at - 1 for at in self._static if at],
+            [index - 1 for index in self._static_key if index],
             self._strict,
             most=lambda: 0,
             static_names=[*self._static_names],
-            asked=True,
+            explicit=True,
         )
-        functools.update_wrapper(made, self._fn, updated=())
-        return made
+        functools.update_wrapper(bound, self._fn, updated=())
+        return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if args and (self._is_method or isinstance(args[0], type)):
@@ -407,58 +417,62 @@ class Jitted:
         return self.run(*args, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a call by the program, whoever listens."""
-        if self._piles is not None:
-            self._piles.called()
+        """Run a call by its program, even while another trace listens."""
+        if self._recompile_log is not None:
+            self._recompile_log.count_call()
         try:
             state = self._state
             if self._last is not None and state is not None:
-                again = self._last.result((args, kwargs), state, self._fn)
-                if again is not None:
-                    return again[0]
-            result, structure = self._served(call, args, kwargs)
+                fast_result = self._last.result((args, kwargs), state, self._fn)
+                if fast_result is not None:
+                    return fast_result[0]
+            result, structure = self._serve(call, args, kwargs)
             return structure.unflatten(result)
         except CaptureError as error:
             if self._strict:
                 raise
             why = str(error)
-        if self._piles is not None:
-            self._piles.ran_eagerly(why)
+        if self._recompile_log is not None:
+            self._recompile_log.ran_eagerly(why)
         return self._fn(*args, **kwargs)  # whose own errors have no other's context
 
-    def listed(self) -> str:
-        """List its programs, and what told them apart; nothing where it has none."""
+    def list_programs(self) -> str:
+        """List its programs and the arguments that caused each; "" if it has none."""
         if self._state is not None and self._state.refusal:
             return self._state.refusal
-        return self._piles.listed() if self._piles is not None else ""
+        return (
+            self._recompile_log.list_programs()
+            if self._recompile_log is not None
+            else ""
+        )
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program that runs at one call."""
-        result: CompiledFunction = self._served(found_value, args, kwargs)[0]
+        result: CompiledFunction = self._serve(lookup_program, args, kwargs)[0]
         return result.captured.program
 
-    def _found(self, *args: Any) -> CompiledFunction:
-        """Return the program of one call, for its number of samples alone.
+    def _fixed_size_program(self, *args: Any) -> CompiledFunction:
+        """Return the program of one call, compiled for its number of samples alone.
 
         Raises:
             CaptureError: there is none.
         """
         programs, leaves, _ = self._programs(args, {})
-        result, flags = found_value(programs, leaves)
+        result, flags = lookup_program(programs, leaves)
         if result.captured.program.samples is None:
             return result
-        own: CompiledFunction = programs.found(
-            THESE_SIZES, leaves, programs.value_of, flags
+        same_size: CompiledFunction = programs.get_or_compile(
+            THESE_SIZES, leaves, programs.compile_value, flags
         )
-        return own
+        return same_size
 
-    def _served(
+    def _serve(
         self,
         serve: Callable[[ProgramCache, list[Any]], Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return what the programs give; try once more if a number's value matters.
+        """Run ``serve`` on the call's programs; retry if a number's value matters.
 
         Raises:
             CaptureError: there is none.
@@ -471,16 +485,16 @@ class Jitted:
             if programs.divisions is not divisions:
                 self._programs(args, kwargs)  # which makes them
             if self._last is not None and self._last.is_worth_a_search():
-                self._search(programs, leaves, args, kwargs)
+                self._search_fast_path(programs, leaves, args, kwargs)
             return result
         except CaptureError as error:
             self._leave_out_changed(programs, undo=True)
-            if numbers is None or not numbers.inputs.places:
+            if numbers is None or not numbers.inputs.positions:
                 raise
             cause = error.__cause__
             if isinstance(cause, ValueNeeded):
-                numbers.keep(cause.origins)
-                return self._served(serve, args, kwargs)
+                numbers.make_constant(cause.origins)
+                return self._serve(serve, args, kwargs)
             if not numbers.tries:
                 raise
         programs, leaves, _ = self._programs(args, kwargs, as_inputs=False)
@@ -491,33 +505,33 @@ class Jitted:
             self._leave_out_changed(programs, undo=True)
             numbers.tries = False  # it is not for the numbers
             raise
-        numbers.keep(numbers.inputs.places)
+        numbers.make_constant(numbers.inputs.positions)
         return result
 
-    def _search(
+    def _search_fast_path(
         self,
         programs: ProgramCache,
         leaves: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """Look if the program that has served can serve like calls at less cost."""
-        every = flatten_tree((args, kwargs))[0]
-        given = [x for x in every if isinstance(x, Tensor)]
+        """Offer the call's program to the fast path, where that can guard it."""
+        arg_leaves = flatten_tree((args, kwargs))[0]
+        arg_tensors = [x for x in arg_leaves if isinstance(x, Tensor)]
         if (
             self._last is None
             or self._state is None
-            or _distinct_places(given) is not None
+            or _distinct_leaf_indices(arg_tensors) is not None
         ):
             return
-        if holders_of_state(every):
+        if holders_of_state(arg_leaves):
             return
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if [*map(id, given)] == [*map(id, tensors)]:
+        if [*map(id, arg_tensors)] == [*map(id, tensors)]:
             state = self._state.number(self._fn)
-            unpack = unpacking((args, kwargs))
-            like = FastPathGuard(unpack, kinds_of_leaves(given), state, modes())
-            self._last.search(programs, leaves, like)
+            unpack = make_unpack((args, kwargs))
+            guard = FastPathGuard(unpack, kinds_of_leaves(arg_tensors), state, modes())
+            self._last.search(programs, leaves, guard)
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
         """Keep programs whatever becomes of the state that the function changes.
@@ -527,16 +541,16 @@ class Jitted:
         """
         if self._state is not None and self._state.leave_out_changed(undo):
             number = self._state.number_again(self._fn)
-            for key, made in [*self._made.items()]:
-                if made is programs:
-                    kept = (key[0], number, *key[2:])
-                    self._made[kept] = programs
+            for key, cache in [*self._caches.items()]:
+                if cache is programs:
+                    new_key = (key[0], number, *key[2:])
+                    self._caches[new_key] = programs
 
     def _run_once(self) -> AbstractContextManager[None]:
         """Have only the first run within a call change Python state."""
-        again, self._has_run = self._has_run, True
-        if again and self._state is not None:
-            return self._state.once_more(self._fn)
+        has_run, self._has_run = self._has_run, True
+        if has_run and self._state is not None:
+            return self._state.state_restored(self._fn)
         return nullcontext()
 
     def _programs(
@@ -551,34 +565,44 @@ class Jitted:
             ZeroDivisionError: Python divides by a number that is an input, and zero.
         """
         static: tuple[Any, ...] = ()
-        if self._static:
-            static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
-            args = tuple(None if i in self._static else a for i, a in enumerate(args))
+        if self._static_key:
+            static = tuple(
+                (i, args[i]) for i in sorted(self._static_key) if i < len(args)
+            )
+            args = tuple(
+                None if i in self._static_key else a for i, a in enumerate(args)
+            )
         by_name: dict[str, Any] = {}
         if self._static_names and kwargs:
             by_name = {n: kwargs[n] for n in sorted(self._static_names & kwargs.keys())}
             kwargs = {n: v for n, v in kwargs.items() if n not in by_name}
         leaves, spec = flatten_tree((args, kwargs))
-        places = _distinct_places(leaves)
+        leaf_indices = _distinct_leaf_indices(leaves)
         orders = key_orders((args, kwargs))
-        given = (*static, *by_name.items())
-        statics = tuple((at, _static(v)) for at, v in given)
+        static_items = (*static, *by_name.items())
+        static_key = tuple((name, _static_key(v)) for name, v in static_items)
         state = 0
         if self._state is not None:
-            holders = holders_of_state([*(v for _, v in given), *leaves])
+            holders = holders_of_state([*(v for _, v in static_items), *leaves])
             state = self._state.number(self._fn, holders)
-        key: Any = (statics, spec, orders, places), state
-        if places is not None:
-            leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
-        numbers, inputs, raw = None, NumberInputs(frozenset(), frozenset()), leaves
+        key: Any = (static_key, spec, orders, leaf_indices), state
+        if leaf_indices is not None:
+            leaves = [
+                leaves[leaf_indices.index(k)] for k in range(1 + max(leaf_indices))
+            ]
+        changing_numbers, inputs, raw_leaves = (
+            None,
+            NumberInputs(frozenset(), frozenset()),
+            leaves,
+        )
         try:
-            if self._piles and not NUMBERS.isdisjoint(map(type, leaves)):
-                numbers = self._numbers.setdefault(key[0], ChangingNumbers())
-                numbers.note(leaves)
-                inputs = numbers.inputs if as_inputs else inputs
-                if inputs.places:
-                    key, leaves = (*key, inputs), inputs.in_tensors(leaves)
-            programs = self._made.get(key)
+            if self._recompile_log and not NUMBERS.isdisjoint(map(type, leaves)):
+                changing_numbers = self._numbers.setdefault(key[0], ChangingNumbers())
+                changing_numbers.note(leaves)
+                inputs = changing_numbers.inputs if as_inputs else inputs
+                if inputs.positions:
+                    key, leaves = (*key, inputs), inputs.to_tensors(leaves)
+            programs = self._caches.get(key)
         except TypeError as error:
             raise CaptureError(
                 f"a static argument has no hash ({error}); give one that has"
@@ -586,51 +610,63 @@ class Jitted:
         if programs is None:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
-                noted = NumberUses(set(), [])
-                if inputs.places:
-                    leaves = inputs.in_numbers(leaves, noted)
-                every = leaves if places is None else [leaves[k] for k in places]
-                args, kwargs = spec.unflatten(every)
+                uses = NumberUses(set(), [])
+                if inputs.positions:
+                    leaves = inputs.to_traced_numbers(leaves, uses)
+                all_leaves = (
+                    leaves
+                    if leaf_indices is None
+                    else [leaves[k] for k in leaf_indices]
+                )
+                args, kwargs = spec.unflatten(all_leaves)
                 args = [*args]
                 for i, value in static:
                     args[i] = value
                 with self._run_once():
                     result = self._fn(*args, **kwargs, **by_name)
-                outputs, out = flatten_tree(result)
+                outputs, out_spec = flatten_tree(result)
                 assert programs is not None
-                if noted.divisions:
-                    programs.divisions = noted.divisions
-                return with_results(outputs, out, noted.needed)
+                if uses.divisions:
+                    programs.divisions = uses.divisions
+                return numbers_to_tensors(outputs, out_spec, uses.needed)
 
             def note(leaves: Sequence[Any]) -> None:
-                leaves = inputs.in_words(leaves)
-                every = leaves if places is None else [leaves[k] for k in places]
-                rest = {f"{STATIC} {at!r}": value for at, value in given}
+                leaves = inputs.to_placeholders(leaves)
+                all_leaves = (
+                    leaves
+                    if leaf_indices is None
+                    else [leaves[k] for k in leaf_indices]
+                )
+                extra_kinds = {
+                    f"{STATIC} {name!r}": value for name, value in static_items
+                }
                 assert programs is not None
-                if self._state is not None and self._piles is not None:
-                    rest |= self._state.shown()
-                    self._piles.note(kinds_of(spec, every, rest))
+                if self._state is not None and self._recompile_log is not None:
+                    extra_kinds |= self._state.values_by_label()
+                    self._recompile_log.note(kinds_of(spec, all_leaves, extra_kinds))
                 self._leave_out_changed(programs)
 
             programs = ProgramCache(
                 flat,
                 patience=self._patience,
                 most=self._most(),
-                tries=math.inf if self._strict else TRIES,
+                tries=math.inf if self._strict else MAX_PASSING_ERRORS,
                 empty=self._empty,
-                note=note if self._piles else None,
+                note=note if self._recompile_log else None,
                 # With numbers as inputs it is compared: code may ask for their type.
-                once=self._piles is not None and not inputs.places,
+                once=self._recompile_log is not None and not inputs.positions,
             )
-            self._made[key] = programs
-            for made in (self._made, self._numbers):
-                while len(made) > BOUND:
-                    made.pop(next(iter(made)), None)
-        elif len(self._made) > BOUND // 2:  # to the end, as used last
-            self._made[key] = self._made.pop(key, programs)
+            self._caches[key] = programs
+            for cache in (self._caches, self._numbers):
+                while len(cache) > MAX_PROGRAMS_PER_FUNCTION:
+                    cache.pop(next(iter(cache)), None)
+        elif (
+            len(self._caches) > MAX_PROGRAMS_PER_FUNCTION // 2
+        ):  # to the end, as used last
+            self._caches[key] = self._caches.pop(key, programs)
         for division in programs.divisions:  # a tensor's gives what is no number
-            division(raw)
-        return programs, leaves, numbers
+            division(raw_leaves)
+        return programs, leaves, changing_numbers
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:

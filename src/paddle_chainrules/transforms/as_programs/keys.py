@@ -33,16 +33,16 @@ def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
         TypeError: something has no hash.
     """
-    row: list[Any] = []
+    key: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
-            row.append(id(leaf.dtype))  # of which there is one each, with a slow hash
-            row += leaf.shape
+            key.append(id(leaf.dtype))  # of which there is one each, with a slow hash
+            key += leaf.shape
             if not ON_CPU_ALONE:
-                row.append(str(leaf.place))
+                key.append(str(leaf.place))
         else:
-            row.append(exactly(leaf))
-    return tuple(row)
+            key.append(exactly(leaf))
+    return tuple(key)
 
 
 def exactly(value: Any) -> Any:

@@ -16,17 +16,17 @@ from ...programs.compiling.program import Program
 from .keys import creation_modes, kinds_of_leaves
 from .outer_state import OuterState
 from .program_cache import CompiledFunction, ProgramCache
-from .program_nodes import found_value
+from .program_nodes import lookup_program
 from .program_recording import run
 from .unpacking import Unpack
 
-EVERY = 16
+SEARCH_INTERVAL = 16
 """Calls from one search for such a program to the next."""
 
-MOST_MISSES = 8
+MAX_MISSES = 8
 """Calls in a row that it does not serve, after which it is dropped."""
 
-MOST_SEARCHES = 32
+MAX_SEARCHES = 32
 
 
 class FastPathGuard(NamedTuple):
@@ -49,27 +49,27 @@ class LastCall:
     """The program that served the last calls of a function, if one did."""
 
     def __init__(self) -> None:
-        self._like: FastPathGuard | None = None
-        self._found: CompiledFunction | None = None
+        self._guard: FastPathGuard | None = None
+        self._compiled: CompiledFunction | None = None
         self._calls = self._misses = self._searches = 0
 
     def is_worth_a_search(self) -> bool:
-        """Tell whether to look for a program after this call; counts it."""
-        if self._found is not None or self._searches >= MOST_SEARCHES:
+        """Count a call; tell whether to look for a program after it."""
+        if self._compiled is not None or self._searches >= MAX_SEARCHES:
             return False
         self._calls += 1
-        return self._calls % EVERY == 0
+        return self._calls % SEARCH_INTERVAL == 0
 
     def search(
-        self, programs: ProgramCache, leaves: Sequence[Any], like: FastPathGuard
+        self, programs: ProgramCache, leaves: Sequence[Any], guard: FastPathGuard
     ) -> None:
-        """Keep the program of a call, if its results are off the caller's graph."""
+        """Store the program of a call, if its results are off the caller's graph."""
         self._searches += 1
         if not any(isinstance(leaf, Tensor) for leaf in leaves):
             return
-        result, _ = found_value(programs, leaves)
+        result, _ = lookup_program(programs, leaves)
         if True not in result.captured.requires:
-            self._like, self._found, self._misses = like, result, 0
+            self._guard, self._compiled, self._misses = guard, result, 0
 
     def result(
         self, args: Any, state: OuterState, fn: Callable[..., Any]
@@ -80,37 +80,37 @@ class LastCall:
             args: the call's arguments, ``(args, kwargs)``.
             state: the state of the function ``fn``.
         """
-        outcome, like = self._found, self._like
-        if outcome is None or like is None:
+        compiled, guard = self._compiled, self._guard
+        if compiled is None or guard is None:
             return None
-        leaves = like.unpack(args)
-        made = None
+        leaves = guard.unpack(args)
+        outputs = None
         if (
             leaves is not None
-            and modes() == like.modes
-            and state.number(fn) == like.state
-            and are_off_the_graph(leaves, like.modes[0])
+            and modes() == guard.modes
+            and state.number(fn) == guard.state
+            and are_off_the_graph(leaves, guard.modes[0])
             and len({*map(id, leaves)}) == len(leaves)
-            and not outcome.is_stale()
+            and not compiled.is_stale()
         ):
-            made = _made(outcome.captured.program, leaves, like.kinds)
-        if made is None:
+            outputs = _run_guarded(compiled.captured.program, leaves, guard.kinds)
+        if outputs is None:
             self._misses += 1
-            if self._misses >= MOST_MISSES or outcome.is_stale():
-                self._found = None
+            if self._misses >= MAX_MISSES or compiled.is_stale():
+                self._compiled = None
             return None
         self._misses = 0
-        return (outcome.structure.unflatten(outcome.captured.filled(made)),)
+        return (compiled.structure.unflatten(compiled.captured.filled(outputs)),)
 
 
-def _made(
+def _run_guarded(
     program: Program, tensors: Sequence[Any], kinds: tuple[Any, ...]
 ) -> list[Tensor] | None:
-    """Return what a program gives; None if tensors are not as they were."""
+    """Run a program; return None if dtypes or shapes differ from the guard's."""
     if program.entered is not None:
         return program.entered(*tensors)
     return (
-        run(program, tensors, trusts=True)
+        run(program, tensors, trusted=True)
         if kinds_of_leaves(tensors) == kinds
         else None
     )
@@ -121,15 +121,15 @@ def modes() -> tuple[Any, ...]:
     return is_grad_enabled(), *creation_modes()
 
 
-def are_off_the_graph(leaves: Iterable[Any], graph: bool) -> bool:
+def are_off_the_graph(leaves: Iterable[Any], grad_enabled: bool) -> bool:
     """Tell whether leaves need no gradients, or gradients are off.
 
     The caller finds leaves that are no tensors.
     """
     try:
-        return not graph or all(map(_needs_none, leaves))
+        return not grad_enabled or all(map(_stop_gradient_of, leaves))
     except AttributeError:
         return False
 
 
-_needs_none = attrgetter("stop_gradient")
+_stop_gradient_of = attrgetter("stop_gradient")

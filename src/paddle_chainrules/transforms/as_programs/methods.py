@@ -34,22 +34,22 @@ class WeakMethod:
 
 
 class Instances:
-    """Keep what is made once for each instance, as long as it lives."""
+    """Values that are created once for each instance, and live as long as it."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[int, tuple[Callable[[], Any], Any]] = OrderedDict()
+        self._values: OrderedDict[int, tuple[Callable[[], Any], Any]] = OrderedDict()
 
-    def of(self, instance: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made for an instance; make it at the first time."""
-        alive, made = self._made.get(id(instance), (None, None))
-        if alive is None or alive() is not instance:
-            for key in [k for k, (of, _) in self._made.items() if of() is None]:
-                del self._made[key]
-            made = make()
-            self._made[id(instance)] = _reference(instance), made
-            while len(self._made) > MAX_INSTANCES:
-                self._made.popitem(last=False)
-        return made
+    def of(self, instance: Any, create: Callable[[], Any]) -> Any:
+        """Return an instance's value; create it at the first time."""
+        reference, value = self._values.get(id(instance), (None, None))
+        if reference is None or reference() is not instance:
+            for key in [k for k, (of, _) in self._values.items() if of() is None]:
+                del self._values[key]
+            value = create()
+            self._values[id(instance)] = _reference(instance), value
+            while len(self._values) > MAX_INSTANCES:
+                self._values.popitem(last=False)
+        return value
 
 
 def _reference(instance: Any) -> Callable[[], Any]:

@@ -19,9 +19,9 @@ from .dependencies import ATOMS
 from .state_reads import (
     FUNCTION_ATTRIBUTES,
     MISSING,
-    NOTHING,
+    MISSING_KEY,
     StateRead,
-    is_told_elsewhere,
+    always_same,
     reads_of,
 )
 
@@ -29,37 +29,43 @@ MAX_STATES = 64
 """States that are kept, those that were met last."""
 
 
-def _unchanged(reads: Iterable[StateRead]) -> Callable[[], bool]:
-    """Return a function that tells at little cost if nothing read has changed."""
-    at: list[Any] = [read.at for read in reads if read.at]
-    dicts, keys, values = zip(*at, strict=True) if at else ((), (), ())
-    missing = (MISSING,) * len(at)
-    of_functions = []  # functions and values of an attribute
+def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
+    """Return a cheap test of whether nothing that was read has changed."""
+    dict_entries: list[Any] = [read.dict_entry for read in reads if read.dict_entry]
+    dicts, keys, values = (
+        zip(*dict_entries, strict=True) if dict_entries else ((), (), ())
+    )
+    missing = (MISSING,) * len(dict_entries)
+    function_attributes = []  # functions and values of an attribute
     for get in FUNCTION_ATTRIBUTES.values():
-        own = [r.function for r in reads if r.function and r.function.get is get]
-        if own:
-            _, functions, parts = zip(*own, strict=True)
-            of_functions.append((get, functions, parts))
+        attributes = [r.function for r in reads if r.function and r.function.get is get]
+        if attributes:
+            _, functions, attribute_values = zip(*attributes, strict=True)
+            function_attributes.append((get, functions, attribute_values))
 
-    def same_entries() -> bool:
-        for get, functions, parts in of_functions:
-            if not all(map(is_, map(get, functions), parts)):
+    def entries_unchanged() -> bool:
+        for get, functions, attribute_values in function_attributes:
+            if not all(map(is_, map(get, functions), attribute_values)):
                 return False
         return all(map(is_, map(dict.get, dicts, keys, missing), values))
 
-    sized = [read.sized for read in reads if read.sized]
-    rest = [read for read in reads if not (read.at or read.sized or read.function)]
-    tests = [r.is_same for r in rest if r.is_same is not is_told_elsewhere]
+    sized = [read.container_size for read in reads if read.container_size]
+    other_reads = [
+        read
+        for read in reads
+        if not (read.dict_entry or read.container_size or read.function)
+    ]
+    tests = [r.is_same for r in other_reads if r.is_same is not always_same]
     if not (sized or tests):
-        return same_entries
+        return entries_unchanged
     containers, sizes = zip(*sized, strict=True) if sized else ((), ())
 
-    def all_same() -> bool:
-        if not same_entries() or tuple(map(len, containers)) != sizes:
+    def all_unchanged() -> bool:
+        if not entries_unchanged() or tuple(map(len, containers)) != sizes:
             return False
         return all(is_same() for is_same in tests)
 
-    return all_same
+    return all_unchanged
 
 
 class OuterState:
@@ -71,19 +77,19 @@ class OuterState:
 
     def __init__(self) -> None:
         self._reads: list[StateRead] = []
-        self._given: tuple[Any, ...] = ()
+        self._holders: tuple[Any, ...] = ()
         self._unchanged: Callable[[], bool] = lambda: False
         self._numbers: OrderedDict[tuple[Any, ...], int] = OrderedDict()
-        self._count = self._now = 0
-        self._own: frozenset[str] = frozenset()
+        self._count = self._current = 0
+        self._excluded: frozenset[str] = frozenset()
         self._instance_changes = 0
         self._refusal = ""
 
-    def number(self, fn: Callable[..., Any], given: tuple[Any, ...] = ()) -> int:
+    def number(self, fn: Callable[..., Any], holders: tuple[Any, ...] = ()) -> int:
         """Return the number of a function's state, the same for equal states.
 
         Args:
-            given: arguments whose state counts too: functions, and other objects.
+            holders: arguments whose state counts too: functions, and other objects.
 
         Raises:
             CaptureError: the function is a method that changes its instance.
@@ -91,7 +97,7 @@ class OuterState:
         if self._refusal:
             raise CaptureError(self._refusal)
         try:
-            return self._number(fn, given)
+            return self._number(fn, holders)
         except RecursionError:
             raise CaptureError(
                 "it reads objects that are nested too deep to be compared at each "
@@ -107,22 +113,22 @@ class OuterState:
             ) from error
 
     def number_again(self, fn: Callable[..., Any]) -> int:
-        """Return the number of the state with the arguments that were given last."""
-        return self.number(fn, self._given)
+        """Return the number of the state with the last call's arguments."""
+        return self.number(fn, self._holders)
 
-    def _number(self, fn: Callable[..., Any], given: tuple[Any, ...]) -> int:
-        are_same = given is self._given or _are_same(given, self._given)
+    def _number(self, fn: Callable[..., Any], holders: tuple[Any, ...]) -> int:
+        are_same = holders is self._holders or _are_same(holders, self._holders)
         if not (are_same and self._unchanged()):
-            self._unchanged, self._given = (lambda: False), given
-            self._reads = reads_of(fn, self._own, given)
+            self._unchanged, self._holders = (lambda: False), holders
+            self._reads = reads_of(fn, self._excluded, holders)
             key = tuple([(read.label, read.key) for read in self._reads])
             self._count += 1
-            self._now = self._numbers.setdefault(key, self._count)
+            self._current = self._numbers.setdefault(key, self._count)
             self._numbers.move_to_end(key)
             while len(self._numbers) > MAX_STATES:
                 self._numbers.popitem(last=False)
-            self._unchanged = _unchanged(self._reads)
-        return self._now
+            self._unchanged = _unchanged_test(self._reads)
+        return self._current
 
     def leave_out_changed(self, undo: bool = False) -> bool:
         """Leave out what has changed since it was read: the function changes it.
@@ -144,7 +150,7 @@ class OuterState:
                     f"it sets {min(of_instance)} at each call, and a program sets "
                     "nothing; give the state as an argument, and return the new one"
                 )
-        self._own |= labels - of_instance
+        self._excluded |= labels - of_instance
         if undo:
             for read in changed:
                 read.restore()
@@ -153,11 +159,11 @@ class OuterState:
         return bool(changed) and not of_instance
 
     @contextmanager
-    def once_more(self, fn: Callable[..., Any]) -> Iterator[None]:
-        """Undo in the end what a further run of the function does to its state."""
+    def state_restored(self, fn: Callable[..., Any]) -> Iterator[None]:
+        """Restore in the end the state that a further run of the function changes."""
         before: list[StateRead] = []
         with suppress(Exception):  # of the user's own methods
-            before = reads_of(fn, frozenset(), self._given)
+            before = reads_of(fn, frozenset(), self._holders)
         try:
             yield
         finally:
@@ -170,30 +176,30 @@ class OuterState:
         """The reason why there are no programs, if that is for the state."""
         return self._refusal
 
-    def shown(self) -> dict[str, Any]:
+    def values_by_label(self) -> dict[str, Any]:
         """Return the values of the state that was read last, by their labels."""
-        reads = [read for read in self._reads if read.key is not NOTHING]
-        return {read.label: _shown(read.key) for read in reads}
+        reads = [read for read in self._reads if read.key is not MISSING_KEY]
+        return {read.label: _value_of_key(read.key) for read in reads}
 
 
-def _are_same(given: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+def _are_same(objects: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
     """Tell whether these are the same objects, or methods of the same."""
-    return len(given) == len(before) and all(
+    return len(objects) == len(before) and all(
         a is b or (isinstance(a, MethodType) and a == b)
-        for a, b in zip(given, before, strict=True)
+        for a, b in zip(objects, before, strict=True)
     )
 
 
 def _is_of_instance(label: str) -> bool:
-    """Tell whether it is the label of a method's instance, or of a part of it."""
+    """Tell whether it is the label of a method's instance, or of its attribute."""
     return label.startswith(("self.", "self[", "len(self."))
 
 
-def _shown(part: Any) -> Any:
-    """Return the value that a part of a key stands for, if it is a single one."""
-    if not isinstance(part, tuple):
-        return part
-    if len(part) == 2 and part[0] in ATOMS:
-        kind, value = part
+def _value_of_key(key: Any) -> Any:
+    """Return the value that a state key stands for; a list for a nested key."""
+    if not isinstance(key, tuple):
+        return key
+    if len(key) == 2 and key[0] in ATOMS:
+        kind, value = key
         return float.fromhex(value) if kind is float else value
-    return [*map(_shown, part)]
+    return [*map(_value_of_key, key)]

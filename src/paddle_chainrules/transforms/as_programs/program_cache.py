@@ -33,15 +33,15 @@ from ..tape.dispatch import record
 from ..tape.effects import Effects, tensors_among
 from .keys import key_of
 from .program_recording import CompiledVJP, ProgramRecording, run
-from .varying_sizes import Firsts, VaryingSizes, apart
+from .varying_sizes import FirstSizes, VaryingSizes, split_first_sizes
 
-BOUND = 64
+MAX_PROGRAMS_PER_FUNCTION = 64
 """The most programs of a function; the one not used for longest is dropped."""
 
 MAX_COUNTED = 4096
 """The most kinds of calls that are counted before there is a program."""
 
-TRIES = 8
+MAX_PASSING_ERRORS = 8
 """Errors of a function, which may pass, before it is left to itself."""
 
 THESE_SIZES = "value of these sizes"
@@ -79,23 +79,23 @@ class CompiledFunction(NamedTuple):
         return samples.most if samples is not None else 0
 
     def for_any_size(
-        self, size: int, other: CompiledFunction, its_size: int, most: int
+        self, size: int, other: CompiledFunction, other_size: int, max_samples: int
     ) -> CompiledFunction | None:
         """Do as :meth:`.CompiledVJP.for_any_size`; off the graph alone."""
-        own, its = self.captured, other.captured
-        most = own.max_samples_at_once(most, size)
-        if True in own.requires or self.structure != other.structure:
+        captured, other_captured = self.captured, other.captured
+        max_samples = captured.max_samples_at_once(max_samples, size)
+        if True in captured.requires or self.structure != other.structure:
             return None
-        for one, another in (
-            (own, its),
-            (own.with_expanded_scalars(), its.with_expanded_scalars()),
+        for candidate, other_candidate in (
+            (captured, other_captured),
+            (captured.with_expanded_scalars(), other_captured.with_expanded_scalars()),
         ):
-            if one.differs_in_program_only(another):
-                sizes = size, another.program, its_size, most
-                samples = infer_samples(one.program, *sizes)
+            if candidate.differs_in_program_only(other_candidate):
+                sizes = size, other_candidate.program, other_size, max_samples
+                samples = infer_samples(candidate.program, *sizes)
                 if samples is not None:
-                    program = replace(one.program, samples=samples)
-                    return self._replace(captured=one._replace(program=program))
+                    program = replace(candidate.program, samples=samples)
+                    return self._replace(captured=candidate._replace(program=program))
         return None
 
 
@@ -129,93 +129,102 @@ class ProgramCache:
         fixed: int = 0,
         patience: int = 0,
         most: int = 0,
-        tries: float = TRIES,
+        tries: float = MAX_PASSING_ERRORS,
         empty: bool = False,
         note: Callable[[Sequence[Any]], None] | None = None,
         once: bool = False,
     ) -> None:
         self._note, self.once = note, once
         self._most, self._tries, self._empty = most, tries, empty
-        self._sizes: dict[Any, tuple[Firsts, Any]] = {}
-        self._of_any: dict[Any, tuple[VaryingSizes, Any]] = {}
+        self._last_sizes: dict[Any, tuple[FirstSizes, Any]] = {}
+        self._any_size_programs: dict[Any, tuple[VaryingSizes, Any]] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
         self._calls: Counter[Any] = Counter()
         self._effects = effects
-        self._made: OrderedDict[Any, Any] = OrderedDict()
+        self._entries: OrderedDict[Any, Any] = OrderedDict()
         self._lock = new_lock()
 
     def record(
         self, leaves: Sequence[Any], key: Any = None
     ) -> tuple[Sequence[Any], Any, ProgramRecording]:
-        """Record as :func:`.recording.record` does.
+        """Run the forward program; return outputs, structure and recording.
 
-        Return the outputs, their structure, and the recording for the backward pass.
+        The recording runs the backward pass; see :func:`..tape.dispatch.record`.
 
         Raises:
             CaptureError: there is no program.
         """
-        way: CompiledVJP = self.found("vjp", leaves, self.way_of, key)
+        compiled: CompiledVJP = self.get_or_compile(
+            "vjp", leaves, self.compile_vjp, key
+        )
         tensors = tensors_among(leaves)
-        made = run(way.forward_backward.forward, tensors, trusts=True)
-        recording = self.recording(way, leaves, tensors, made)
-        return recording.outputs, way.structure, recording
+        results = run(compiled.forward_backward.forward, tensors, trusted=True)
+        recording = self.recording(compiled, leaves, tensors, results)
+        return recording.outputs, compiled.structure, recording
 
     def recording(
         self,
-        way: CompiledVJP,
+        compiled: CompiledVJP,
         leaves: Sequence[Any],
         tensors: Sequence[Tensor],
-        made: list[Tensor],
+        results: list[Tensor],
     ) -> ProgramRecording:
-        """Return the recording of a call whose program gave this."""
-        count = way.forward_backward.count
-        outputs, saved = way.captured.filled(made[:count]), made[count:]
-        return ProgramRecording(self.plain, leaves, tensors, outputs, way, saved)
+        """Return the recording of a call from its forward program's results."""
+        count = compiled.forward_backward.count
+        outputs, residuals = compiled.captured.filled(results[:count]), results[count:]
+        return ProgramRecording(
+            self.call_fn, leaves, tensors, outputs, compiled, residuals
+        )
 
-    def found(
+    def get_or_compile(
         self,
         kind: str,
         leaves: Sequence[Any],
-        make: Callable[[Sequence[Any]], Any],
+        compile_leaves: Callable[[Sequence[Any]], Any],
         key: Any = None,
     ) -> Any:
-        """Return what is made once for each kind of leaves.
+        """Return the entry for leaves of this kind; compile it at the first call.
 
         Raises:
-            CaptureError: it could not be made.
+            CaptureError: it could not be compiled.
         """
         try:
-            varied = leaves[self._fixed :] if self._fixed else leaves
-            key = (kind, key, key_of(varied))
-            found = self._made.get(key)
+            key_leaves = leaves[self._fixed :] if self._fixed else leaves
+            key = (kind, key, key_of(key_leaves))
+            entry = self._entries.get(key)
         except TypeError as error:
-            given = "a NumPy array" if _has_array(varied) else str(error)
+            unhashable = "a NumPy array" if _has_array(key_leaves) else str(error)
             raise CaptureError(
-                f"an argument can't be part of the cache key ({given}); give a tensor, "
-                "paddle.to_tensor(x), or an object that is hashable"
+                f"an argument can't be part of the cache key ({unhashable}); give a "
+                "tensor, paddle.to_tensor(x), or an object that is hashable"
             ) from None
-        if found is None or found.is_stale():
-            found = self._make(key, leaves, make)
-        elif len(self._made) > BOUND // 2:
+        if entry is None or entry.is_stale():
+            entry = self._compile(key, leaves, compile_leaves)
+        elif len(self._entries) > MAX_PROGRAMS_PER_FUNCTION // 2:
             with self._lock:
-                if key in self._made:
-                    self._made.move_to_end(key)
-        if isinstance(found, CaptureRefusal):
-            raise CaptureError(found.why)
-        return found
+                if key in self._entries:
+                    self._entries.move_to_end(key)
+        if isinstance(entry, CaptureRefusal):
+            raise CaptureError(entry.why)
+        return entry
 
-    def _make(
-        self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
+    def _compile(
+        self,
+        key: Any,
+        leaves: Sequence[Any],
+        compile_leaves: Callable[[Sequence[Any]], Any],
     ) -> Any:
-        made = self._made
+        entries = self._entries
         may_serve = self._most and key[0] != THESE_SIZES
-        firsts, like = apart(leaves[self._fixed :]) if may_serve else ((), ())
-        like = key[:2], like
+        first_sizes, size_free_key = (
+            split_first_sizes(leaves[self._fixed :]) if may_serve else ((), ())
+        )
+        size_free_key = key[:2], size_free_key
         with self._lock:
-            served = self._served(like, firsts)
-            if served is not None:
-                return self._keep(key, served)
-            if self._patience and key not in made:
+            any_size = self._any_size_program(size_free_key, first_sizes)
+            if any_size is not None:
+                return self._store(key, any_size)
+            if self._patience and key not in entries:
                 self._calls[key] += 1
                 if self._calls[key] <= self._patience:
                     if len(self._calls) > MAX_COUNTED:
@@ -224,161 +233,186 @@ class ProgramCache:
                         "calls of this kind are too few yet to be worth a program; "
                         "jit=True makes one at the first"
                     )
-            result = made.get(key)
+            result = entries.get(key)
             if result is None or result.is_stale():
                 try:
-                    result = self._keep(key, make(leaves))
+                    result = self._store(key, compile_leaves(leaves))
                 except CaptureError as error:
-                    again = error.raised and self._tries > 0
+                    retry = error.raised and self._tries > 0
                     self._tries -= error.raised
-                    result = self._keep(key, CaptureRefusal(str(error), again))
+                    result = self._store(key, CaptureRefusal(str(error), retry))
                     if error.raised:
                         raise  # the first time with its cause, which is not kept
-                if firsts and not isinstance(result, CaptureRefusal):
-                    self._compare(like, firsts, result)
+                if first_sizes and not isinstance(result, CaptureRefusal):
+                    self._note_any_size(size_free_key, first_sizes, result)
         return result
 
-    def _keep(self, key: Any, result: Any) -> Any:
-        self._made[key] = result
-        while len(self._made) > BOUND:
-            self._made.popitem(last=False)
+    def _store(self, key: Any, result: Any) -> Any:
+        self._entries[key] = result
+        while len(self._entries) > MAX_PROGRAMS_PER_FUNCTION:
+            self._entries.popitem(last=False)
         return result
 
-    def _served(self, like: Any, firsts: Firsts) -> Any:
+    def _any_size_program(self, size_free_key: Any, first_sizes: FirstSizes) -> Any:
         """Return a program for any number of samples, if there is one."""
-        varying, served = self._of_any.get(like, (None, None))
-        if varying is None or served is None or served.is_stale():
+        varying, program = self._any_size_programs.get(size_free_key, (None, None))
+        if varying is None or program is None or program.is_stale():
             return None
-        return served if 1 < varying.size(firsts) <= served.most else None
+        return program if 1 < varying.size(first_sizes) <= program.most else None
 
-    def _compare(self, like: Any, firsts: Firsts, result: Any) -> None:
-        """Note a program that serves any number of samples."""
-        before, other = self._sizes.get(like, (firsts, None))
-        varying = VaryingSizes.between(firsts, before)
-        size, its_size = varying.size(firsts), varying.size(before)
-        if min(size, its_size) > 1 and max(size, its_size) <= self._most:
-            pairs = (result, size, other, its_size), (other, its_size, result, size)
-            for one, own, another, its in pairs:
-                served = one.for_any_size(own, another, its, self._most)
-                if served is not None:
-                    self._of_any[like] = varying, served
-                    same = [key for key, made in self._made.items() if made is one]
-                    self._made.update(dict.fromkeys(same, served))
+    def _note_any_size(
+        self, size_free_key: Any, first_sizes: FirstSizes, result: Any
+    ) -> None:
+        """Store a program for any number of samples, if two sizes agree on one."""
+        other_first_sizes, other = self._last_sizes.get(
+            size_free_key, (first_sizes, None)
+        )
+        varying = VaryingSizes.between(first_sizes, other_first_sizes)
+        size, other_size = varying.size(first_sizes), varying.size(other_first_sizes)
+        if min(size, other_size) > 1 and max(size, other_size) <= self._most:
+            pairs = (result, size, other, other_size), (other, other_size, result, size)
+            for program, program_size, reference, reference_size in pairs:
+                any_size = program.for_any_size(
+                    program_size, reference, reference_size, self._most
+                )
+                if any_size is not None:
+                    self._any_size_programs[size_free_key] = varying, any_size
+                    replaced_keys = [
+                        key for key, entry in self._entries.items() if entry is program
+                    ]
+                    self._entries.update(dict.fromkeys(replaced_keys, any_size))
                     break
-        self._sizes[like] = firsts, result
-        for kept in (self._sizes, self._of_any):
-            while len(kept) > BOUND:
-                kept.pop(next(iter(kept)))
+        self._last_sizes[size_free_key] = first_sizes, result
+        for cache in (self._last_sizes, self._any_size_programs):
+            while len(cache) > MAX_PROGRAMS_PER_FUNCTION:
+                cache.pop(next(iter(cache)))
 
     @property
-    def made(self) -> list[Any]:
-        """All that was made, refusals too."""
-        return [*{id(result): result for result in self._made.values()}.values()]
+    def entries(self) -> list[Any]:
+        """The distinct cached entries, refusals included."""
+        return [*{id(result): result for result in self._entries.values()}.values()]
 
-    def plain(self, leaves: list[Any]) -> Sequence[Any]:
+    def call_fn(self, leaves: list[Any]) -> Sequence[Any]:
         """Run the function; return its results without their structure."""
         return self._fn(leaves)[0]
 
-    def _captured(
-        self, leaves: Sequence[Any], check: bool, begun: list[OpenTrace] | None = None
+    def _capture(
+        self,
+        leaves: Sequence[Any],
+        check: bool,
+        open_traces: list[OpenTrace] | None = None,
     ) -> tuple[CapturedFunction, Any]:
         """Capture the function; return that, and the structure of its results."""
         if not (self._empty or all(t.size for t in tensors_among(leaves))):
             raise CaptureError("a tensor has no elements; such calls make no program")
         structures: list[Any] = []
 
-        def plain(leaves: list[Any]) -> Sequence[Any]:
+        def call_flat(leaves: list[Any]) -> Sequence[Any]:
             outputs, structure = self._fn(leaves)
             structures.append(structure)
             return outputs
 
-        captured = capture(plain, leaves, check=check, begun=begun, once=self.once)
+        captured = capture(
+            call_flat, leaves, check=check, begun=open_traces, once=self.once
+        )
         return captured, structures[0]
 
-    def value_of(
-        self, leaves: Sequence[Any], begun: list[OpenTrace] | None = None
+    def compile_value(
+        self, leaves: Sequence[Any], open_traces: list[OpenTrace] | None = None
     ) -> CompiledFunction:
         """Return the program of the value.
 
         Args:
-            begun: where to leave its record, if fn is not called once more.
+            open_traces: where to leave its trace, if fn is not called once more.
         """
-        begun = begun if self.once else None
-        result, structure = self._captured(leaves, not is_running(), begun)
-        self._noted(leaves)
+        open_traces = open_traces if self.once else None
+        result, structure = self._capture(leaves, not is_running(), open_traces)
+        self._call_note(leaves)
         return CompiledFunction(result, structure)
 
-    def seen_of(
-        self, leaves: Sequence[Any], begun: list[OpenTrace] | None = None
+    def compile_unchecked(
+        self, leaves: Sequence[Any], open_traces: list[OpenTrace] | None = None
     ) -> CompiledFunction:
         """Return the program of the value, not compared with the function.
 
         Args:
-            begun: where to leave its record.
+            open_traces: where to leave its trace.
         """
-        result, structure = self._captured(leaves, False, begun)
-        self._noted(leaves)
+        result, structure = self._capture(leaves, False, open_traces)
+        self._call_note(leaves)
         return CompiledFunction(result, structure)
 
-    def _noted(self, leaves: Sequence[Any]) -> None:
+    def _call_note(self, leaves: Sequence[Any]) -> None:
         if self._note is not None:
             self._note(leaves)
 
-    def way_of(self, leaves: Sequence[Any]) -> CompiledVJP:
+    def compile_vjp(self, leaves: Sequence[Any]) -> CompiledVJP:
         """Return the programs of the value and of its gradients."""
         with grad_mode(True):
-            first, structure = self._captured([*map(_required, leaves)], check=False)
-        made = [i for i, part in enumerate(first.outputs) if part is PLACE]
-        pairs = [
-            (place, value)
-            for place, value, on in zip(
-                made, first.program.outputs, first.requires, strict=True
+            forward, structure = self._capture(
+                [*map(_with_gradient_on, leaves)], check=False
             )
-            if on
+        tensor_outputs = [
+            i for i, output in enumerate(forward.outputs) if output is PLACE
+        ]
+        pairs = [
+            (index, value)
+            for index, value, requires in zip(
+                tensor_outputs, forward.program.outputs, forward.requires, strict=True
+            )
+            if requires
         ]
         cotangents = [seed_like(value) for _, value in pairs]
         seeds, count = [i for i, _ in pairs], len(leaves)
 
-        def joint(every: list[Any]) -> list[Any]:
-            values, recording = record(self.plain, every[:count], self._effects)
-            given: list[Any] = [None] * len(values)
-            for place, cotangent in zip(seeds, every[count:], strict=True):
-                given[place] = cotangent
-            grads = recording.gradients(given)
+        def joint(all_inputs: list[Any]) -> list[Any]:
+            values, recording = record(self.call_fn, all_inputs[:count], self._effects)
+            output_cotangents: list[Any] = [None] * len(values)
+            for index, cotangent in zip(seeds, all_inputs[count:], strict=True):
+                output_cotangents[index] = cotangent
+            grads = recording.gradients(output_cotangents)
             return [*values, *(grads[i] for i in recording.differentiable)]
 
         with grad_mode(True):
-            whole = capture(joint, [*leaves, *cotangents])
-        places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+            joint_capture = capture(joint, [*leaves, *cotangents])
+        grad_leaves = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
         return CompiledVJP(
-            *cut(whole, leaves, len(first.outputs)), structure, seeds, places
+            *split_joint(joint_capture, leaves, len(forward.outputs)),
+            structure,
+            seeds,
+            grad_leaves,
         )
 
 
-def cut(
-    whole: CapturedFunction, leaves: Sequence[Any], outputs: int
+def split_joint(
+    joint_capture: CapturedFunction, leaves: Sequence[Any], outputs: int
 ) -> tuple[ForwardBackward, CapturedFunction]:
-    """Cut a program of values and gradients in two; return it and the values' facts."""
-    head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
-    number = sum(part is PLACE for part in head)
-    ends = iter(whole.program.outputs[number:])
-    grads = [next(ends) if part is PLACE else None for part in tail]
+    """Split a joint program in forward and backward; return also the value's facts."""
+    values, grad_slots = (
+        joint_capture.outputs[:outputs],
+        joint_capture.outputs[outputs:],
+    )
+    value_count = sum(slot is PLACE for slot in values)
+    grad_values = iter(joint_capture.program.outputs[value_count:])
+    grads = [next(grad_values) if slot is PLACE else None for slot in grad_slots]
     tensors = tensors_among(leaves)
-    inputs = len(tensors)
-    program = replace(whole.program, ops=tuple(share_subkernels(whole.program.ops)))
-    forward_backward = split(program, inputs, number, grads)
+    input_count = len(tensors)
+    program = replace(
+        joint_capture.program, ops=tuple(share_subkernels(joint_capture.program.ops))
+    )
+    forward_backward = split(program, input_count, value_count, grads)
     if loops_are_on() and are_on_cpu(tensors):
         forward_backward = pack_small_residuals(
             recompute_cheap_residuals(forward_backward, may_fuse_producer)
         )
-    return forward_backward, whole._replace(outputs=head)
+    return forward_backward, joint_capture._replace(outputs=values)
 
 
 def _has_array(leaves: Sequence[Any]) -> bool:
     return any(isinstance(leaf, np.ndarray) for leaf in leaves)
 
 
-def _required(leaf: Any) -> Any:
+def _with_gradient_on(leaf: Any) -> Any:
     """Return a tensor on a leaf's memory that requires gradients if it can."""
     if not is_differentiable(leaf):
         return leaf

@@ -22,16 +22,16 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
 from ...programs.tracing.existing import is_single_use, single_use_captures
 from ...programs.tracing.operations import Value
-from ..tape.eager import eagerly
+from ..tape.eager import run_by_rules
 from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
-from ..tape.nodes import on_graph
+from ..tape.nodes import attach_to_graph
 from ..tape.recording import recorded
-from .program_cache import CompiledFunction, ProgramCache, cut, seed_like
+from .program_cache import CompiledFunction, ProgramCache, seed_like, split_joint
 from .program_recording import NO_MORE, run
 
 
 class KnownGradients(Protocol):
-    """A way to gradients of one call that are to be differentiated once more."""
+    """Gives differentiable gradients of one call without capturing a program."""
 
     def gradients(
         self, cotangents: Mapping[int, Tensor], leaves: Sequence[int]
@@ -39,7 +39,7 @@ class KnownGradients(Protocol):
         """Return gradients of these leaves, on the graph; None if they are not known.
 
         Args:
-            cotangents: of results, by their places.
+            cotangents: cotangents by the index of the result.
         """
 
 
@@ -47,50 +47,57 @@ def call(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any = None,
-    begun: list[OpenTrace] | None = None,
-    known: KnownGradients | None = None,
+    open_traces: list[OpenTrace] | None = None,
+    known_gradients: KnownGradients | None = None,
 ) -> tuple[list[Any], Any]:
     """Run ``fn(leaves)``; return results, on the graph where fn's are, and structure.
 
     Args:
-        begun: what :func:`seen_value` has left just before.
-        known: is asked for gradients with a graph, before a program is made of them.
+        open_traces: the trace that :func:`lookup_unchecked_program` has just left.
+        known_gradients: gives gradients on the graph without a program, if it can.
 
     Raises:
         CaptureError: there is no program.
     """
-    begun = [] if begun is None else begun
-    result, flags = seen_value(programs, leaves, key, begun)
+    open_traces = [] if open_traces is None else open_traces
+    result, flags = lookup_unchecked_program(programs, leaves, key, open_traces)
     captured = result.captured
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if flags is None or True not in captured.requires:
-        begun.clear()
-        made = run(captured.program, tensors, trusts=True)  # its key has all kinds
-        return captured.filled(made), result.structure
-    node: DifferentiableProgram = programs.found(
+        open_traces.clear()
+        results = run(captured.program, tensors, trusted=True)  # its key has all kinds
+        return captured.filled(results), result.structure
+    node: DifferentiableProgram = programs.get_or_compile(
         "node",
         leaves,
-        lambda leaves: node_of(programs, leaves, captured, begun),
+        lambda leaves: compile_node(programs, leaves, captured, open_traces),
         (key, flags),
     )
-    begun.clear()
-    inputs = [leaves[i] for i in node.wanted] + node.free
+    open_traces.clear()
+    inputs = [leaves[i] for i in node.grad_leaves] + node.free_tensors
     if not inputs:  # what requires gradients was made within, and is gone
-        made = run(captured.program, tensors, trusts=True)
-        return captured.filled(made), result.structure
+        results = run(captured.program, tensors, trusted=True)
+        return captured.filled(results), result.structure
     forward_backward = node.forward_backward
-    made = run(forward_backward.forward, tensors)
-    outputs: list[Any] = made[: forward_backward.count]
-    work = _ProgramCall(
-        node, leaves, inputs, made[forward_backward.count :], tensors, known
+    results = run(forward_backward.forward, tensors)
+    outputs: list[Any] = results[: forward_backward.count]
+    program_call = _ProgramCall(
+        node,
+        leaves,
+        inputs,
+        results[forward_backward.count :],
+        tensors,
+        known_gradients,
     )
-    graph = on_graph([outputs[i] for i in node.places], work)
-    for i, output in zip(node.places, graph, strict=True):
+    graph_outputs = attach_to_graph(
+        [outputs[i] for i in node.graph_outputs], program_call
+    )
+    for i, output in zip(node.graph_outputs, graph_outputs, strict=True):
         outputs[i] = output
     return captured.filled(outputs), result.structure
 
 
-def found_value(
+def lookup_program(
     programs: ProgramCache, leaves: Sequence[Any]
 ) -> tuple[CompiledFunction, tuple[bool, ...] | None]:
     """Return the program of the value, and which leaves are off the caller's graph.
@@ -98,41 +105,47 @@ def found_value(
     Raises:
         CaptureError: there is no program.
     """
-    flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    return _value(programs, leaves, None, flags), flags
+    flags = _stop_gradient_flags(leaves) if paddle.is_grad_enabled() else None
+    return _lookup_checked_program(programs, leaves, None, flags), flags
 
 
-def seen_value(
+def lookup_unchecked_program(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any,
-    begun: list[OpenTrace] | None = None,
+    open_traces: list[OpenTrace] | None = None,
 ) -> tuple[CompiledFunction, tuple[bool, ...] | None]:
-    """Return the program; if results are on the graph, not yet compared with fn."""
-    flags = _flags(leaves) if paddle.is_grad_enabled() else None
+    """Return the program, not yet compared with fn if results are on the graph."""
+    flags = _stop_gradient_flags(leaves) if paddle.is_grad_enabled() else None
     if flags is not None and False in flags:
-        result: CompiledFunction = programs.found(
-            "seen", leaves, lambda leaves: programs.seen_of(leaves, begun), (key, flags)
+        result: CompiledFunction = programs.get_or_compile(
+            "seen",
+            leaves,
+            lambda leaves: programs.compile_unchecked(leaves, open_traces),
+            (key, flags),
         )
         if True in result.captured.requires:
             return result, flags
-    return _value(programs, leaves, key, flags, begun), flags
+    return _lookup_checked_program(programs, leaves, key, flags, open_traces), flags
 
 
-def _value(
+def _lookup_checked_program(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any,
     flags: Any,
-    begun: list[OpenTrace] | None = None,
+    open_traces: list[OpenTrace] | None = None,
 ) -> CompiledFunction:
-    result: CompiledFunction = programs.found(
-        "value", leaves, lambda leaves: programs.value_of(leaves, begun), (key, flags)
+    result: CompiledFunction = programs.get_or_compile(
+        "value",
+        leaves,
+        lambda leaves: programs.compile_value(leaves, open_traces),
+        (key, flags),
     )
     return result
 
 
-def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
+def _stop_gradient_flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
     return tuple(leaf.stop_gradient for leaf in leaves if isinstance(leaf, Tensor))
 
 
@@ -140,14 +153,14 @@ class DifferentiableProgram(NamedTuple):
     """All that is needed to differentiate a program from outside."""
 
     forward_backward: ForwardBackward
-    places: list[int]
-    """Places of the outputs that are on the graph."""
-    wanted: list[int]
-    """Places of the leaves that require gradients."""
-    free: list[Tensor]
+    graph_outputs: list[int]
+    """Indices of the outputs that are on the graph."""
+    grad_leaves: list[int]
+    """Indices of the leaves that require gradients."""
+    free_tensors: list[Tensor]
     """Tensors that require gradients and are no leaves."""
     captured: CapturedFunction
-    reverse: ProgramCache
+    gradient_cache: ProgramCache
     """Programs from leaves and cotangents to gradients."""
     once: bool
     """True if it serves one call alone."""
@@ -156,28 +169,28 @@ class DifferentiableProgram(NamedTuple):
     is_reverse: bool
     """True if it gives gradients itself."""
 
-    def has_zeros(self, given: tuple[bool, ...]) -> list[bool]:
+    def has_zeros(self, has_cotangent: tuple[bool, ...]) -> list[bool]:
         """Tell for which tensors Paddle gives zeros if there is no gradient.
 
-        These are the tensors that a given result is computed from; operators' gradients
-        give all that they may.
+        These are the tensors that a result with a cotangent is computed from. A program
+        of gradients gives zeros for all.
         """
         if self.is_reverse:
             return [True] * len(self.values)
-        flags = dict(zip(self.places, given, strict=True))
+        flags = dict(zip(self.graph_outputs, has_cotangent, strict=True))
         count = self.forward_backward.count
         behind = self.forward_backward.ancestors(
             tuple(flags.get(i, False) for i in range(count))
         )
         return [value in behind for value in self.values]
 
-    def feeds_another(self, place: int) -> bool:
+    def feeds_another(self, index: int) -> bool:
         """Return whether a result on the graph is computed of another one there."""
-        given = [False] * self.forward_backward.count
-        for i, output in enumerate(self.places):
-            given[output] = i != place
-        value = self.forward_backward.forward.outputs[self.places[place]]
-        return value in self.forward_backward.ancestors(tuple(given))
+        is_other = [False] * self.forward_backward.count
+        for position, output in enumerate(self.graph_outputs):
+            is_other[output] = position != index
+        value = self.forward_backward.forward.outputs[self.graph_outputs[index]]
+        return value in self.forward_backward.ancestors(tuple(is_other))
 
     @property
     def draws(self) -> bool:
@@ -188,129 +201,151 @@ class DifferentiableProgram(NamedTuple):
         return self.captured.is_stale()
 
     def for_any_size(
-        self, size: int, other: DifferentiableProgram, its_size: int, most: int
+        self, size: int, other: DifferentiableProgram, other_size: int, max_samples: int
     ) -> None:
         """Return None, since cotangents are made of the sizes that were captured."""
 
 
-class _Reverse(ProgramCache):
+class _GradientCache(ProgramCache):
     """Programs of gradients."""
 
 
-def node_of(
+def compile_node(
     programs: ProgramCache,
     leaves: Sequence[Any],
     captured: CapturedFunction,
-    begun: list[OpenTrace] | None = None,
+    open_traces: list[OpenTrace] | None = None,
 ) -> DifferentiableProgram:
     """Capture a function with gradients by all tensors that require them.
 
     Args:
-        begun: the record of ``captured``, if it is there.
+        open_traces: the trace of ``captured``, if it is still open.
     """
-    places = [i for i, flag in enumerate(captured.requires) if flag]
-    wanted = [
+    graph_outputs = [i for i, flag in enumerate(captured.requires) if flag]
+    grad_leaves = [
         i
         for i, leaf in enumerate(leaves)
         if isinstance(leaf, Tensor) and not leaf.stop_gradient
     ]
-    free, count = captured.free, len(leaves)
-    if begun:
-        free = begun[0].tensors_from_outside(free)
+    free_tensors, count = captured.free, len(leaves)
+    if open_traces:
+        free_tensors = open_traces[0].tensors_from_outside(free_tensors)
 
-    def asking(leaves: list[Any]) -> Sequence[Any]:
-        request_gradients(free)
-        return programs.plain(leaves)
+    def call_with_requests(leaves: list[Any]) -> Sequence[Any]:
+        request_gradients(free_tensors)
+        return programs.call_fn(leaves)
 
-    def both(every: list[Any], create_graph: bool) -> tuple[list[Any], list[Any]]:
-        given = every[:count], every[count:]
+    def values_and_gradients(
+        all_inputs: list[Any], create_graph: bool
+    ) -> tuple[list[Any], list[Any]]:
+        leaves_and_cotangents = all_inputs[:count], all_inputs[count:]
         with grad_mode(True):
             if listener() is None:
-                return _on_tape(asking, *given, places, wanted, free)
-            values = [*programs.plain(given[0])]
-            return values, of_values(every, values, create_graph)
+                return _joint_on_tape(
+                    call_with_requests,
+                    *leaves_and_cotangents,
+                    graph_outputs,
+                    grad_leaves,
+                    free_tensors,
+                )
+            values = [*programs.call_fn(leaves_and_cotangents[0])]
+            return values, gradients_at(all_inputs, values, create_graph)
 
-    def of_values(
-        every: list[Any], values: list[Any], create_graph: bool
+    def gradients_at(
+        all_inputs: list[Any], values: list[Any], create_graph: bool
     ) -> list[Tensor | None]:
         tensors = [v for v in values if isinstance(v, Tensor)]
-        ends = [tensors[i] for i in places]
-        starts = [every[i] for i in wanted] + free
-        return gradients(ends, starts, every[count:], create_graph)
+        outputs = [tensors[i] for i in graph_outputs]
+        inputs = [all_inputs[i] for i in grad_leaves] + free_tensors
+        return gradients(outputs, inputs, all_inputs[count:], create_graph)
 
-    def further(every: list[Any], values: list[Any]) -> list[Any]:
+    def joint_of_open_trace(all_inputs: list[Any], values: list[Any]) -> list[Any]:
         with grad_mode(True):
-            return [*values, *of_values(every, values, False)]
+            return [*values, *gradients_at(all_inputs, values, False)]
 
-    def joint(every: list[Any]) -> list[Any]:
-        values, grads = both(every, False)
+    def joint(all_inputs: list[Any]) -> list[Any]:
+        values, grads = values_and_gradients(all_inputs, False)
         return [*values, *grads]
 
-    def gradients_of(every: list[Any]) -> tuple[list[Any], Any]:
-        return eagerly(lambda every: both(every, True)[1], every), None
+    def gradients_by_rules(all_inputs: list[Any]) -> tuple[list[Any], Any]:
+        return run_by_rules(
+            lambda all_inputs: values_and_gradients(all_inputs, True)[1], all_inputs
+        ), None
 
-    cotangents = [seed_like(captured.program.outputs[i]) for i in places]
-    whole = capture(
+    cotangents = [seed_like(captured.program.outputs[i]) for i in graph_outputs]
+    joint_capture = capture(
         joint,
         [*leaves, *cotangents],
         check=not is_running(),
-        begun=begun,
-        further=further,
+        begun=open_traces,
+        further=joint_of_open_trace,
         once=programs.once,
     )
-    forward_backward, _ = cut(whole, leaves, len(captured.outputs))
+    forward_backward, _ = split_joint(joint_capture, leaves, len(captured.outputs))
     if any(forward_backward.gradient_exists):
         # What is not used is no input, so that it has no gradient.
-        number = len(wanted)
-        wanted = [*compress(wanted, forward_backward.gradient_exists)]
-        free = [*compress(free, forward_backward.gradient_exists[number:])]
+        number = len(grad_leaves)
+        grad_leaves = [*compress(grad_leaves, forward_backward.gradient_exists)]
+        free_tensors = [
+            *compress(free_tensors, forward_backward.gradient_exists[number:])
+        ]
         forward_backward = forward_backward.with_existing_gradients()
-    reverse = _Reverse(gradients_of)
-    values = _values(
-        forward_backward.forward, leaves, [*(leaves[i] for i in wanted), *free]
+    gradient_cache = _GradientCache(gradients_by_rules)
+    values = _values_of_tensors(
+        forward_backward.forward,
+        leaves,
+        [*(leaves[i] for i in grad_leaves), *free_tensors],
     )
-    is_reverse = isinstance(programs, _Reverse)
+    is_reverse = isinstance(programs, _GradientCache)
     return DifferentiableProgram(
-        *(forward_backward, places, wanted, free, whole, reverse, is_single_use()),
+        *(
+            forward_backward,
+            graph_outputs,
+            grad_leaves,
+            free_tensors,
+            joint_capture,
+            gradient_cache,
+            is_single_use(),
+        ),
         values,
         is_reverse,
     )
 
 
-def _values(
+def _values_of_tensors(
     program: Program, leaves: Sequence[Any], tensors: Sequence[Tensor]
 ) -> list[Value | None]:
     """Return the values that represent tensors in a program."""
-    given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    input_tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     results = {id(t): value for value, t in program.constants.items()}
-    results |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}
+    results |= {id(t): v for v, t in zip(program.inputs, input_tensors, strict=False)}
     return [results.get(id(t)) for t in tensors]
 
 
-def _on_tape(
+def _joint_on_tape(
     fn: Any,
     leaves: list[Any],
     cotangents: list[Tensor],
-    places: list[int],
-    wanted: list[int],
-    free: list[Tensor],
+    graph_outputs: list[int],
+    grad_leaves: list[int],
+    free_tensors: list[Tensor],
 ) -> tuple[list[Any], list[Any]]:
-    """Return the same by the graph that Paddle records, to compare with."""
-    off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    values, recording = recorded(fn, off, Effects(reaches=False))
+    """Compute values and gradients by Paddle's tape, to compare the program with."""
+    detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    values, recording = recorded(fn, detached, Effects(reaches=False))
     tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     seeds: dict[int, Tensor] = {}
-    each = {}
-    for i, cotangent in zip(places, cotangents, strict=True):
+    distinct_ends = {}
+    for i, cotangent in zip(graph_outputs, cotangents, strict=True):
         end = recording.outputs[tensors[i]]
         before = seeds.get(id(end))
         seeds[id(end)] = cotangent if before is None else before + cotangent
-        each[id(end)] = end
-    ends, cotangents = [*each.values()], [*seeds.values()]
+        distinct_ends[id(end)] = end
+    ends, cotangents = [*distinct_ends.values()], [*seeds.values()]
     results = gradients(ends, recording.inputs, cotangents, False)
     by_leaf = dict(zip(recording.differentiable, results, strict=False))
     by_id = {id(t): g for t, g in zip(recording.inputs, results, strict=True)}
-    grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in free]
+    grads = [by_leaf[i] for i in grad_leaves] + [by_id.get(id(t)) for t in free_tensors]
     return values, grads
 
 
@@ -322,74 +357,80 @@ class _ProgramCall:
         node: DifferentiableProgram,
         leaves: Sequence[Any],
         inputs: list[Tensor],
-        kept: Sequence[Tensor],
+        residuals: Sequence[Tensor],
         tensors: Sequence[Tensor],
-        known: KnownGradients | None,
+        known_gradients: KnownGradients | None,
     ) -> None:
         self.inputs: Sequence[Tensor] = inputs
-        self._known = known
-        self._node, self._leaves, self._kept = node, leaves, kept
-        self._watched = [*kept, *tensors]
+        self._known_gradients = known_gradients
+        self._node, self._leaves, self._residuals = node, leaves, residuals
+        self._watched = [*residuals, *tensors]
         self._versions = versions(self._watched)
-        self._tensors, self._since = tensors, writes_so_far()
+        self._tensors, self._writes_before = tensors, writes_so_far()
 
-    def feeds_another(self, place: int) -> bool:
-        return self._node.feeds_another(place)
+    def feeds_another(self, index: int) -> bool:
+        return self._node.feeds_another(index)
 
-    def back(
-        self, given: Sequence[Tensor | None]
+    def backward(
+        self, cotangents_or_none: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
-        """Return gradients, and where Paddle has zeros if there are none."""
+        """Return gradients, and for which missing ones Paddle has zeros."""
         node = self._node
-        check_unwritten(self._tensors, self._since)
+        check_unwritten(self._tensors, self._writes_before)
         check_unchanged(
             self._watched, self._versions, "a result, a parameter or the argument"
         )
-        if paddle.is_grad_enabled() and self._known is not None:
-            result = self._of_known(self._known, given)
+        if paddle.is_grad_enabled() and self._known_gradients is not None:
+            result = self._from_known_gradients(
+                self._known_gradients, cotangents_or_none
+            )
             if result is not None:
                 return result
-        ends = [node.captured.program.outputs[i] for i in node.places]
+        ends = [node.captured.program.outputs[i] for i in node.graph_outputs]
         cotangents = [
             paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
-            for g, end in zip(given, ends, strict=True)
+            for g, end in zip(cotangents_or_none, ends, strict=True)
         ]
         grads: list[Tensor | None]
         if paddle.is_grad_enabled():
-            grads = self._on_graph(cotangents)
+            grads = self._gradients_on_graph(cotangents)
         else:
-            is_given = tuple(g is not None for g in given)
-            back, has = node.forward_backward.backward_program(
-                (True,) * len(self.inputs), is_given
+            has_cotangent = tuple(g is not None for g in cotangents_or_none)
+            backward, has_grad = node.forward_backward.backward_program(
+                (True,) * len(self.inputs), has_cotangent
             )
-            each = iter(run(back, [*self._kept, *cotangents]))
-            grads = [
-                next(each) if forward_backward else None for forward_backward in has
-            ]
+            results = iter(run(backward, [*self._residuals, *cotangents]))
+            grads = [next(results) if exists else None for exists in has_grad]
         if None not in grads:
             return grads, [True] * len(grads)
-        return grads, node.has_zeros(tuple(g is not None for g in given))
+        return grads, node.has_zeros(tuple(g is not None for g in cotangents_or_none))
 
-    def _of_known(
-        self, known: KnownGradients, given: Sequence[Tensor | None]
+    def _from_known_gradients(
+        self,
+        known_gradients: KnownGradients,
+        cotangents_or_none: Sequence[Tensor | None],
     ) -> tuple[list[Tensor | None], list[bool]] | None:
-        """Return known gradients of leaves, if none of other tensors are asked for."""
+        """Return known gradients of leaves; None if others are requested, too."""
         node, is_asked = self._node, requested_tensor_test()
         requested = [is_asked(x) for x in self.inputs]
-        if any(requested[len(node.wanted) :]):
+        if any(requested[len(node.grad_leaves) :]):
             return None
         cotangents = {
-            place: g
-            for place, g in zip(node.places, given, strict=True)
+            output_index: g
+            for output_index, g in zip(
+                node.graph_outputs, cotangents_or_none, strict=True
+            )
             if g is not None
         }
-        result = known.gradients(cotangents, [*compress(node.wanted, requested)])
+        result = known_gradients.gradients(
+            cotangents, [*compress(node.grad_leaves, requested)]
+        )
         if result is None:
             return None
-        each = iter(result)
-        return [next(each) if flag else None for flag in requested], requested
+        grads = iter(result)
+        return [next(grads) if flag else None for flag in requested], requested
 
-    def _on_graph(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+    def _gradients_on_graph(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
         node = self._node
         try:
             if any(x.stop_gradient for x in self.inputs):
@@ -399,8 +440,8 @@ class _ProgramCall:
             if node.draws:
                 raise CaptureError(f"{NO_MORE}; use the function without jit there")
             with single_use_captures(node.once):
-                every = [*self._leaves, *cotangents]
-                return call(node.reverse, every, None)[0]
+                all_inputs = [*self._leaves, *cotangents]
+                return call(node.gradient_cache, all_inputs, None)[0]
         except CaptureError as error:
             raise NotImplementedError(
                 f"the gradients of a program can't be differentiated once more "

@@ -37,9 +37,9 @@ class CompiledVJP(NamedTuple):
     captured: CapturedFunction
     structure: Any
     seeds: list[int]
-    """Places of the outputs that have cotangents."""
-    places: list[int]
-    """Places of the leaves that have gradients."""
+    """Indices of the outputs that have cotangents."""
+    grad_leaves: list[int]
+    """Indices of the leaves that have gradients."""
 
     def is_stale(self) -> bool:
         """Tell whether it was captured with tensors that have been replaced since."""
@@ -52,46 +52,55 @@ class CompiledVJP(NamedTuple):
         return samples.most if samples is not None else 0
 
     def for_any_size(
-        self, size: int, other: CompiledVJP, its_size: int, most: int
+        self, size: int, other: CompiledVJP, other_size: int, max_samples: int
     ) -> CompiledVJP | None:
         """Return programs for any number of samples, if two calls agree on them.
 
         Args:
             size: the number of samples that this one was captured for.
-            other: captured for another number, ``its_size``.
-            most: the largest number that it serves.
+            other: captured for another number, ``other_size``.
+            max_samples: the largest number that it serves.
         """
         if (
             self.seeds != other.seeds
-            or self.places != other.places
+            or self.grad_leaves != other.grad_leaves
             or self.forward_backward.gradient_exists
             != other.forward_backward.gradient_exists
             or self.structure != other.structure
         ):
             return None
-        most = self.captured.max_samples_at_once(most, size)
-        one, another = self._apart(), other._apart()
-        for own, its in ((one, another), (one._expanding(), another._expanding())):
-            alike = own.captured.differs_in_program_only(its.captured)
+        max_samples = self.captured.max_samples_at_once(max_samples, size)
+        program, other_program = self._unpacked(), other._unpacked()
+        for vjp, other_vjp in (
+            (program, other_program),
+            (program._with_expanded_batch(), other_program._with_expanded_batch()),
+        ):
+            same_capture = vjp.captured.differs_in_program_only(other_vjp.captured)
             if (
-                alike
-                and own.forward_backward.reachable == its.forward_backward.reachable
+                same_capture
+                and vjp.forward_backward.reachable
+                == other_vjp.forward_backward.reachable
             ):
-                sizes = size, its.forward_backward.combined, its_size, most
-                samples = infer_samples(own.forward_backward.combined, *sizes)
+                sizes = (
+                    size,
+                    other_vjp.forward_backward.combined,
+                    other_size,
+                    max_samples,
+                )
+                samples = infer_samples(vjp.forward_backward.combined, *sizes)
                 if samples is not None:
-                    forward_backward = own.forward_backward.for_samples(samples)
-                    return own._replace(
+                    forward_backward = vjp.forward_backward.for_samples(samples)
+                    return vjp._replace(
                         forward_backward=pack_small_residuals(forward_backward)
                         if loops_are_on()
                         else forward_backward
                     )
         return None
 
-    def _apart(self) -> CompiledVJP:
+    def _unpacked(self) -> CompiledVJP:
         return self._replace(forward_backward=self.forward_backward.unpacked)
 
-    def _expanding(self) -> CompiledVJP:
+    def _with_expanded_batch(self) -> CompiledVJP:
         captured, forward_backward = self.captured, self.forward_backward
         return self._replace(
             captured=captured.with_expanded_scalars(),
@@ -105,7 +114,7 @@ class ProgramRecording(Recording):
     """The backward pass of one call, by a program.
 
     Attributes:
-        way: the programs.
+        compiled: the forward and backward programs.
     """
 
     def __init__(
@@ -114,112 +123,120 @@ class ProgramRecording(Recording):
         leaves: Sequence[Any],
         tensors: Sequence[Tensor],
         outputs: Sequence[Any],
-        way: CompiledVJP,
+        compiled: CompiledVJP,
         saved: Sequence[Tensor],
     ) -> None:
-        self.leaves, self.differentiable = leaves, way.places
-        self.way, self._saved = way, saved
+        self.leaves, self.differentiable = leaves, compiled.grad_leaves
+        self.compiled, self._saved = compiled, saved
         self._call, self._tensors = (fn, leaves), tensors
         self._outputs = self._results = outputs
         self._versions = versions(
-            map(saved.__getitem__, way.forward_backward.reachable)
+            map(saved.__getitem__, compiled.forward_backward.reachable)
         )
-        self._before = versions(self._read())
-        self._since = writes_so_far()
+        self._versions_before = versions(self._read_tensors())
+        self._writes_before = writes_so_far()
 
     connected = _sparse = False
     _tape: Recording | None = None
 
     @property
     def nodes(self) -> int:
-        return len(self.way.forward_backward.forward.ops)
+        return len(self.compiled.forward_backward.forward.ops)
 
-    def keep(self, leaves: int, outputs: int) -> None:
+    def truncate(self, leaves: int, outputs: int) -> None:
         """Keep only this number of leaves and outputs, the first ones."""
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
-        self.differentiable = [i for i in self.way.places if i < leaves]
+        self.differentiable = [i for i in self.compiled.grad_leaves if i < leaves]
 
     def _seeds(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Any]]:
-        """Return a cotangent or None for each seed; nothing if all are None."""
+        """Return the cotangent or None of each seed output; [] if all are None."""
         outputs = self._outputs
-        for i, (output, leaf) in enumerate(zip(outputs, cotangents, strict=True)):
-            if leaf is not None:
-                check_seed(i, leaf, output)
+        for i, (output, cotangent) in enumerate(zip(outputs, cotangents, strict=True)):
+            if cotangent is not None:
+                check_seed(i, cotangent, output)
         count = len(outputs)
-        given = [cotangents[i] if i < count else None for i in self.way.seeds]
-        return [], given if any(leaf is not None for leaf in given) else []
+        seeds = [cotangents[i] if i < count else None for i in self.compiled.seeds]
+        return [], seeds if any(cotangent is not None for cotangent in seeds) else []
 
-    def _apart(self, result: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+    def _unalias(self, result: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
         return result  # as programs give it
 
-    def _divided(
+    def _differentiate(
         self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
     ) -> Sequence[Any]:
-        way, saved = self.way, self.saved()
+        compiled, saved = self.compiled, self.saved()
         if records_graph(seeds):
             return self._on_tape(seeds, wanted)
         requested = (True,) * len(wanted)
-        if len(wanted) < len(way.places):
+        if len(wanted) < len(compiled.grad_leaves):
             flags = {*wanted}
-            requested = tuple(i in flags for i in way.places)
-        program, has = way.forward_backward.backward_program(
+            requested = tuple(i in flags for i in compiled.grad_leaves)
+        program, has_grad = compiled.forward_backward.backward_program(
             requested, tuple(g is not None for g in seeds)
         )
-        for i, (place, seed) in enumerate(zip(way.seeds, seeds, strict=True)):
+        for i, (output_index, seed) in enumerate(
+            zip(compiled.seeds, seeds, strict=True)
+        ):
             if seed is None:
-                seeds[i] = paddle.zeros_like(self._results[place])
+                seeds[i] = paddle.zeros_like(self._results[output_index])
         results = run(program, [*saved, *seeds])
-        if len(results) == len(has):
+        if len(results) == len(has_grad):
             return results
-        each = iter(results)
-        return [next(each) if flag else None for flag in has]
+        grads = iter(results)
+        return [next(grads) if flag else None for flag in has_grad]
 
     def saved(self) -> Sequence[Tensor]:
-        """Return what the backward pass needs, after a check that it is unchanged.
+        """Return the residuals, after a check that they are unchanged.
 
         Raises:
             RuntimeError: an operation in place has changed it.
         """
         saved = self._saved
-        if self._since != writes_so_far():
-            check_unwritten(self._tensors, self._since)
+        if self._writes_before != writes_so_far():
+            check_unwritten(self._tensors, self._writes_before)
         check_unchanged(
-            map(saved.__getitem__, self.way.forward_backward.reachable),
+            map(saved.__getitem__, self.compiled.forward_backward.reachable),
             self._versions,
             "a result, a parameter or the argument",
         )
         return saved
 
     def retained_bytes(self) -> int:
-        """Return how many bytes of its results the call keeps."""
-        given = {*map(id, self._read())}
-        each = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
-        made = [t for i, t in each.items() if i not in given and t._is_initialized()]
-        elements = sum(int(t.size) * t.element_size() for t in made)
-        return CALL_BYTES + TENSOR_BYTES * len(made) + elements
+        """Return the bytes of residuals and results that the call keeps alive."""
+        read_ids = {*map(id, self._read_tensors())}
+        by_id = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
+        owned = [
+            t for i, t in by_id.items() if i not in read_ids and t._is_initialized()
+        ]
+        elements = sum(int(t.size) * t.element_size() for t in owned)
+        return CALL_BYTES + TENSOR_BYTES * len(owned) + elements
 
-    def _read(self) -> list[Tensor]:
-        """Return all that the function reads."""
-        constants = self.way.forward_backward.forward.constants.values()
+    def _read_tensors(self) -> list[Tensor]:
+        """Return all tensors that the function reads: arguments and constants."""
+        constants = self.compiled.forward_backward.forward.constants.values()
         return [*self._tensors, *constants]
 
     def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
-        """Call the function once more, for gradients that are differentiated again.
+        """Record the function again on the tape, for differentiable gradients.
 
         Raises:
             NotImplementedError: the function draws random numbers.
             RuntimeError: an operation in place has changed what it reads.
         """
         if self._tape is None:
-            if self.way.forward_backward.forward.draws:
+            if self.compiled.forward_backward.forward.draws:
                 raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
-            check_unchanged(self._read(), self._before, "a parameter or an argument")
+            check_unchanged(
+                self._read_tensors(),
+                self._versions_before,
+                "a parameter or an argument",
+            )
             _, self._tape = record(*self._call, nested=True)
-        cotangents: list[Any] = [None] * len(self.way.captured.outputs)
-        for place, cotangent in zip(self.way.seeds, seeds, strict=True):
-            cotangents[place] = cotangent
+        cotangents: list[Any] = [None] * len(self.compiled.captured.outputs)
+        for output_index, cotangent in zip(self.compiled.seeds, seeds, strict=True):
+            cotangents[output_index] = cotangent
         grads = self._tape.gradients(cotangents, {*wanted})
         return [grads[i] for i in wanted]
 
@@ -231,15 +248,15 @@ NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 
 
 def run(
-    program: Program, tensors: Sequence[Tensor], trusts: bool = False
+    program: Program, tensors: Sequence[Tensor], trusted: bool = False
 ) -> list[Tensor]:
     """Run a program without a graph.
 
     Args:
-        trusts: whether the tensors have the program's shapes and dtypes for sure.
+        trusted: whether the tensors have the program's shapes and dtypes for sure.
     """
     function = program.function
-    if trusts:
+    if trusted:
         function = function.trusting  # type: ignore[attr-defined]
     if program.draws:
         note_drawing()

@@ -25,7 +25,7 @@ MAX_EAGER = 8
 MAX_LISTED = 64
 """Programs of one function that are listed, the last ones."""
 
-_made: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
+_logs_by_code: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
     weakref.WeakKeyDictionary()
 )
 """References by code to each ``RecompileLog`` with a program, and its list of one count
@@ -53,30 +53,32 @@ class RecompileLog:
         self._last: Mapping[str, str] = {}
         self._all: deque[Mapping[str, str]] = deque(maxlen=MAX_LISTED)
 
-    def listed(self) -> str:
+    def list_programs(self) -> str:
         """List the programs, and what they were made for; nothing where none is.
 
         Facts that all programs share are said once.
         """
         if not any(self._all):
-            return f"{self._named()} runs eagerly: {self._why}" if self._why else ""
+            return f"{self._label()} runs eagerly: {self._why}" if self._why else ""
         first = self._all[0]
-        same = {
+        shared = {
             label: kind
             for label, kind in first.items()
             if all(kinds.get(label) == kind for kinds in self._all)
         }
         count = len(self._all)
-        lines = [f"{self._named()} has {count} program{'s' if count > 1 else ''}."]
+        lines = [f"{self._label()} has {count} program{'s' if count > 1 else ''}."]
         lines += [
             f"  {label}: {kind}, in each"
-            for label, kind in same.items()
+            for label, kind in shared.items()
             if _is_argument(label)
         ]
         if count > 1:
             for i, kinds in enumerate(self._all, 1):
-                own = [f"{n}: {k}" for n, k in kinds.items() if n not in same]
-                lines.append(f"  {i}. " + ("; ".join(own) or "gradients are asked for"))
+                differing = [f"{n}: {k}" for n, k in kinds.items() if n not in shared]
+                lines.append(
+                    f"  {i}. " + ("; ".join(differing) or "gradients are asked for")
+                )
         return "\n".join(lines)
 
     def note(self, kinds: Mapping[str, str]) -> None:
@@ -92,24 +94,24 @@ class RecompileLog:
         self._count += 1
         if self._count == MAX_PROGRAMS:
             warnings.warn(
-                f"{self._named()} has been captured {self._count} times. "
-                f"{_change(before, kinds)}. Give what changes as an argument, a number "
-                "as a tensor (paddle.to_tensor); pad what comes in many shapes; or "
-                "call the function without jit. explain shows its programs",
+                f"{self._label()} has been captured {self._count} times. "
+                f"{_difference(before, kinds)}. Give what changes as an argument, a "
+                "number as a tensor (paddle.to_tensor); pad what comes in many shapes; "
+                "or call the function without jit. explain shows its programs",
                 RecompileWarning,
                 stacklevel=2,
             )
         if self._count == 1 and self._gone_after_a_call() >= MAX_PROGRAMS:
-            _made[self._code] = None
+            _logs_by_code[self._code] = None
             warnings.warn(
-                f"jit has been called {MAX_PROGRAMS} times for {self._named()}, for "
+                f"jit has been called {MAX_PROGRAMS} times for {self._label()}, for "
                 "one call each, and each time a program was made. Call it once, "
                 "before the loop, and use what it gives",
                 RecompileWarning,
                 stacklevel=2,
             )
 
-    def called(self) -> None:
+    def count_call(self) -> None:
         """Note a call."""
         self._calls[0] += 1
 
@@ -118,7 +120,7 @@ class RecompileLog:
         self._eager, self._why = self._eager + 1, why
         if self._eager == MAX_EAGER:
             warnings.warn(
-                f"{self._named()} has been run eagerly {MAX_EAGER} times, since jit "
+                f"{self._label()} has been run eagerly {MAX_EAGER} times, since jit "
                 f"can't compile it: {why}. jit(fn, strict=True) makes this an error",
                 EagerWarning,
                 stacklevel=4,
@@ -126,24 +128,24 @@ class RecompileLog:
 
     def _gone_after_a_call(self) -> int:
         """Count others of this code that had a program for one call and are gone."""
-        before = _made.get(self._code, [])
+        before = _logs_by_code.get(self._code, [])
         if before is None:
             return 0
-        kept = [(ref, n) for ref, n in before if ref() is not None or n[0] == 1]
-        _made[self._code] = [*kept, (weakref.ref(self), self._calls)]
-        return sum(ref() is None for ref, _ in kept)
+        entries = [(ref, n) for ref, n in before if ref() is not None or n[0] == 1]
+        _logs_by_code[self._code] = [*entries, (weakref.ref(self), self._calls)]
+        return sum(ref() is None for ref, _ in entries)
 
     @property
     def _code(self) -> types.CodeType:
         """The function's code, or that of this class for what has none."""
-        result = getattr(_users(self._fn), "__code__", None)
+        result = getattr(_user_function(self._fn), "__code__", None)
         return (
             result if isinstance(result, types.CodeType) else RecompileLog.note.__code__
         )
 
-    def _named(self) -> str:
+    def _label(self) -> str:
         """Return the function's name, and where it is."""
-        fn = _users(self._fn)
+        fn = _user_function(self._fn)
         name = getattr(fn, "__name__", type(fn).__name__)
         code = getattr(fn, "__code__", None)
         if not isinstance(code, types.CodeType):
@@ -151,11 +153,11 @@ class RecompileLog:
         return f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def _users(fn: Any) -> Any:
+def _user_function(fn: Any) -> Any:
     """Return the user's function that transforms and wrappers were made of."""
     while fn is not None:
-        result, of = fn, transform_of(fn)
-        fn = getattr(fn, "__wrapped__", None) if of is None else of.fn
+        result, origin = fn, transform_of(fn)
+        fn = getattr(fn, "__wrapped__", None) if origin is None else origin.fn
     return result
 
 
@@ -175,7 +177,7 @@ def _differ_by_choice(before: Mapping[str, str], now: Mapping[str, str]) -> bool
     return same and bool(labels) and all(n.startswith(STATIC) for n in labels)
 
 
-def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Say how the last two programs differ, in a sentence without its full stop."""
     if {*filter(_is_argument, before)} != {*filter(_is_argument, now)}:
         return "Its arguments were nested otherwise the last time"
@@ -188,20 +190,20 @@ def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def kinds_of(
-    spec: optree.PyTreeSpec, leaves: Sequence[Any], rest: Mapping[str, Any]
+    spec: optree.PyTreeSpec, leaves: Sequence[Any], extra: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return by argument the kinds that tell programs apart.
 
     Args:
         spec: the structure of ``(args, kwargs)``.
-        rest: others, by their labels.
+        extra: others, by their labels.
     """
     results = {}
     for path, leaf in zip(spec.paths(), leaves, strict=True):
-        where, name, *inner = path
-        label = f"argument {name!r}" if where else f"argument {name}"
+        is_keyword, name, *inner = path
+        label = f"argument {name!r}" if is_keyword else f"argument {name}"
         results[label + "".join(f"[{key!r}]" for key in inner)] = _kind_of_leaf(leaf)
-    return results | {label: _kind_of_leaf(value) for label, value in rest.items()}
+    return results | {label: _kind_of_leaf(value) for label, value in extra.items()}
 
 
 def _kind_of_leaf(value: Any) -> str:

@@ -31,13 +31,13 @@ Those of layers always count.
 MAX_ITEMS = 1_000
 """Items of a container that are compared one by one; of more, their number is."""
 
-CONSTANT = frozenset({"paddle", "numpy", "paddle_chainrules", "optree"})
+CONSTANT_PACKAGES = frozenset({"paddle", "numpy", "paddle_chainrules", "optree"})
 """Packages whose modules and classes count as constant, as Python's own do."""
 
-CALLED = frozenset({"forward", "__call__"})
+IMPLICIT_METHODS = frozenset({"forward", "__call__"})
 """Methods that run without being named, where an object is called."""
 
-SPECIAL = frozenset(
+UNUSED_SPECIAL_METHODS = frozenset(
     {
         *("__init__", "__new__", "__del__", "__repr__", "__str__", "__hash__"),
         *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__dir__"),
@@ -46,7 +46,7 @@ SPECIAL = frozenset(
 )
 """Special methods that do not run where an object is only used."""
 
-WHOLE = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList)
+ALL_ATTRIBUTES_COUNT = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList)
 """Classes of Python's own whose attributes all count."""
 
 
@@ -98,11 +98,11 @@ class StateRead(NamedTuple):
     """A variable or the contents of a container, as they were read.
 
     Attributes:
-        label: where it stands, as code would name it.
+        label: its name, as code would write it.
         key: tells its value apart from others.
         is_same: tells if it is still the same.
-        at: the dict, key and value of what stands in a dict.
-        sized: the container and its size, where only that is compared.
+        dict_entry: the dict, key and value of what stands in a dict.
+        container_size: the container and its size, where only that is compared.
         undo: makes it again what it was.
         function: the function's attribute, where that is compared.
     """
@@ -110,8 +110,8 @@ class StateRead(NamedTuple):
     label: str
     key: Any
     is_same: Callable[[], bool]
-    at: tuple[dict[Any, Any], Any, Any] | None = None
-    sized: tuple[Sized, int] | None = None
+    dict_entry: tuple[dict[Any, Any], Any, Any] | None = None
+    container_size: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
     function: FunctionAttribute | None = None
 
@@ -125,42 +125,42 @@ class StateRead(NamedTuple):
     def restore(self) -> None:
         """Make it again what it was, where that can be."""
         with suppress(Exception):  # of the user's own methods
-            if self.at is not None:
-                held, key, value = self.at
+            if self.dict_entry is not None:
+                container, key, value = self.dict_entry
                 if value is MISSING:
-                    held.pop(key, None)
+                    container.pop(key, None)
                 else:
-                    held[key] = value
+                    container[key] = value
             elif self.undo is not None:
                 self.undo()
 
 
-def is_told_elsewhere() -> bool:
-    """Stand for a comparison that those of other reads make needless."""
+def always_same() -> bool:
+    """Return True: other reads compare what this one holds."""
     return True
 
 
 def _is_constant(module: str | None) -> bool:
     """Tell whether the variables of a module and its classes are never set."""
     top = (module or "").partition(".")[0]
-    return top in CONSTANT or (top != "__main__" and top in sys.stdlib_module_names)
+    return top in CONSTANT_PACKAGES or (
+        top != "__main__" and top in sys.stdlib_module_names
+    )
 
 
 def reads_of(
-    fn: Any, own: frozenset[str], given: Sequence[Any] = ()
+    fn: Any, excluded: frozenset[str], objects: Sequence[Any] = ()
 ) -> list[StateRead]:
-    """Return all that a function reads, but for what has these labels.
-
-    It is given some objects, which it reads too.
+    """Return all that a function and some objects read, except excluded labels.
 
     An attribute counts if any code names it, so it starts again with more names.
     """
-    names = {"training", *CALLED}
+    names = {"training", *IMPLICIT_METHODS}
     while True:
-        reader = _Reader(names, own)
-        reader.contents("", fn)
-        for at, value in enumerate(given):
-            reader.contents(f"an argument ({at})", value)
+        reader = _Reader(names, excluded)
+        reader.read_contents("", fn)
+        for i, value in enumerate(objects):
+            reader.read_contents(f"an argument ({i})", value)
         if reader.names == names:
             return reader.reads
         names = reader.names
@@ -171,20 +171,20 @@ class _Reader:
 
     Args:
         named: the attributes that count.
-        own: labels of what does not count.
+        excluded: labels of state that does not count.
     """
 
-    def __init__(self, named: Iterable[str], own: frozenset[str]) -> None:
-        self.named, self.names, self._own = frozenset(named), {*named}, own
+    def __init__(self, named: Iterable[str], excluded: frozenset[str]) -> None:
+        self.named, self.names, self._excluded = frozenset(named), {*named}, excluded
         self.reads: list[StateRead] = []
-        self._met: dict[int, Any] = {}
-        self._most, self._in_layer = MAX_READS, False
+        self._visited: dict[int, Any] = {}
+        self._max_reads, self._in_layer = MAX_READS, False
 
-    def variable(
+    def read_variable(
         self,
         label: str,
         get: Callable[..., Any],
-        *at: Any,
+        *get_args: Any,
         undo: Callable[[Any], None] | None = None,
     ) -> None:
         """Read a variable by a function, and read what its value holds.
@@ -192,193 +192,200 @@ class _Reader:
         Args:
             undo: gives the variable a value.
         """
-        if label not in self._own:
-            value = get(*at)
+        if label not in self._excluded:
+            value = get(*get_args)
             restore = None if undo is None else functools.partial(undo, value)
-            is_same = lambda: get(*at) is value  # noqa: E731
-            self._add(label, _key_of(value), is_same, None, None, restore)
-            self.contents(label, value)
+            is_same = lambda: get(*get_args) is value  # noqa: E731
+            self._add_read(label, _key_of(value), is_same, None, None, restore)
+            self.read_contents(label, value)
 
-    def _in_dict(self, label: str, held: dict[Any, Any], name: Any) -> None:
+    def _read_dict_entry(
+        self, label: str, dictionary: dict[Any, Any], name: Any
+    ) -> None:
         """Read a variable that stands in a dict, and read what its value holds."""
-        if label not in self._own:
-            value = held.get(name, MISSING)
-            is_same = lambda: held.get(name, MISSING) is value  # noqa: E731
-            self._add(label, _key_of(value), is_same, (held, name, value))
-            self.contents(label, value)
+        if label not in self._excluded:
+            value = dictionary.get(name, MISSING)
+            is_same = lambda: dictionary.get(name, MISSING) is value  # noqa: E731
+            self._add_read(label, _key_of(value), is_same, (dictionary, name, value))
+            self.read_contents(label, value)
 
-    def _add(self, label: str, key: Any, *rest: Any) -> None:
-        if self._in_layer or len(self.reads) < self._most:
-            self.reads.append(StateRead(label, key, *rest))
-            self._most += self._in_layer
+    def _add_read(self, label: str, key: Any, *fields: Any) -> None:
+        if self._in_layer or len(self.reads) < self._max_reads:
+            self.reads.append(StateRead(label, key, *fields))
+            self._max_reads += self._in_layer
 
-    def contents(self, label: str, value: Any) -> None:
+    def read_contents(self, label: str, value: Any) -> None:
         """Read what a value holds, if that can change."""
         kind = type(value)
         if kind in ATOMS or isinstance(value, Tensor | np.generic | _Missing):
             return
-        if label in self._own or id(value) in self._met:
+        if label in self._excluded or id(value) in self._visited:
             return
         is_layer = isinstance(value, paddle.nn.Layer)
-        if not is_layer and len(self.reads) >= self._most:
+        if not is_layer and len(self.reads) >= self._max_reads:
             return
-        around, self._in_layer = self._in_layer, is_layer
+        was_in_layer, self._in_layer = self._in_layer, is_layer
         try:
-            self._held(label, value)
+            self._dispatch_contents(label, value)
         finally:
-            self._in_layer = around
+            self._in_layer = was_in_layer
 
-    def _held(self, label: str, value: Any) -> None:
+    def _dispatch_contents(self, label: str, value: Any) -> None:
         kind = type(value)
-        self._met[id(value)] = value
+        self._visited[id(value)] = value
         if isinstance(value, type):
-            self._class(value.__name__, value)
+            self._read_class(value.__name__, value)
             return
         if isinstance(value, staticmethod | classmethod):
-            self.contents(label, value.__func__)
+            self.read_contents(label, value.__func__)
         elif isinstance(value, property):
-            self.contents(label, value.fget)
+            self.read_contents(label, value.fget)
         elif kind is types.FunctionType:
-            self._function(label, value)
+            self._read_function(label, value)
         elif kind is types.MethodType:
-            self.contents(label, value.__func__)
-            self.contents(label or "self", value.__self__)
+            self.read_contents(label, value.__func__)
+            self.read_contents(label or "self", value.__self__)
         elif kind is functools.partial:
-            for part in (value.func, *value.args):
-                self.contents(label, part)
-            self._entries(f"{label}.keywords", value.keywords)
+            for component in (value.func, *value.args):
+                self.read_contents(label, component)
+            self._read_entries(f"{label}.keywords", value.keywords)
         elif isinstance(value, types.ModuleType):
             if not _is_constant(value.__name__):
-                self._attributes(label, vars(value))
+                self._read_attributes(label, vars(value))
         elif isinstance(value, np.ndarray):
             if _is_small(value):
-                self._bytes(label, value, value.tobytes, value.copy())
+                self._read_bytes(label, value, value.tobytes, value.copy())
             elif value.dtype == object and value.size <= MAX_ITEMS:
-                self._objects(label, value)
+                self._read_object_array(label, value)
         elif isinstance(value, list | tuple | deque | Mapping):
             if len(value) > MAX_ITEMS:
-                self._size(f"len({label})", value)
+                self._read_size(f"len({label})", value)
             elif isinstance(value, dict):
-                self._entries(label, value)
+                self._read_entries(label, value)
             elif isinstance(value, Mapping):
-                self._mapping(label, value)
+                self._read_mapping(label, value)
             else:
-                self._items(label, value)
+                self._read_items(label, value)
         elif isinstance(value, bytearray | array):
-            self._bytes(label, value, functools.partial(bytes, value), value[:])
+            self._read_bytes(label, value, functools.partial(bytes, value), value[:])
         elif isinstance(value, set | frozenset):
-            self._members(label, value)
+            self._read_members(label, value)
         elif hasattr(kind, "_depends_on"):
-            for part in value._depends_on() or ():
-                self.contents(label, part)
-        self._object(label, value)
+            for component in value._depends_on() or ():
+                self.read_contents(label, component)
+        self._read_object(label, value)
 
-    def _items(self, label: str, held: Any) -> None:
+    def _read_items(self, label: str, sequence: Any) -> None:
         """Read the items of a sequence, in order."""
-        items = [*held]
+        items = [*sequence]
 
         def is_same() -> bool:
-            return len(held) == len(items) and all(map(is_, held, items))
+            return len(sequence) == len(items) and all(map(is_, sequence, items))
 
         def undo() -> None:
-            held.clear()
-            held.extend(items)
+            sequence.clear()
+            sequence.extend(items)
 
         key = tuple(map(_key_of, items))
-        if isinstance(held, tuple):
-            self._add(label, key, is_told_elsewhere)
+        if isinstance(sequence, tuple):
+            self._add_read(label, key, always_same)
         else:
-            self._add(label, key, is_same, None, None, undo)
-        for at, item in enumerate(items):
-            self.contents(f"{label}[{at}]", item)
+            self._add_read(label, key, is_same, None, None, undo)
+        for i, item in enumerate(items):
+            self.read_contents(f"{label}[{i}]", item)
 
-    def _mapping(self, label: str, held: Mapping[Any, Any]) -> None:
+    def _read_mapping(self, label: str, mapping: Mapping[Any, Any]) -> None:
         """Read a mapping that is no dict.
 
         Raises:
             CaptureError: it makes other objects at each look.
         """
-        now = {**held}
+        entries = {**mapping}
 
         def is_same() -> bool:
-            again = {**held}
-            if [*again] != [*now]:
+            new_entries = {**mapping}
+            if [*new_entries] != [*entries]:
                 return False
-            return all(map(_is_like, again.values(), now.values()))
+            return all(map(_same_or_equal, new_entries.values(), entries.values()))
 
         if not is_same():
             raise CaptureError(
                 f"it reads {label}, a mapping that makes its values anew at each look; "
                 "give them as arguments"
             )
-        key = tuple((_key_of(k), _key_of(part)) for k, part in now.items())
-        self._add(label, key, is_same)
-        for name, value in now.items():
-            self.contents(f"{label}[{name!r}]", value)
+        key = tuple((_key_of(k), _key_of(item)) for k, item in entries.items())
+        self._add_read(label, key, is_same)
+        for name, value in entries.items():
+            self.read_contents(f"{label}[{name!r}]", value)
 
-    def _bytes(
-        self, label: str, held: Any, get: Callable[[], bytes], before: Any
+    def _read_bytes(
+        self, label: str, buffer: Any, get: Callable[[], bytes], copy: Any
     ) -> None:
-        """Read what is compared by its bytes; ``before`` is a copy of it."""
-        now, whole = get(), ... if isinstance(held, np.ndarray) else slice(None)
+        """Read what is compared by its bytes; ``copy`` is a copy of it."""
+        content, full_index = (
+            get(),
+            ... if isinstance(buffer, np.ndarray) else slice(None),
+        )
 
         def undo() -> None:
-            held[whole] = before
+            buffer[full_index] = copy
 
-        self._add(label, now, lambda: get() == now, None, None, undo)
+        self._add_read(label, content, lambda: get() == content, None, None, undo)
 
-    def _objects(self, label: str, held: Any) -> None:
+    def _read_object_array(self, label: str, object_array: Any) -> None:
         """Read an array of objects."""
-        items = held.ravel().tolist()
+        items = object_array.ravel().tolist()
 
         def is_same() -> bool:
-            return all(map(is_, held.ravel().tolist(), items))
+            return all(map(is_, object_array.ravel().tolist(), items))
 
         def undo() -> None:
-            for at, item in enumerate(items):
-                held.flat[at] = item
+            for i, item in enumerate(items):
+                object_array.flat[i] = item
 
         key = tuple(map(_key_of, items))
-        self._add(label, key, is_same, None, None, undo)
-        for at, item in enumerate(items):
-            self.contents(f"{label}[{at}]", item)
+        self._add_read(label, key, is_same, None, None, undo)
+        for i, item in enumerate(items):
+            self.read_contents(f"{label}[{i}]", item)
 
-    def _members(self, label: str, held: Any) -> None:
+    def _read_members(self, label: str, container: Any) -> None:
         """Read the members of a set."""
-        members = frozenset(held)
+        members = frozenset(container)
 
         def undo() -> None:
-            held.clear()
-            held.update(members)
+            container.clear()
+            container.update(members)
 
-        changes = isinstance(held, set)
-        is_same = lambda: held == members  # noqa: E731
-        self._add(label, members, is_same, None, None, undo if changes else None)
-        for member in held:
-            self.contents(f"a member of {label}", member)
+        changes = isinstance(container, set)
+        is_same = lambda: container == members  # noqa: E731
+        self._add_read(label, members, is_same, None, None, undo if changes else None)
+        for member in container:
+            self.read_contents(f"a member of {label}", member)
 
-    def _entries(self, label: str, held: dict[Any, Any], form: str = "[{!r}]") -> None:
+    def _read_entries(
+        self, label: str, dictionary: dict[Any, Any], form: str = "[{!r}]"
+    ) -> None:
         """Read the entries of a dict."""
-        keys = [*held]
+        keys = [*dictionary]
 
         def undo() -> None:
-            for key in held.keys() - {*keys}:
-                del held[key]
+            for key in dictionary.keys() - {*keys}:
+                del dictionary[key]
 
-        self._size(f"len({label})", held, undo)
-        self._add(f"keys of {label}", tuple(map(_key_of, keys)), is_told_elsewhere)
+        self._read_size(f"len({label})", dictionary, undo)
+        self._add_read(f"keys of {label}", tuple(map(_key_of, keys)), always_same)
         for key in keys:
-            self._in_dict(label + form.format(key), held, key)
+            self._read_dict_entry(label + form.format(key), dictionary, key)
 
-    def _size(
-        self, label: str, held: Sized, undo: Callable[[], None] | None = None
+    def _read_size(
+        self, label: str, container: Sized, undo: Callable[[], None] | None = None
     ) -> None:
         """Read the number of a container's items."""
-        size = len(held)
-        is_same = lambda: len(held) == size  # noqa: E731
-        self._add(label, size, is_same, None, (held, size), undo)
+        size = len(container)
+        is_same = lambda: len(container) == size  # noqa: E731
+        self._add_read(label, size, is_same, None, (container, size), undo)
 
-    def _function(self, label: str, fn: types.FunctionType) -> None:
+    def _read_function(self, label: str, fn: types.FunctionType) -> None:
         """Read what a function closes over, its defaults, and globals it names."""
         module = fn.__module__ or ""
         if module.partition(".")[0] == "paddle":
@@ -386,84 +393,102 @@ class _Reader:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
         if _is_constant(module):  # none of its own variables changes
             for name, cell in cells:
-                self.contents(name, _in_cell(cell))
+                self.read_contents(name, _cell_value(cell))
             return
-        of = f"of {fn.__name__}"
+        suffix = f"of {fn.__name__}"
         for name, get in FUNCTION_ATTRIBUTES.items():
             value = get(fn)
             if value is not None:
-                self._attribute(f"{name} {of}", FunctionAttribute(get, fn, value))
+                self._read_attribute(
+                    f"{name} {suffix}", FunctionAttribute(get, fn, value)
+                )
         for name, cell in cells:
-            undo = functools.partial(_fill, cell)
-            self.variable(f"{name} {of}", _in_cell, cell, undo=undo)
+            undo = functools.partial(_set_cell, cell)
+            self.read_variable(f"{name} {suffix}", _cell_value, cell, undo=undo)
         names, attributes = names_read(fn.__code__)
         self.names |= attributes
         for name in sorted(names):  # also those to come
-            self._in_dict(name, fn.__globals__, name)
+            self._read_dict_entry(name, fn.__globals__, name)
 
-    def _attribute(self, label: str, of: FunctionAttribute) -> None:
+    def _read_attribute(self, label: str, attribute: FunctionAttribute) -> None:
         """Read an attribute of a function, and what it holds."""
-        is_same = lambda: of.get(of.function) is of.value  # noqa: E731
-        self._add(label, _key_of(of.value), is_same, None, None, None, of)
-        if not isinstance(of.value, types.CodeType):
-            self.contents(label, of.value)
+        is_same = lambda: attribute.get(attribute.function) is attribute.value  # noqa: E731
+        self._add_read(
+            label, _key_of(attribute.value), is_same, None, None, None, attribute
+        )
+        if not isinstance(attribute.value, types.CodeType):
+            self.read_contents(label, attribute.value)
 
-    def _object(self, label: str, value: Any) -> None:
+    def _read_object(self, label: str, value: Any) -> None:
         """Read the attributes of an object that code names, and code of its class."""
         kind = type(value)
-        users = self._class(label, kind)
-        for base in users:
+        user_classes = self._read_class(label, kind)
+        for base in user_classes:
             for name in sorted(self.named.intersection(getattr(base, "__slots__", ()))):
-                undo = functools.partial(_set, value, name)
-                at = value, name, MISSING
-                self.variable(f"{label}.{name}", getattr, *at, undo=undo)
-        held = getattr(value, "__dict__", None)
-        if type(held) is not dict or isinstance(value, NOT_STATE) or _is_ours(kind):
+                undo = functools.partial(_set_attribute, value, name)
+                slot = value, name, MISSING
+                self.read_variable(f"{label}.{name}", getattr, *slot, undo=undo)
+        attributes = getattr(value, "__dict__", None)
+        if (
+            type(attributes) is not dict
+            or isinstance(value, NOT_STATE)
+            or _is_ours(kind)
+        ):
             return
         if kind is types.FunctionType:
-            for name in sorted(self.named & held.keys()):
-                self._in_dict(f"{label}.{name}", held, name)
+            for name in sorted(self.named & attributes.keys()):
+                self._read_dict_entry(f"{label}.{name}", attributes, name)
             return
-        names = {*(self.named - CALLED)} - {ANY_NAME}
-        if ANY_NAME in self.named or isinstance(value, WHOLE):
-            names |= held.keys()
+        names = {*(self.named - IMPLICIT_METHODS)} - {ANY_NAME}
+        if ANY_NAME in self.named or isinstance(value, ALL_ATTRIBUTES_COUNT):
+            names |= attributes.keys()
         if _is_paddles(kind):
-            names |= {name for name, part in held.items() if _counts(part)}
+            names |= {
+                name
+                for name, attribute in attributes.items()
+                if _is_value_attribute(attribute)
+            }
         if isinstance(value, paddle.nn.Layer):
-            names -= OF_BUILDING - self.named
+            names -= CONSTRUCTION_ATTRIBUTES - self.named
         for name in sorted(names):
-            self._in_dict(f"{label}.{name}", held, name)
+            self._read_dict_entry(f"{label}.{name}", attributes, name)
         if isinstance(value, paddle.nn.Layer):
-            self._in_dict(f"{label}.forward", held, "forward")
+            self._read_dict_entry(f"{label}.forward", attributes, "forward")
             for name in ("_parameters", "_sub_layers", "_buffers"):
-                self._entries(label, held[name], ".{}")
+                self._read_entries(label, attributes[name], ".{}")
             for name in ("_forward_pre_hooks", "_forward_post_hooks"):
-                self._entries(f"{label}.{name}", held[name])
+                self._read_entries(f"{label}.{name}", attributes[name])
 
-    def _class(self, label: str, kind: type) -> list[type]:
+    def _read_class(self, label: str, kind: type) -> list[type]:
         """Read the named variables of a class; return those of its bases that count."""
-        users = [
+        user_classes = [
             base
             for base in kind.__mro__
             if not _is_constant(getattr(base, "__module__", "builtins"))
         ]
-        behind: set[str] = set()  # which the base may come to shadow
-        for base in reversed(users):
-            held = vars(base)
-            own = {n for n in held if n in self.named or _is_special(n, held[n])}
-            for name in sorted(own | behind):
-                at = f"{base.__name__}.{name}" if name in behind else name
-                self.variable(f"{label}.{at}", held.get, name, MISSING)
-            behind |= own
-        return users
+        inherited: set[str] = set()  # which the base may come to shadow
+        for base in reversed(user_classes):
+            attributes = vars(base)
+            names = {
+                n
+                for n in attributes
+                if n in self.named or _is_special(n, attributes[n])
+            }
+            for name in sorted(names | inherited):
+                qualified = f"{base.__name__}.{name}" if name in inherited else name
+                self.read_variable(
+                    f"{label}.{qualified}", attributes.get, name, MISSING
+                )
+            inherited |= names
+        return user_classes
 
-    def _attributes(self, label: str, held: dict[str, Any]) -> None:
+    def _read_attributes(self, label: str, variables: dict[str, Any]) -> None:
         """Read the named variables of a module, also those it lacks."""
-        for name in sorted(self.named - CALLED):
-            self._in_dict(f"{label}.{name}", held, name)
+        for name in sorted(self.named - IMPLICIT_METHODS):
+            self._read_dict_entry(f"{label}.{name}", variables, name)
 
 
-OF_BUILDING = frozenset(
+CONSTRUCTION_ATTRIBUTES = frozenset(
     {
         *("_helper", "_op_recorder", "_full_name", "_built", "_init_in_dynamic_mode"),
         *("_bias_attr", "_weight_attr"),
@@ -485,18 +510,22 @@ def _is_paddles(kind: type) -> bool:
     return any(module.partition(".")[0] == "paddle" for module in modules)
 
 
-def _counts(part: Any) -> bool:
-    """Tell whether an attribute of Paddle's object is a value, or an object of its."""
-    return type(part) in ATOMS or isinstance(part, Tensor) or _is_paddles(type(part))
+def _is_value_attribute(value: Any) -> bool:
+    """Tell whether an attribute of Paddle's object is a value or Paddle's object."""
+    return type(value) in ATOMS or isinstance(value, Tensor) or _is_paddles(type(value))
 
 
 def _is_special(name: str, value: Any) -> bool:
     """Tell whether it is a method that runs without being named, as operators do."""
     is_dunder = name.startswith("__") and name.endswith("__")
-    return is_dunder and type(value) is types.FunctionType and name not in SPECIAL
+    return (
+        is_dunder
+        and type(value) is types.FunctionType
+        and name not in UNUSED_SPECIAL_METHODS
+    )
 
 
-def _in_cell(cell: types.CellType) -> Any:
+def _cell_value(cell: types.CellType) -> Any:
     """Return the value in a cell, or ``MISSING``."""
     try:
         return cell.cell_contents
@@ -504,13 +533,13 @@ def _in_cell(cell: types.CellType) -> Any:
         return MISSING
 
 
-def _is_like(one: Any, other: Any) -> bool:
+def _same_or_equal(value: Any, other: Any) -> bool:
     """Tell whether they are one object, or equal ones that never change."""
-    is_atom = type(one) in ATOMS and type(other) in ATOMS
-    return one is other or (is_atom and _key_of(one) == _key_of(other))
+    is_atom = type(value) in ATOMS and type(other) in ATOMS
+    return value is other or (is_atom and _key_of(value) == _key_of(other))
 
 
-def _fill(cell: types.CellType, value: Any) -> None:
+def _set_cell(cell: types.CellType, value: Any) -> None:
     """Put a value into a cell, or ``MISSING``."""
     if value is MISSING:
         del cell.cell_contents
@@ -518,7 +547,7 @@ def _fill(cell: types.CellType, value: Any) -> None:
         cell.cell_contents = value
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
+def _set_attribute(owner: Any, name: str, value: Any) -> None:
     """Give an attribute a value, or ``MISSING``."""
     if value is MISSING:
         delattr(owner, name)
@@ -532,7 +561,7 @@ def _key_of(value: Any) -> Any:
         is_plain = not isinstance(value, slice | range)
         return exactly(value) if is_plain else (type(value), repr(value))
     if value is MISSING:
-        return NOTHING
+        return MISSING_KEY
     if isinstance(value, types.MethodType):
         return IdentityKey(value.__func__)
     contents = (list, tuple, deque, dict, set, frozenset)
@@ -541,7 +570,7 @@ def _key_of(value: Any) -> Any:
     return IdentityKey(value)
 
 
-NOTHING = IdentityKey(MISSING)
+MISSING_KEY = IdentityKey(MISSING)
 
 
 def _is_small(value: Any) -> bool:

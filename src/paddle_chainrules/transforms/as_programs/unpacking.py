@@ -19,98 +19,117 @@ from .keys import exactly
 Unpack = Callable[[Tree], "tuple[Any, ...] | None"]
 
 
-def unpacking(tree: Tree) -> Unpack:
+def make_unpack(tree: Tree) -> Unpack:
     """Return a function that gives the tensors of trees that are nested like this one.
 
     They come in the order of :func:`flatten_tree`. It returns None for other trees,
     where a dict has its keys in another order, and where a leaf that is no tensor has
     another value. Containers other than dicts with names, lists, tuples and named
-    tuples are left to :func:`flatten_tree`. Leaves in the places of tensors are not
-    looked at.
+    tuples are left to :func:`flatten_tree`. Leaves that take the position of a tensor
+    are not checked.
     """
-    text = _Text()
-    leaves = text.leaves_of(tree, "tree")
-    lines = "".join(f"    {line}\n" for line in text.lines)
-    given = "".join(f"{leaf}, " for leaf in leaves)
-    source = f"def unpack(tree):\n{lines}    return ({given})\n"
-    names = text.names
+    builder = _UnpackBuilder()
+    leaves = builder.leaves_of(tree, "tree")
+    lines = "".join(f"    {line}\n" for line in builder.lines)
+    returned = "".join(f"{leaf}, " for leaf in leaves)
+    source = f"def unpack(tree):\n{lines}    return ({returned})\n"
+    names = builder.names
     exec(compile(source, "<a nesting>", "exec"), names)
     result: Unpack = names["unpack"]
     return result
 
 
-class _Text:
+class _UnpackBuilder:
     """The lines of such a function, and the objects that they name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
-        self._numbers = count()
+        self._name_counter = count()
 
-    def _new(self) -> str:
-        return f"v{next(self._numbers)}"
+    def _new_name(self) -> str:
+        return f"v{next(self._name_counter)}"
 
-    def _named(self, value: Any) -> str:
-        name = self._new()
+    def _bind_name(self, value: Any) -> str:
+        name = self._new_name()
         self.names[name] = value
         return name
 
-    def _unless(self, condition: str) -> None:
+    def _return_none_if(self, condition: str) -> None:
         self.lines.append(f"if {condition}: return None")
 
-    def leaves_of(self, part: Tree, name: str) -> list[str]:
-        """Write lines that take a part with this name apart; return its tensors."""
-        kind = type(part)
-        if isinstance(part, Tensor):
+    def leaves_of(self, subtree: Tree, name: str) -> list[str]:
+        """Emit lines that unpack the subtree of a name; return its tensors' names."""
+        kind = type(subtree)
+        if isinstance(subtree, Tensor):
             return [name]
-        if part is None:
-            self._unless(f"{name} is not None")
+        if subtree is None:
+            self._return_none_if(f"{name} is not None")
             return []
-        if kind is dict and all(type(key) is str for key in part):
-            return self._of_dict(part, name)
-        if kind in (tuple, list) or _has_fields(part):
-            self._unless(f"type({name}) is not {self._named(kind)}")
-            self._unless(f"len({name}) != {len(part)}")
-            return self._all(part, self._each(name, len(part)))
-        return self._of_other(part, name)
+        if kind is dict and all(type(key) is str for key in subtree):
+            return self._leaves_of_dict(subtree, name)
+        if kind in (tuple, list) or _has_fields(subtree):
+            self._return_none_if(f"type({name}) is not {self._bind_name(kind)}")
+            self._return_none_if(f"len({name}) != {len(subtree)}")
+            return self._leaves_of_all(subtree, self._assign_items(name, len(subtree)))
+        return self._leaves_of_other(subtree, name)
 
-    def _each(self, name: str, number: int) -> list[str]:
-        names = [self._new() for _ in range(number)]
-        if names:
-            self.lines.append(f"{''.join(f'{each}, ' for each in names)}= {name}")
-        return names
+    def _assign_items(self, name: str, number: int) -> list[str]:
+        leaf_names = [self._new_name() for _ in range(number)]
+        if leaf_names:
+            self.lines.append(f"{''.join(f'{leaf}, ' for leaf in leaf_names)}= {name}")
+        return leaf_names
 
-    def _of_dict(self, part: dict[str, Any], name: str) -> list[str]:
-        order = self._named((*part,))
-        self._unless(f"type({name}) is not dict or (*{name},) != {order}")
-        names = dict(zip(part, self._each(f"{name}.values()", len(part)), strict=True))
-        keys = sorted(part)
-        return self._all([part[k] for k in keys], [names[k] for k in keys])
+    def _leaves_of_dict(self, subtree: dict[str, Any], name: str) -> list[str]:
+        key_order = self._bind_name((*subtree,))
+        self._return_none_if(f"type({name}) is not dict or (*{name},) != {key_order}")
+        names = dict(
+            zip(
+                subtree,
+                self._assign_items(f"{name}.values()", len(subtree)),
+                strict=True,
+            )
+        )
+        keys = sorted(subtree)
+        return self._leaves_of_all([subtree[k] for k in keys], [names[k] for k in keys])
 
-    def _of_other(self, part: Tree, name: str) -> list[str]:
-        leaves, spec = flatten_tree(part)
+    def _leaves_of_other(self, subtree: Tree, name: str) -> list[str]:
+        leaves, spec = flatten_tree(subtree)
         if spec.is_leaf():
-            key = self._named(exactly)
-            self._unless(f"{key}({name}) != {self._named(exactly(part))}")
+            key = self._bind_name(exactly)
+            self._return_none_if(
+                f"{key}({name}) != {self._bind_name(exactly(subtree))}"
+            )
             return []
-        result, nesting, flatten = self._new(), self._new(), self._named(flatten_tree)
-        same = f"{nesting} == {self._named(spec)}"
-        orders, its = self._named(key_orders), self._named(key_orders(part))
-        self.lines.append(f"{result}, {nesting} = {flatten}({name})")
-        self._unless(f"not ({same} and {orders}({name}) == {its})")
-        return self._all(leaves, self._each(result, len(leaves)))
+        leaves_name, spec_name, flatten = (
+            self._new_name(),
+            self._new_name(),
+            self._bind_name(flatten_tree),
+        )
+        same_spec = f"{spec_name} == {self._bind_name(spec)}"
+        orders, expected_orders = (
+            self._bind_name(key_orders),
+            self._bind_name(key_orders(subtree)),
+        )
+        self.lines.append(f"{leaves_name}, {spec_name} = {flatten}({name})")
+        self._return_none_if(
+            f"not ({same_spec} and {orders}({name}) == {expected_orders})"
+        )
+        return self._leaves_of_all(leaves, self._assign_items(leaves_name, len(leaves)))
 
-    def _all(self, parts: Iterable[Tree], names: Iterable[str]) -> list[str]:
-        results = map(self.leaves_of, parts, names)
+    def _leaves_of_all(
+        self, subtrees: Iterable[Tree], names: Iterable[str]
+    ) -> list[str]:
+        results = map(self.leaves_of, subtrees, names)
         return [leaf for leaves in results for leaf in leaves]
 
 
-def _has_fields(part: Tree) -> bool:
+def _has_fields(value: Tree) -> bool:
     """Tell whether it is a named tuple, which has no way of its own to be iterated."""
-    kind = type(part)
+    kind = type(value)
     if not optree.is_namedtuple_class(kind) or kind.__iter__ is not tuple.__iter__:
         return False
-    spec = optree.tree_structure(part, none_is_leaf=True)
+    spec = optree.tree_structure(value, none_is_leaf=True)
     return spec.kind == optree.PyTreeKind.NAMEDTUPLE
 
 
@@ -126,5 +145,5 @@ def key_orders(tree: Tree) -> Any:
     return ()
 
 
-def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple([() if isinstance(x, Tensor) else key_orders(x) for x in parts])
+def _orders_of(subtrees: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([() if isinstance(x, Tensor) else key_orders(x) for x in subtrees])

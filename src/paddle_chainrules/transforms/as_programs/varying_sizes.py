@@ -16,7 +16,7 @@ from paddle import Tensor
 from ..tape.effects import tensors_among
 from .keys import key_of
 
-Firsts = tuple[int, ...]
+FirstSizes = tuple[int, ...]
 """The sizes of tensors along their first axes, zero for those that have none."""
 
 
@@ -24,35 +24,39 @@ class VaryingSizes(NamedTuple):
     """The first sizes that change with the number of samples.
 
     Attributes:
-        places: for each tensor, whether its first size does.
-        others: the first sizes of the others.
+        varies: for each tensor, whether its first size does.
+        other_sizes: the first sizes of the others.
     """
 
-    places: tuple[bool, ...]
-    others: Firsts
+    varies: tuple[bool, ...]
+    other_sizes: FirstSizes
 
     @classmethod
-    def between(cls, firsts: Firsts, before: Firsts) -> VaryingSizes:
+    def between(cls, first_sizes: FirstSizes, before: FirstSizes) -> VaryingSizes:
         """Return the sizes that two calls do not have in common."""
-        places = tuple(map(operator.ne, firsts, before))
-        return cls(places, cls._others(firsts, places))
+        varies = tuple(map(operator.ne, first_sizes, before))
+        return cls(varies, cls._other_sizes(first_sizes, varies))
 
     @staticmethod
-    def _others(firsts: Firsts, places: tuple[bool, ...]) -> Firsts:
-        return tuple(n for n, varies in zip(firsts, places, strict=True) if not varies)
+    def _other_sizes(
+        first_sizes: FirstSizes, varies_flags: tuple[bool, ...]
+    ) -> FirstSizes:
+        return tuple(
+            n for n, varies in zip(first_sizes, varies_flags, strict=True) if not varies
+        )
 
-    def size(self, firsts: Firsts) -> int:
+    def size(self, first_sizes: FirstSizes) -> int:
         """Return the number of samples of a call; zero if that is not one number."""
-        sizes = {*compress(firsts, self.places)}
-        is_like = self._others(firsts, self.places) == self.others
+        sizes = {*compress(first_sizes, self.varies)}
+        is_like = self._other_sizes(first_sizes, self.varies) == self.other_sizes
         return sizes.pop() if is_like and len(sizes) == 1 else 0
 
 
-def apart(leaves: Sequence[Any]) -> tuple[Firsts, tuple[Any, ...]]:
+def split_first_sizes(leaves: Sequence[Any]) -> tuple[FirstSizes, tuple[Any, ...]]:
     """Return the first sizes of all tensors, and a key of all else."""
     tensors = tensors_among(leaves)
-    firsts = tuple(t.shape[0] if t.ndim else 0 for t in tensors)
+    first_sizes = tuple(t.shape[0] if t.ndim else 0 for t in tensors)
     others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-    places = tuple(isinstance(leaf, Tensor) for leaf in leaves)
-    rest = [(id(t.dtype), t.ndim, *t.shape[1:]) for t in tensors]
-    return firsts, (places, *rest, key_of(others))
+    are_tensors = tuple(isinstance(leaf, Tensor) for leaf in leaves)
+    tensor_kinds = [(id(t.dtype), t.ndim, *t.shape[1:]) for t in tensors]
+    return first_sizes, (are_tensors, *tensor_kinds, key_of(others))

@@ -100,15 +100,15 @@ class CSR:
         if isinstance(matrix, Tensor) and (matrix.is_sparse()):
             # Paddle takes coordinates for sorted, which they may not be.
             ordered: Any = matrix if matrix.is_sparse_csr() else matrix.coalesce()
-            whole = matrix if matrix.is_sparse_csr() else ordered.to_sparse_csr()
-            return cls(whole.crows(), whole.cols(), whole.values(), whole.shape)
+            sparse = matrix if matrix.is_sparse_csr() else ordered.to_sparse_csr()
+            return cls(sparse.crows(), sparse.cols(), sparse.values(), sparse.shape)
         if hasattr(matrix, "tocsr"):
             rows = matrix.tocsr()
-            parts = map(paddle.to_tensor, (rows.indptr, rows.indices, rows.data))
-            crows, cols, values = parts
+            tensors = map(paddle.to_tensor, (rows.indptr, rows.indices, rows.data))
+            crows, cols, values = tensors
             if not same_dtype(crows.dtype, cols.dtype):
                 crows, cols = crows.astype("int64"), cols.astype("int64")
-            return cls(crows, cols, _or_pattern(values), rows.shape)
+            return cls(crows, cols, _values_or_none(values), rows.shape)
         if not isinstance(matrix, Tensor | np.ndarray):
             raise TypeError(
                 f"CSR.of takes a matrix of scipy.sparse, a tensor or an array, got "
@@ -121,11 +121,13 @@ class CSR:
                 f"a CSR has two dimensions, the tensor has shape {list(dense.shape)}; "
                 "reshape it to [samples, features]"
             )
-        places = paddle.nonzero(dense)
-        count = paddle.bincount(places[:, 0], minlength=dense.shape[0])
+        indices = paddle.nonzero(dense)
+        count = paddle.bincount(indices[:, 0], minlength=dense.shape[0])
         crows = paddle.concat([paddle.zeros([1], "int64"), paddle.cumsum(count)])
-        values = paddle.gather_nd(dense, places)
-        return cls(crows, places[:, 1].contiguous(), _or_pattern(values), dense.shape)
+        values = paddle.gather_nd(dense, indices)
+        return cls(
+            crows, indices[:, 1].contiguous(), _values_or_none(values), dense.shape
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -185,8 +187,8 @@ class CSR:
         zeros = paddle.zeros(self.shape, values.dtype)
         if not self.nnz:
             return zeros
-        places = paddle.stack([rows, self.cols], axis=1)
-        result: Tensor = paddle.scatter_nd_add(zeros, places, values)
+        indices = paddle.stack([rows, self.cols], axis=1)
+        result: Tensor = paddle.scatter_nd_add(zeros, indices, values)
         return result
 
     def __matmul__(self, dense: Tensor) -> Tensor:
@@ -245,18 +247,19 @@ _REMEDY = (
 )
 
 
-def _or_pattern(values: Tensor) -> Tensor | None:
+def _values_or_none(values: Tensor) -> Tensor | None:
     return None if same_dtype(values.dtype, paddle.bool) else values
 
 
 def _check_indices(x: CSR, shape: tuple[int, ...]) -> None:
     for name in ("crows", "cols", "values"):
-        part = getattr(x, name)
+        component = getattr(x, name)
         optional = name == "values"
-        if not isinstance(part, Tensor) and not (optional and part is None):
+        if not isinstance(component, Tensor) and not (optional and component is None):
             raise TypeError(
-                f"{name} of a CSR must be a paddle.Tensor, got {type(part).__name__}; "
-                "convert it with paddle.to_tensor, or use CSR.of(matrix)"
+                f"{name} of a CSR must be a paddle.Tensor, got "
+                f"{type(component).__name__}; convert it with paddle.to_tensor, "
+                "or use CSR.of(matrix)"
             )
     crows, cols, values = x.crows, x.cols, x.values
     if crows.dtype not in _INDEX or not same_dtype(cols.dtype, crows.dtype):
@@ -276,67 +279,71 @@ def _check_indices(x: CSR, shape: tuple[int, ...]) -> None:
             "where each row begins, and where the last ends; give these"
         )
     if cols.ndim != 1 or (values is not None and values.shape != cols.shape):
-        given = "no values" if values is None else f"values {list(values.shape)}"
+        values_text = "no values" if values is None else f"values {list(values.shape)}"
         raise ValueError(
-            f"cols has shape {list(cols.shape)} and there are {given}; a CSR needs "
-            "one column and one value for each entry, both of shape [nnz]"
+            f"cols has shape {list(cols.shape)} and there are {values_text}; a CSR "
+            "needs one column and one value for each entry, both of shape [nnz]"
         )
     if values is not None and not values.is_floating_point():
         raise TypeError(
             f"values of a CSR are {dtype_name(values.dtype)}; convert them to a "
             "floating dtype with astype, or give None for a bare pattern"
         )
-    begins, results = crows.numpy(), cols.numpy()
-    if begins[0] != 0 or begins[-1] != len(results) or (np.diff(begins) < 0).any():
+    row_starts, columns = crows.numpy(), cols.numpy()
+    if (
+        row_starts[0] != 0
+        or row_starts[-1] != len(columns)
+        or (np.diff(row_starts) < 0).any()
+    ):
         raise ValueError(
             "crows of a CSR must rise from 0 to the number of entries, "
-            f"{len(results)}, got from {begins[0]} to {begins[-1]}; give where each "
-            "row begins"
+            f"{len(columns)}, got from {row_starts[0]} to {row_starts[-1]}; give where "
+            "each row begins"
         )
-    if len(results) and not 0 <= results.min() <= results.max() < d:
+    if len(columns) and not 0 <= columns.min() <= columns.max() < d:
         raise ValueError(
             f"cols of a CSR of {d} columns must be from 0 to {d - 1}, got from "
-            f"{results.min()} to {results.max()}; number the columns from 0"
+            f"{columns.min()} to {columns.max()}; number the columns from 0"
         )
 
 
-def _parts(x: CSR) -> tuple[Any, Any, Any]:
+def _flatten_csr(x: CSR) -> tuple[Any, Any, Any]:
     return (x.crows, x.cols, x.values), x.features, ("crows", "cols", "values")
 
 
 def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
     """Make one of any parts, unchecked."""
     install_kinds()
-    return _of_parts(features, (crows, cols, values))
+    return _unflatten_csr(features, (crows, cols, values))
 
 
-def _of_parts(features: int, parts: Any) -> CSR:
-    results = CSR.__new__(CSR)
-    results.crows, results.cols, results.values = parts
-    results.features = features
-    return results
+def _unflatten_csr(features: int, components: Any) -> CSR:
+    matrix = CSR.__new__(CSR)
+    matrix.crows, matrix.cols, matrix.values = components
+    matrix.features = features
+    return matrix
 
 
 def _without_indices(x: CSR) -> CSR:
-    return _of_parts(x.features, (None, None, x.values))
+    return _unflatten_csr(x.features, (None, None, x.values))
 
 
-register(CSR, _parts, _of_parts, _without_indices)
+register(CSR, _flatten_csr, _unflatten_csr, _without_indices)
 refused_elsewhere(CSR, _REMEDY)
 
 
 @handles_kind(CSR, paddle.matmul, paddle.mm)
 def _matmul(*args: Any, **kwargs: Any) -> Tensor:
-    named = {"input": "x", "other": "y", "mat2": "y"}
-    given = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
-    given |= {named.get(name, name): value for name, value in kwargs.items()}
-    x, y = given["x"], given["y"]
-    if given.get("transpose_x") or not isinstance(x, CSR):
+    aliases = {"input": "x", "other": "y", "mat2": "y"}
+    arguments = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
+    arguments |= {aliases.get(name, name): value for name, value in kwargs.items()}
+    x, y = arguments["x"], arguments["y"]
+    if arguments.get("transpose_x") or not isinstance(x, CSR):
         raise TypeError(
             "a product has a CSR as its first factor and can't transpose it, got it as "
             "the second, or transpose_x; give the CSR of the transpose first"
         )
-    return x @ (y.T if given.get("transpose_y") else y)
+    return x @ (y.T if arguments.get("transpose_y") else y)
 
 
 @handles_kind(CSR, F.linear)
@@ -365,5 +372,5 @@ def _embedding(
     if padding_idx is None:
         return x @ weight
     padding = padding_idx % weight.shape[0]
-    kept = (x.cols != padding).astype(weight.dtype)
-    return x.with_values(kept if x.values is None else x.values * kept) @ weight
+    is_entry = (x.cols != padding).astype(weight.dtype)
+    return x.with_values(is_entry if x.values is None else x.values * is_entry) @ weight

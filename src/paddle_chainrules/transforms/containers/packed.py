@@ -110,8 +110,8 @@ class Packed:
         offsets = paddle.to_tensor(np.cumsum([0, *counts]), dtype="int64")
         longest = int(counts.max())
         flat = padded[:, :longest].reshape([n * longest, *padded.shape[2:]])
-        places = _places(offsets, int(counts.sum()), longest)
-        return cls(paddle.gather(flat, places), offsets, longest)
+        indices = _padded_indices(offsets, int(counts.sum()), longest)
+        return cls(paddle.gather(flat, indices), offsets, longest)
 
     @property
     def lengths(self) -> Tensor:
@@ -158,7 +158,7 @@ class Packed:
                 f"a function of the elements of a Packed gave {list(values.shape)} for "
                 f"{list(self.values.shape)}; it must give one row for each element"
             )
-        return _of_parts(self.max_length, (values, self.offsets))
+        return _unflatten_packed(self.max_length, (values, self.offsets))
 
     def padded(self, value: float = 0.0) -> Tensor:
         """Return a tensor of shape [n, max_length, ...], this value beyond each end."""
@@ -170,13 +170,13 @@ class Packed:
         index = paddle.clip(index, max=self.values.shape[0] - 1).reshape([-1])
         result = paddle.gather(self.values, index).reshape([n, t, *row])
         mask = self.mask().reshape([n, t, *[1] * len(row)])
-        whole: Tensor = paddle.where(mask, result, paddle.full_like(result, value))
-        return whole
+        masked: Tensor = paddle.where(mask, result, paddle.full_like(result, value))
+        return masked
 
     def mask(self) -> Tensor:
         """Return whether there is an element, bool, of shape [n, max_length]."""
-        places = paddle.arange(self.max_length, dtype="int64")
-        result: Tensor = places < self.lengths.unsqueeze(1)
+        positions = paddle.arange(self.max_length, dtype="int64")
+        result: Tensor = positions < self.lengths.unsqueeze(1)
         return result
 
     def sum(self) -> Tensor:
@@ -198,20 +198,20 @@ class Packed:
 
     def last(self) -> Tensor:
         """Return the last element of each sequence; zero if it has no elements."""
-        return self._at(self.offsets[1:] - 1)
+        return self._gather_elements(self.offsets[1:] - 1)
 
     def first(self) -> Tensor:
         """Return the first element of each sequence; zero if it has no elements."""
-        return self._at(self.offsets[:-1])
+        return self._gather_elements(self.offsets[:-1])
 
-    def _at(self, index: Tensor) -> Tensor:
+    def _gather_elements(self, index: Tensor) -> Tensor:
         if not self.values.shape[0]:
             return self.sum()
         index = paddle.clip(index, 0, self.values.shape[0] - 1)
         result = paddle.gather(self.values, index)
-        there = (self.lengths > 0).reshape([-1, *[1] * (result.ndim - 1)])
-        each: Tensor = paddle.where(there, result, paddle.zeros_like(result))
-        return each
+        is_nonempty = (self.lengths > 0).reshape([-1, *[1] * (result.ndim - 1)])
+        elements: Tensor = paddle.where(is_nonempty, result, paddle.zeros_like(result))
+        return elements
 
     def __reduce__(self) -> tuple[Any, ...]:
         return of_parts, (self.max_length, self.values, self.offsets)
@@ -227,10 +227,10 @@ class Packed:
         if not isinstance(self.offsets, Tensor) or not isinstance(self.values, Tensor):
             return f"Packed(values={self.values!r})"
         row, lengths = self.values.shape[1:], [*map(int, self.lengths.numpy())] or [0]
-        each = f"elements of shape {[*row]}" if row else "elements"
+        elements = f"elements of shape {[*row]}" if row else "elements"
         return (
             f"Packed({len(self)} sequences of {min(lengths)} to "
-            f"{max(lengths)} {each}, {dtype_name(self.values.dtype)})"
+            f"{max(lengths)} {elements}, {dtype_name(self.values.dtype)})"
         )
 
 
@@ -241,11 +241,11 @@ _REMEDY = (
 
 
 def _check_offsets(values: Any, offsets: Any, max_length: int | None) -> int:
-    for name, part in (("values", values), ("offsets", offsets)):
-        if not isinstance(part, Tensor):
+    for name, component in (("values", values), ("offsets", offsets)):
+        if not isinstance(component, Tensor):
             raise TypeError(
                 f"{name} of a Packed must be a paddle.Tensor, got "
-                f"{type(part).__name__}; convert it with paddle.to_tensor, or use "
+                f"{type(component).__name__}; convert it with paddle.to_tensor, or use "
                 "Packed.of(sequences)"
             )
     if offsets.dtype != paddle.int64 or offsets.ndim != 1 or not len(offsets):
@@ -264,14 +264,14 @@ def _check_offsets(values: Any, offsets: Any, max_length: int | None) -> int:
     if max_length is not None and listener() is not None:
         return max_length  # where a program is made, values are not to be read
     ends = offsets.numpy()
-    steps = np.diff(ends)
-    if ends[0] != 0 or ends[-1] != values.shape[0] or (steps < 0).any():
+    lengths = np.diff(ends)
+    if ends[0] != 0 or ends[-1] != values.shape[0] or (lengths < 0).any():
         raise ValueError(
             f"offsets of a Packed must rise from 0 to the number of elements, "
             f"{values.shape[0]}, got from {ends[0]} to {ends[-1]}; give where each "
             "sequence begins, and where the last ends"
         )
-    longest = int(steps.max(initial=0))
+    longest = int(lengths.max(initial=0))
     if max_length is not None and max_length < longest:
         raise ValueError(
             f"max_length of a Packed is {max_length}, its longest sequence has "
@@ -280,67 +280,72 @@ def _check_offsets(values: Any, offsets: Any, max_length: int | None) -> int:
     return longest if max_length is None else max_length
 
 
-def _places(offsets: Tensor, total: int, t: int) -> Tensor:
-    """Return the place of each element among those padded to length t."""
-    each = paddle.arange(total, dtype="int64")
-    row = paddle.searchsorted(offsets, each, right=True) - 1
-    result: Tensor = each + row * t - paddle.gather(offsets, row)
+def _padded_indices(offsets: Tensor, total: int, t: int) -> Tensor:
+    """Return the index of each element in the sequences padded to length t."""
+    positions = paddle.arange(total, dtype="int64")
+    row = paddle.searchsorted(offsets, positions, right=True) - 1
+    result: Tensor = positions + row * t - paddle.gather(offsets, row)
     return result
 
 
-def repacked(padded: Tensor, of: Packed) -> Packed:
+def repacked(padded: Tensor, like: Packed) -> Packed:
     """Return the elements of a padded tensor as a Packed of the same offsets."""
-    t = of.max_length
-    flat = padded.reshape([len(of) * t, *padded.shape[2:]])
-    places = _places(of.offsets, of.values.shape[0], t)
-    return of.like(paddle.gather(flat, places))
+    t = like.max_length
+    flat = padded.reshape([len(like) * t, *padded.shape[2:]])
+    indices = _padded_indices(like.offsets, like.values.shape[0], t)
+    return like.like(paddle.gather(flat, indices))
 
 
-def _parts(x: Packed) -> tuple[Any, Any, Any]:
+def _flatten_packed(x: Packed) -> tuple[Any, Any, Any]:
     return (x.values, x.offsets), x.max_length, ("values", "offsets")
 
 
 def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
     """Make one of any parts, unchecked."""
     install_kinds()
-    return _of_parts(max_length, (values, offsets))
+    return _unflatten_packed(max_length, (values, offsets))
 
 
-def _of_parts(max_length: int, parts: Any) -> Packed:
-    results = Packed.__new__(Packed)
-    results.values, results.offsets = parts
-    results.max_length = max_length
-    return results
+def _unflatten_packed(max_length: int, components: Any) -> Packed:
+    packed = Packed.__new__(Packed)
+    packed.values, packed.offsets = components
+    packed.max_length = max_length
+    return packed
 
 
-register(Packed, _parts, _of_parts, lambda x: _of_parts(x.max_length, (x.values, None)))
+register(
+    Packed,
+    _flatten_packed,
+    _unflatten_packed,
+    lambda x: _unflatten_packed(x.max_length, (x.values, None)),
+)
 refused_elsewhere(Packed, _REMEDY)
 
 
-def _infix(name: str) -> None:
-    of_values = getattr(operator, name)
+def _add_operators(name: str) -> None:
+    operation = getattr(operator, name)
 
     def infix(x: Packed, other: Any) -> Packed:
-        return x.like(of_values(x.values, _values_beside(x, other)))
+        return x.like(operation(x.values, _operand_values(x, other)))
 
-    def turned(x: Packed, other: Any) -> Packed:
-        return x.like(of_values(_values_beside(x, other), x.values))
+    def reflected(x: Packed, other: Any) -> Packed:
+        return x.like(operation(_operand_values(x, other), x.values))
 
     setattr(Packed, f"__{name}__", infix)
-    setattr(Packed, f"__r{name}__", turned)
+    setattr(Packed, f"__r{name}__", reflected)
 
 
 def same_offsets(x: Packed, other: Packed) -> bool:
     """Tell whether the sequences' lengths agree; assumed while a program is made."""
     if other.offsets is x.offsets:
         return True
-    alike = other.offsets.shape == x.offsets.shape
+    same_shape = other.offsets.shape == x.offsets.shape
     if listener() is not None:
-        return alike and other.max_length == x.max_length
-    return alike and bool((other.offsets == x.offsets).all())
+        return same_shape and other.max_length == x.max_length
+    return same_shape and bool((other.offsets == x.offsets).all())
 
 
-def _values_beside(x: Packed, other: Any) -> Any:
+def _operand_values(x: Packed, other: Any) -> Any:
     """Return the operand that pairs with the values of a Packed, element by element."""
     if isinstance(other, Packed):
         if not same_offsets(x, other):
@@ -365,4 +370,4 @@ def _values_beside(x: Packed, other: Any) -> Any:
 
 
 for _name in ("add", "sub", "mul", "truediv"):
-    _infix(_name)
+    _add_operators(_name)

@@ -14,10 +14,10 @@ from .packed import Packed, repacked, same_offsets
 __all__ = ["Packed"]
 
 
-def _of_each(*functions: Any) -> None:
+def _map_elementwise(*functions: Any) -> None:
     """Have functions that work on each element by itself take a Packed."""
 
-    def of(function: Any) -> Any:
+    def on_elements(function: Any) -> Any:
         def on_values(x: Any = None, *args: Any, **kwargs: Any) -> Packed:
             if x is None:
                 name, x = next(iter(kwargs.items()))
@@ -27,10 +27,10 @@ def _of_each(*functions: Any) -> None:
         return on_values
 
     for function in functions:
-        handles_kind(Packed, function)(of(function))
+        handles_kind(Packed, function)(on_elements(function))
 
 
-_of_each(
+_map_elementwise(
     *(F.dropout, F.alpha_dropout),
     *(F.relu, F.relu6, F.gelu, F.silu, F.swish, F.mish, F.elu, F.selu, F.celu),
     *(F.leaky_relu, F.softplus, F.softsign, F.hardswish, F.hardsigmoid, F.hardtanh),
@@ -68,8 +68,10 @@ def _recurrent(
             "it out"
         )
     _refuse_empty(inputs)
-    both = getattr(layer, "num_directions", 1) == 2 and isinstance(layer, nn.GRU)
-    if both and initial_states is not None:
+    is_bidirectional_gru = getattr(layer, "num_directions", 1) == 2 and isinstance(
+        layer, nn.GRU
+    )
+    if is_bidirectional_gru and initial_states is not None:
         raise ValueError(
             "a GRU of both directions has wrong gradients in Paddle where lengths "
             "differ and initial_states are given, got these with a Packed; leave them "
@@ -78,8 +80,8 @@ def _recurrent(
     padded = inputs.padded()
     if layer.time_major:
         padded = padded.transpose([1, 0, *range(2, padded.ndim)])
-    given = padded, initial_states, inputs.lengths
-    outputs, states = forward(layer, *given, **kwargs)
+    forward_args = padded, initial_states, inputs.lengths
+    outputs, states = forward(layer, *forward_args, **kwargs)
     if layer.time_major:
         outputs = outputs.transpose([1, 0, 2])
     return repacked(outputs, inputs), states
@@ -103,8 +105,8 @@ def _attention(
             f"cache, got {type(key).__name__} and {type(value).__name__}; use "
             "padded() and mask() of all"
         )
-    for part in (query, key, value):
-        _refuse_empty(part)
+    for sequences in (query, key, value):
+        _refuse_empty(sequences)
     if len(query) != len(key) or not (value is key or same_offsets(key, value)):
         raise ValueError(
             "attention needs as many sequences of keys as of queries, and values of "
@@ -117,8 +119,8 @@ def _attention(
             "attention of a Packed masks what lies beyond the ends, got attn_mask too; "
             "use padded() and mask(), and combine both masks"
         )
-    parts = (part.padded() for part in (query, key, value))
-    result = forward(layer, *parts, attn_mask=mask)
+    padded = (sequences.padded() for sequences in (query, key, value))
+    result = forward(layer, *padded, attn_mask=mask)
     if isinstance(result, tuple):
         return (repacked(result[0], query), *result[1:])
     return repacked(result, query)

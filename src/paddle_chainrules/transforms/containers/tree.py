@@ -25,8 +25,8 @@ def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
 
 def nesting(spec: optree.PyTreeSpec) -> str:
     """Return a structure in words: ``(*, *)`` is a tuple of two tensors."""
-    inside = str(spec).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
-    return "* (one tensor)" if spec.is_leaf() else inside
+    text = str(spec).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
+    return "* (one tensor)" if spec.is_leaf() else text
 
 
 WITHOUT_INDICES: dict[type, Any] = {}
@@ -34,31 +34,33 @@ WITHOUT_INDICES: dict[type, Any] = {}
 None."""
 
 
-def register(kind: type, parts: Any, of_parts: Any, without_indices: Any) -> None:
+def register(kind: type, flatten: Any, unflatten: Any, without_indices: Any) -> None:
     """Have a kind that holds indices beside values be a tree of both.
 
     Args:
-        parts: its leaves, what else it is, and the names of the leaves, of one.
-        of_parts: one of what else it is, and of any leaves.
-        without_indices: one with None in the place of indices, of one.
+        flatten: from an object to its leaves, its metadata and the leaves' names.
+        unflatten: from metadata and any leaves to an object.
+        without_indices: from an object to one with None for its indices.
     """
     everywhere = optree.registry.__GLOBAL_NAMESPACE
-    optree.register_pytree_node(kind, parts, of_parts, namespace=everywhere)
+    optree.register_pytree_node(kind, flatten, unflatten, namespace=everywhere)
     WITHOUT_INDICES[kind] = without_indices
 
 
-def is_indexed(part: Any) -> bool:
+def is_indexed(value: Any) -> bool:
     """Tell whether it holds indices beside values, so that leaves share no axis.
 
-    It counts its samples by ``len``, and slices of them are parts of it.
+    It counts its samples by ``len``, and its slices are of the same kind.
     """
-    return type(part) in WITHOUT_INDICES
+    return type(value) in WITHOUT_INDICES
 
 
 def without_indices(tree: Tree) -> Tree:
-    """Return the tree, with None in the place of indices that stand beside values."""
+    """Return the tree, with None for indices that stand beside values."""
     return optree.tree_map(
-        lambda part: WITHOUT_INDICES[type(part)](part) if is_indexed(part) else part,
+        lambda subtree: (
+            WITHOUT_INDICES[type(subtree)](subtree) if is_indexed(subtree) else subtree
+        ),
         tree,
         is_leaf=is_indexed,
         none_is_leaf=True,
@@ -73,15 +75,15 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
     Raises:
         ValueError: it is nested otherwise.
     """
-    leaves, result = flatten_tree(cotangent)
-    if result is not ONE_LEAF and any(map(_is_index, leaves)):
-        leaves, result = flatten_tree(without_indices(cotangent))
-    if result is spec or result == spec:
+    leaves, cotangent_spec = flatten_tree(cotangent)
+    if cotangent_spec is not ONE_LEAF and any(map(_is_index, leaves)):
+        leaves, cotangent_spec = flatten_tree(without_indices(cotangent))
+    if cotangent_spec is spec or cotangent_spec == spec:
         return leaves
-    spread = _with_none_leaves(iter(leaves), result, spec)
+    spread = _with_none_leaves(iter(leaves), cotangent_spec, spec)
     if spread is None:
         raise ValueError(
-            f"the cotangent is nested as {nesting(result)}, the output as "
+            f"the cotangent is nested as {nesting(cotangent_spec)}, the output as "
             f"{nesting(spec)}; give one tensor, or None for zero, per output"
         )
     return spread
@@ -92,20 +94,25 @@ def _is_index(leaf: Any) -> bool:
 
 
 def _with_none_leaves(
-    leaves: Iterator[Any], result: optree.PyTreeSpec, spec: optree.PyTreeSpec
+    leaves: Iterator[Any], cotangent_spec: optree.PyTreeSpec, spec: optree.PyTreeSpec
 ) -> list[Any] | None:
-    """Return leaves with None for all parts of None; None if structures differ."""
-    if result.is_leaf():
+    """Expand None to a None for each leaf; return None if structures differ."""
+    if cotangent_spec.is_leaf():
         leaf = next(leaves)
         if spec.is_leaf():
             return [leaf]
         return [None] * spec.num_leaves if leaf is None else None
-    if result.type is not spec.type or result.entries() != spec.entries():
+    if (
+        cotangent_spec.type is not spec.type
+        or cotangent_spec.entries() != spec.entries()
+    ):
         return None
-    row: list[Any] = []
-    for one, other in zip(result.children(), spec.children(), strict=True):
-        part = _with_none_leaves(leaves, one, other)
-        if part is None:
+    all_leaves: list[Any] = []
+    for child, out_child in zip(
+        cotangent_spec.children(), spec.children(), strict=True
+    ):
+        child_leaves = _with_none_leaves(leaves, child, out_child)
+        if child_leaves is None:
             return None
-        row += part
-    return row
+        all_leaves += child_leaves
+    return all_leaves

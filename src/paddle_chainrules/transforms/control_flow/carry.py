@@ -29,7 +29,7 @@ def program_of(step: Callable[..., Any]) -> Jitted:
     return step if isinstance(step, Jitted) else Jitted(step)
 
 
-def tensor_of(leaf: Any) -> Any:
+def as_tensor(leaf: Any) -> Any:
     """Make a tensor from a number or an array; return anything else as it is."""
     return paddle.to_tensor(leaf) if isinstance(leaf, NUMBERS) else leaf
 
@@ -39,8 +39,10 @@ def copy(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
-def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
-    """Take a step that is no program; refuse one that writes into what it is given.
+def call_step_checked(
+    step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool
+) -> Any:
+    """Call a step natively; refuse one that writes into its arguments.
 
     It may be on a graph of the caller's.
 
@@ -53,8 +55,8 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     install_rules()
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
-    given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
-    with inputs_unchanged(given):
+    tensors = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
+    with inputs_unchanged(tensors):
         return step(carry, x)
 
 
@@ -62,7 +64,7 @@ class inputs_unchanged:
     """A context that refuses a step that writes into what it is given.
 
     Args:
-        given: tensors.
+        tensors: what the step is given.
         refusal: the words of the error.
 
     Raises:
@@ -71,65 +73,65 @@ class inputs_unchanged:
 
     def __init__(
         self,
-        given: Sequence[Tensor],
+        tensors: Sequence[Tensor],
         refusal: str = "a step of scan writes in place into the carry or a part of xs, "
         "which others read; give new tensors, as c + x for c.add_(x)",
     ) -> None:
-        self._given, self.refusal = given, refusal
-        self._before = versions(given)
+        self._tensors, self.refusal = tensors, refusal
+        self._before = versions(tensors)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and versions(self._given) != self._before:
+        if kind is None and versions(self._tensors) != self._before:
             raise NotImplementedError(self.refusal)
 
 
-def apart(leaves: Sequence[Any]) -> list[Any]:
-    """Return each tensor once, and copies of those that are there again."""
-    seen: set[int] = set()
+def with_distinct_tensors(leaves: Sequence[Any]) -> list[Any]:
+    """Return the leaves, with copies of tensors that occur again."""
+    met_ids: set[int] = set()
     results = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
-            leaf = leaf.clone() if id(leaf) in seen else leaf
-            seen.add(id(leaf))
+            leaf = leaf.clone() if id(leaf) in met_ids else leaf
+            met_ids.add(id(leaf))
         results.append(leaf)
     return results
 
 
-def check_alike(
+def check_same_carry(
     before: Sequence[Any],
     spec: optree.PyTreeSpec,
     after: Sequence[Any],
-    its: optree.PyTreeSpec,
+    after_spec: optree.PyTreeSpec,
 ) -> None:
     """Refuse another nesting, or other shapes and dtypes.
 
     Raises:
         ValueError: they differ.
     """
-    if its != spec:
+    if after_spec != spec:
         raise ValueError(
-            f"a step goes from {nesting(spec)} to {nesting(its)}, and these must be "
-            "nested alike; give back what it was given, moved"
+            f"a step goes from {nesting(spec)} to {nesting(after_spec)}, and these "
+            "must be nested alike; give back what it was given, moved"
         )
     for k, (a, b) in enumerate(zip(before, after, strict=True)):
-        if kind_of(a) != kind_of(b):
+        if leaf_kind(a) != leaf_kind(b):
             raise ValueError(
-                f"a step goes from {kind_of(a)} to {kind_of(b)} at leaf {k}; have "
+                f"a step goes from {leaf_kind(a)} to {leaf_kind(b)} at leaf {k}; have "
                 "the same shape and dtype, by astype or a start of what it gives"
             )
 
 
-def kind_of(leaf: Any) -> str:
+def leaf_kind(leaf: Any) -> str:
     """Return the dtype and shape of a tensor, and anything else as text."""
     if not isinstance(leaf, Tensor):
         return repr(leaf)
     return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"
 
 
-def with_parts(x: Any) -> Tensor | None:
+def xs_leaf(x: Any) -> Tensor | None:
     """Return a leaf of ``xs``, an array as a tensor.
 
     Raises:
@@ -156,10 +158,10 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     if length is not None:
         sizes.add(checked_integer("length", length))
     if len(sizes) != 1 or None in sizes:
-        result = ", ".join(sorted(map(str, sizes))) or "none"
+        sizes_text = ", ".join(sorted(map(str, sizes))) or "none"
         raise ValueError(
             "scan has one number of steps, the length or the first axis of all xs, and "
-            f"is given {result}; give tensors with a part for each step, or length"
+            f"is given {sizes_text}; give tensors with a part for each step, or length"
         )
     (count,) = sizes
     if count is None or count < 0:
@@ -167,15 +169,15 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     return int(count)
 
 
-def in_place(row: Sequence[Any], result: Iterable[Tensor]) -> list[Any]:
-    """Put tensors in the place of others, among constants that are no tensors."""
-    own = iter(result)
-    return [next(own) if isinstance(x, Tensor) else x for x in row]
+def fill_tensors(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
+    """Return leaves with their tensors replaced in order; others stay."""
+    new_tensors = iter(tensors)
+    return [next(new_tensors) if isinstance(x, Tensor) else x for x in leaves]
 
 
-def stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
-    """Stack the results of steps along an axis of steps."""
+def stack_steps(steps: Sequence[Sequence[Any]]) -> list[Any]:
+    """Stack the leaves of all steps along a new first axis."""
     return [
-        part[0] if part[0] is None else paddle.stack([*part])
-        for part in zip(*given, strict=True)
+        values[0] if values[0] is None else paddle.stack([*values])
+        for values in zip(*steps, strict=True)
     ]

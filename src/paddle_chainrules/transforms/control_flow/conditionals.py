@@ -25,15 +25,15 @@ from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
 from .carry import (
-    apart,
-    check_alike,
+    as_tensor,
+    call_step_checked,
+    check_same_carry,
     copy,
-    in_place,
+    fill_tensors,
     inputs_unchanged,
-    kind_of,
+    leaf_kind,
     program_of,
-    tensor_of,
-    unwritten,
+    with_distinct_tensors,
 )
 
 
@@ -54,37 +54,43 @@ def while_loop(
     checked_function("condition", condition)
     checked_function("body", body)
     leaves, spec = flatten_tree(init)
-    leaves = apart([*map(tensor_of, leaves)])
+    leaves = with_distinct_tensors([*map(as_tensor, leaves)])
     if getattr(listener(), "is_reused", False):
-        return _within(condition, body, leaves, spec)
-    inside = is_plain() or records_graph(leaves)
+        return _while_as_operator(condition, body, leaves, spec)
+    is_native = is_plain() or records_graph(leaves)
     value = spec.unflatten(leaves)
-    result = None if inside or not programs_are_on() else _program(body, value)
+    compiled = (
+        None if is_native or not programs_are_on() else _body_program(body, value)
+    )
     is_first = True
-    while bool(_single("what a condition gave", condition(value))):
-        if result is not None and not result.is_stale():
-            made = run(result.captured.program, tensors_among(leaves), trusts=True)
-            moved = result.structure.unflatten(result.captured.filled(made))
+    while bool(_check_single("what a condition gave", condition(value))):
+        if compiled is not None and not compiled.is_stale():
+            outputs = run(
+                compiled.captured.program, tensors_among(leaves), trusted=True
+            )
+            new_value = compiled.structure.unflatten(compiled.captured.filled(outputs))
         else:
-            moved = unwritten(lambda value, _: body(value), value, None, is_first)
-        after, its = flatten_tree(moved)
-        after = [*map(tensor_of, after)]
-        check_alike(leaves, spec, after, its)
-        leaves, is_first = after, False
+            new_value = call_step_checked(
+                lambda value, _: body(value), value, None, is_first
+            )
+        new_leaves, new_spec = flatten_tree(new_value)
+        new_leaves = [*map(as_tensor, new_leaves)]
+        check_same_carry(leaves, spec, new_leaves, new_spec)
+        leaves, is_first = new_leaves, False
         value = spec.unflatten(leaves)
     return spec.unflatten([*map(copy, leaves)]) if is_first else value
 
 
-def _program(body: Callable[[Tree], Tree], value: Tree) -> CompiledFunction | None:
-    """Return the program of a turn; None if there is none off the caller's graph."""
+def _body_program(body: Callable[[Tree], Tree], value: Tree) -> CompiledFunction | None:
+    """Return the body's program; None if there is none off the caller's graph."""
     try:
-        result = program_of(body)._found(value)
+        result = program_of(body)._fixed_size_program(value)
     except CaptureError:
         return None
     return None if True in result.captured.requires else result
 
 
-def _within(
+def _while_as_operator(
     condition: Callable[[Tree], Any],
     body: Callable[[Tree], Tree],
     leaves: list[Any],
@@ -92,25 +98,25 @@ def _within(
 ) -> Tree:
     """Run a loop as one operator of the program that is being captured."""
 
-    def holds(tensors: list[Tensor]) -> Tensor:
-        results = condition(spec.unflatten(in_place(leaves, iter(tensors))))
-        truth: Tensor = tensor_of(_single("what a condition gave", results))
+    def run_condition(tensors: list[Tensor]) -> Tensor:
+        new_leaves = condition(spec.unflatten(fill_tensors(leaves, iter(tensors))))
+        truth: Tensor = as_tensor(_check_single("what a condition gave", new_leaves))
         return truth
 
-    def turn(tensors: list[Tensor]) -> list[Tensor]:
+    def run_body(tensors: list[Tensor]) -> list[Tensor]:
         with inputs_unchanged(tensors):
-            moved = body(spec.unflatten(in_place(leaves, iter(tensors))))
-        results, its = flatten_tree(moved)
-        results = [*map(tensor_of, results)]
-        check_alike(leaves, spec, results, its)
-        return tensors_among(results)
+            new_value = body(spec.unflatten(fill_tensors(leaves, iter(tensors))))
+        new_leaves, new_spec = flatten_tree(new_value)
+        new_leaves = [*map(as_tensor, new_leaves)]
+        check_same_carry(leaves, spec, new_leaves, new_spec)
+        return tensors_among(new_leaves)
 
-    last = trace_while(holds, turn, tensors_among(leaves))
-    return spec.unflatten(in_place(leaves, iter(last)))
+    last = trace_while(run_condition, run_body, tensors_among(leaves))
+    return spec.unflatten(fill_tensors(leaves, iter(last)))
 
 
-def _single(name: str, value: Any) -> Any:
-    """Return a truth value, and refuse arrays of several elements.
+def _check_single(name: str, value: Any) -> Any:
+    """Return a truth value unchanged; refuse arrays of several elements.
 
     Raises:
         ValueError: it has several, or none.
@@ -158,60 +164,64 @@ def cond(
     """
     checked_function("true_fn", true_fn)
     checked_function("false_fn", false_fn)
-    if not isinstance(_single("the predicate of cond", predicate), Tensor):
+    if not isinstance(_check_single("the predicate of cond", predicate), Tensor):
         return (true_fn if predicate else false_fn)(*operands)
     if listener() is None:
         chosen = true_fn if is_nonzero(predicate) else false_fn
-        return _depending(chosen(*operands), operands)
+        return _depend_on_operands(chosen(*operands), operands)
     leaves, spec = flatten_tree(operands)
     results: list[tuple[list[Any], Any]] = []
 
     def branch(fn: Callable[..., Tree]) -> Callable[[list[Tensor]], list[Tensor]]:
-        def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
-            given: Any = spec.unflatten(in_place(leaves, iter(tensors)))
-            with inputs_unchanged(tensors, _WRITES):
-                outcomes, its = flatten_tree(fn(*given))
-            results.append(([*map(tensor_of, outcomes)], its))
-            _check_alike(results)
+        def run_branch(tensors: list[Tensor]) -> list[Tensor]:
+            operand_tensors: Any = spec.unflatten(fill_tensors(leaves, iter(tensors)))
+            with inputs_unchanged(tensors, _WRITE_REFUSAL):
+                branch_leaves, out_spec = flatten_tree(fn(*operand_tensors))
+            results.append(([*map(as_tensor, branch_leaves)], out_spec))
+            _check_same_results(results)
             return tensors_among(results[-1][0])
 
-        return of_tensors
+        return run_branch
 
-    both = branch(true_fn), branch(false_fn)
-    given = tensors_among(leaves)
-    own = trace_cond(both, predicate, given, operands=len(given))
-    row, its = results[0]
-    return its.unflatten(in_place(row, own))
+    branches = branch(true_fn), branch(false_fn)
+    operand_tensors = tensors_among(leaves)
+    out_tensors = trace_cond(
+        branches, predicate, operand_tensors, operands=len(operand_tensors)
+    )
+    out_leaves, out_spec = results[0]
+    return out_spec.unflatten(fill_tensors(out_leaves, out_tensors))
 
 
-def _depending(result: Tree, operands: Tree) -> Tree:
-    """Have a result of numbers depend on all operands, as it does in a program."""
+def _depend_on_operands(result: Tree, operands: Tree) -> Tree:
+    """Make a result depend on all operands, with zero gradients where unused."""
     leaves, spec = flatten_tree(result)
-    leaves = [*map(tensor_of, leaves)]
-    places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
-    of = [x for x in tensors_among(flatten_tree(operands)[0]) if is_differentiable(x)]
-    if places and records_graph(of):
-        own = _ZeroGradientDependency.apply(
-            len(places), *(leaves[i] for i in places), *of
+    leaves = [*map(as_tensor, leaves)]
+    positions = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+    sources = [
+        x for x in tensors_among(flatten_tree(operands)[0]) if is_differentiable(x)
+    ]
+    if positions and records_graph(sources):
+        dependent = _ZeroGradientDependency.apply(
+            len(positions), *(leaves[i] for i in positions), *sources
         )
-        own = own if isinstance(own, tuple) else (own,)
-        for i, leaf in zip(places, own, strict=True):
+        dependent = dependent if isinstance(dependent, tuple) else (dependent,)
+        for i, leaf in zip(positions, dependent, strict=True):
             leaves[i] = leaf
     return spec.unflatten(leaves)
 
 
 class _ZeroGradientDependency(HookedLayer):
-    """Tensors as they are, that depend on others with zero gradients."""
+    """Copies of tensors that depend on others, too, with zero gradients."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *given: Tensor) -> Any:
-        ctx.given = given
-        return tuple(x.clone() for x in given[:count])
+    def forward(ctx: Any, count: int, *inputs: Tensor) -> Any:
+        ctx.inputs = inputs
+        return tuple(x.clone() for x in inputs[:count])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        others = map(_dependent_zeros, ctx.given[len(cotangents) :])
-        pairs = zip((*cotangents, *others), ctx.given, strict=True)
+        others = map(_dependent_zeros, ctx.inputs[len(cotangents) :])
+        pairs = zip((*cotangents, *others), ctx.inputs, strict=True)
         return tuple(None if x.stop_gradient else grad for grad, x in pairs)
 
 
@@ -223,21 +233,23 @@ def _dependent_zeros(x: Tensor) -> Tensor:
     return zeros
 
 
-_WRITES = (
+_WRITE_REFUSAL = (
     "a function of cond writes in place into an operand, which others read; give new "
     "tensors, as c + x for c.add_(x)"
 )
 
 
-def _check_alike(results: Sequence[tuple[Sequence[Any], optree.PyTreeSpec]]) -> None:
+def _check_same_results(
+    results: Sequence[tuple[Sequence[Any], optree.PyTreeSpec]],
+) -> None:
     """Refuse two functions that give other nestings, shapes or dtypes."""
     if len(results) < 2:
         return
-    (one, spec), (other, its) = results
-    kinds = [*map(kind_of, one)], [*map(kind_of, other)]
-    if spec != its or kinds[0] != kinds[1]:
-        both = nesting(spec), nesting(its)
-        a, b = both if spec != its else map(", ".join, kinds)
+    (true_leaves, spec), (false_leaves, false_spec) = results
+    kinds = [*map(leaf_kind, true_leaves)], [*map(leaf_kind, false_leaves)]
+    if spec != false_spec or kinds[0] != kinds[1]:
+        nestings = nesting(spec), nesting(false_spec)
+        a, b = nestings if spec != false_spec else map(", ".join, kinds)
         raise ValueError(
             f"true_fn of cond gives {a}, and false_fn gives {b}; have both give the "
             "same nesting, shapes and dtypes"

@@ -31,26 +31,26 @@ def fori_loop(
     lower, upper = checked_integer("lower", lower), checked_integer("upper", upper)
     if upper <= lower:
         lower = upper = 0  # no steps
-    if upper - lower >= MOST_STEPS or lower < -(2**63) or upper > 2**63 - 1:
+    if upper - lower >= MAX_STEPS or lower < -(2**63) or upper > 2**63 - 1:
         raise ValueError(
             f"fori_loop is given steps from {lower} to {upper}, and makes fewer than "
-            f"{MOST_STEPS}, of 64-bit numbers; write a loop of loops"
+            f"{MAX_STEPS}, of 64-bit numbers; write a loop of loops"
         )
     checked_function("body", body)
 
     def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
         return body(i, value), None
 
-    made: Any = step
+    step_fn: Any = step
     if isinstance(body, Jitted):
-        made = body.within.setdefault(fori_loop, Jitted(step))
+        step_fn = body.derived_programs.setdefault(fori_loop, Jitted(step))
     for first in range(lower, upper, STEPS_AT_ONCE) or (lower,):
-        places = paddle.arange(
+        indices = paddle.arange(
             first, max(first, min(upper, first + STEPS_AT_ONCE)), dtype="int64"
         )
-        init = scan(made, init, places)[0]
+        init = scan(step_fn, init, indices)[0]
     return init
 
 
-MOST_STEPS, STEPS_AT_ONCE = 1 << 31, 1 << 24
+MAX_STEPS, STEPS_AT_ONCE = 1 << 31, 1 << 24
 """Steps of ``fori_loop``: below the one, and so many with their numbers in memory."""

@@ -35,17 +35,17 @@ from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
 from .carry import (
-    apart,
-    check_alike,
+    as_tensor,
+    call_step_checked,
+    check_same_carry,
     copy,
-    in_place,
+    fill_tensors,
     inputs_unchanged,
     number_of_steps,
     program_of,
-    stacked,
-    tensor_of,
-    unwritten,
-    with_parts,
+    stack_steps,
+    with_distinct_tensors,
+    xs_leaf,
 )
 
 MAX_EAGER_SCAN_STEPS = 100
@@ -149,26 +149,26 @@ class Loop:
         checked_function("step", step)
         reverse = checked_flag("reverse", reverse)
         leaves, self._xs_spec = flatten_tree(xs)
-        self._xs = [*map(with_parts, leaves)]
+        self._xs = [*map(xs_leaf, leaves)]
         self.count = number_of_steps(self._xs, length)
         leaves, self._spec = flatten_tree(carry)
-        self._leaves = apart([*map(tensor_of, leaves)])
-        is_inside = is_plain()
+        self._leaves = with_distinct_tensors([*map(as_tensor, leaves)])
+        is_native = is_plain()
         self._reports = reports
-        if is_inside or records_graph([*self._leaves, *self._xs]):
+        if is_native or records_graph([*self._leaves, *self._xs]):
             self._refuse_reports()
-        run = None if is_inside or not programs_are_on() else program_of(step)
+        run = None if is_native or not programs_are_on() else program_of(step)
         self._backwards = reverse
-        self._step, self._run = step, run
-        self._value: CompiledFunction | None = None
+        self._step, self._jitted_step = step, run
+        self._compiled_step: CompiledFunction | None = None
         self._repeated: RepeatedStep | None = None
-        self._given: list[list[Any]] = []
+        self._step_results: list[list[Any]] = []
         """The results of each step, tensors by step."""
-        self._of_step: optree.PyTreeSpec | None = None
+        self._ys_spec: optree.PyTreeSpec | None = None
 
     def program(self) -> Program | None:
         """Return the program of a step, if it is a function of the carry alone."""
-        result = self._found()
+        result = self._step_program()
         if result is None or any(result.captured.requires):
             return None
         return result.captured.program
@@ -177,43 +177,45 @@ class Loop:
         """Take one step after another; yield the number of each, once it is done."""
         if not self.count:
             return
-        result = self._found()
+        result = self._step_program()
         if result is not None and are_worth_code(result.captured.program, self.count):
-            self._repeated = self._as_code(result)
+            self._repeated = self._repeated_step(result)
         if self._repeated is not None:
             yield from self._repeated.run_steps(self.count)
             return
         for t in range(self.count):
-            self._one(t)
+            self._take_step(t)
             yield t
 
     def reported(self) -> tuple[Tree, Tree]:
         """Return the carry now and the last step's results, as unshared tensors."""
         if self._repeated is not None:
-            return self._of_code(*self._repeated.copies())
-        ys = self._nested_ys([*map(copy, self._given[-1])])
-        return self._nested([*map(copy, self._leaves)]), ys
+            return self._results_of_code(*self._repeated.copies())
+        ys = self._nest_ys([*map(copy, self._step_results[-1])])
+        return self._nest_carry([*map(copy, self._leaves)]), ys
 
-    def given(self, begin: int, end: int) -> Tree:
-        """Return the results of some of the steps, with an axis of steps first.
+    def results_between(self, begin: int, end: int) -> Tree:
+        """Return the stacked results of the steps from ``begin`` to before ``end``.
 
         Args:
             begin: the first of these.
             end: the one after the last; at most the number of steps done.
         """
         if self._repeated is not None:
-            own = [y[begin:end].clone() for y in self._repeated.result()[1]]
-            return self._nested_ys(in_place(self._given[0], own))
-        return self._nested_ys(stacked(self._given[begin:end]))
+            tensors = [y[begin:end].clone() for y in self._repeated.result()[1]]
+            return self._nest_ys(fill_tensors(self._step_results[0], tensors))
+        return self._nest_ys(stack_steps(self._step_results[begin:end]))
 
     def result(self) -> tuple[Tree, Tree]:
         """Return the last carry and all steps' results, after all have been walked."""
         if not self.count:
-            return self._of_none()
+            return self._results_of_no_steps()
         if self._repeated is not None:
-            return self._of_code(*self._repeated.result())
-        given = self._given[::-1] if self._backwards else self._given
-        return self._nested(self._leaves), self._nested_ys(stacked(given))
+            return self._results_of_code(*self._repeated.result())
+        step_results = (
+            self._step_results[::-1] if self._backwards else self._step_results
+        )
+        return self._nest_carry(self._leaves), self._nest_ys(stack_steps(step_results))
 
     def as_operator(self) -> tuple[Tree, Tree] | None:
         """Return all steps as one operator of a program.
@@ -224,7 +226,9 @@ class Loop:
             return None
         if listener() is not None:
             try:
-                return self._inside() if self.count > MAX_EAGER_STEPS else None
+                return (
+                    self._as_scan_operator() if self.count > MAX_EAGER_STEPS else None
+                )
             except ScanDraws:
                 return None
         if is_plain():
@@ -234,17 +238,21 @@ class Loop:
         if not self._is_on_graph():
             return None
         self._refuse_reports()
-        kept = self._step.within if isinstance(self._step, Jitted) else None
-        if self.count <= (MAX_EAGER_SCAN_STEPS if kept is None else MAX_EAGER_STEPS):
-            self._run = None  # natively, on Paddle's tape
+        cached_loops = (
+            self._step.derived_programs if isinstance(self._step, Jitted) else None
+        )
+        if self.count <= (
+            MAX_EAGER_SCAN_STEPS if cached_loops is None else MAX_EAGER_STEPS
+        ):
+            self._jitted_step = None  # natively, on Paddle's tape
             return None
-        carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
-        whole = Jitted(_loop_of(self._step, self.count, self._backwards), strict=True)
-        if kept is not None:
-            whole = kept.setdefault((self.count, self._backwards), whole)
+        carry, xs = self._nest_carry(self._leaves), self._xs_spec.unflatten(self._xs)
+        loop = Jitted(_loop_of(self._step, self.count, self._backwards), strict=True)
+        if cached_loops is not None:
+            loop = cached_loops.setdefault((self.count, self._backwards), loop)
         try:
-            with single_use_captures(kept is None):
-                results: tuple[Tree, Tree] = whole.run(carry, xs)
+            with single_use_captures(cached_loops is None):
+                results: tuple[Tree, Tree] = loop.run(carry, xs)
             return results
         except CaptureError:
             return None
@@ -261,49 +269,55 @@ class Loop:
         """Tell whether gradients are taken from outside, or by closed-over tensors."""
         if records_graph([*self._leaves, *self._xs]):
             return True
-        result = self._found()
+        result = self._step_program()
         return result is not None and any(result.captured.requires)
 
-    def _found(self) -> CompiledFunction | None:
+    def _step_program(self) -> CompiledFunction | None:
         """Return the program of a step, or None if there is none."""
-        if self._run is None:
+        if self._jitted_step is None:
             return None
-        if self._value is None:
+        if self._compiled_step is None:
             try:
-                self._value = self._run._found(self._nested(self._leaves), self._x(0))
+                self._compiled_step = self._jitted_step._fixed_size_program(
+                    self._nest_carry(self._leaves), self._xs_at(0)
+                )
             except CaptureError:
-                self._run = None
-        return self._value
+                self._jitted_step = None
+        return self._compiled_step
 
-    def _inside(self) -> tuple[Tree, Tree]:
-        """Return all steps as one operator of the listener."""
-        rows: list[list[Any]] = []
+    def _as_scan_operator(self) -> tuple[Tree, Tree]:
+        """Emit all steps as one scan operator of the program being captured."""
+        out_leaves: list[list[Any]] = []
         pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
 
-        def step(given: list[Tensor]) -> list[Tensor]:
-            each = iter(given)
-            trees = [spec.unflatten(in_place(row, each)) for spec, row in pairs]
-            with inputs_unchanged(given):
+        def step(tensors: list[Tensor]) -> list[Tensor]:
+            tensors_left = iter(tensors)
+            trees = [
+                spec.unflatten(fill_tensors(row, tensors_left)) for spec, row in pairs
+            ]
+            with inputs_unchanged(tensors):
                 results = self._step(*trees)
-            rows[:] = self._checked(results)
-            return tensors_among(rows[0]) + tensors_among(rows[1])
+            out_leaves[:] = self._check_results(results)
+            return tensors_among(out_leaves[0]) + tensors_among(out_leaves[1])
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         results = iter(trace_scan(step, carry, xs, self.count, self._backwards))
-        leaves, ys = (in_place(row, results) for row in rows)
-        return self._nested(leaves), self._nested_ys(ys)
+        leaves, ys = (fill_tensors(row, results) for row in out_leaves)
+        return self._nest_carry(leaves), self._nest_ys(ys)
 
-    def _one(self, t: int) -> None:
-        """Take a step, and keep its results."""
-        x = self._x(t)
-        if self._run is not None:
-            result = self._run(self._nested(self._leaves), x)
+    def _take_step(self, t: int) -> None:
+        """Run one step; store its carry and results."""
+        x = self._xs_at(t)
+        if self._jitted_step is not None:
+            result = self._jitted_step(self._nest_carry(self._leaves), x)
         else:
-            result = unwritten(self._step, self._nested(self._leaves), x, t == 0)
-        self._leaves, ys = self._checked(result)
-        self._given.append(ys)
+            result = call_step_checked(
+                self._step, self._nest_carry(self._leaves), x, t == 0
+            )
+        self._leaves, ys = self._check_results(result)
+        self._step_results.append(ys)
 
-    def _checked(self, results: Any) -> tuple[list[Any], list[Any]]:
+    def _check_results(self, results: Any) -> tuple[list[Any], list[Any]]:
         """Check a step's results, and return their leaves."""
         if type(results) is not tuple or len(results) != 2:
             raise ValueError(
@@ -311,16 +325,16 @@ class Loop:
                 "pair of the next carry and a tree of tensors; give None for nothing"
             )
         leaves, spec = flatten_tree(results[0])
-        leaves = [*map(tensor_of, leaves)]
-        check_alike(self._leaves, self._spec, leaves, spec)
-        ys, its = flatten_tree(results[1])
-        if self._of_step is not None and its != self._of_step:
+        leaves = [*map(as_tensor, leaves)]
+        check_same_carry(self._leaves, self._spec, leaves, spec)
+        ys, ys_spec = flatten_tree(results[1])
+        if self._ys_spec is not None and ys_spec != self._ys_spec:
             raise ValueError(
-                f"a step of scan gives {nesting(its)} after {nesting(self._of_step)}; "
-                "give the same at every step"
+                f"a step of scan gives {nesting(ys_spec)} after "
+                f"{nesting(self._ys_spec)}; give the same at every step"
             )
-        self._of_step = its
-        ys = [*map(tensor_of, ys)]
+        self._ys_spec = ys_spec
+        ys = [*map(as_tensor, ys)]
         for y in ys:
             if not (y is None or isinstance(y, Tensor)):
                 raise ValueError(
@@ -329,52 +343,54 @@ class Loop:
                 )
         return leaves, ys
 
-    def _as_code(self, result: CompiledFunction) -> RepeatedStep | None:
+    def _repeated_step(self, result: CompiledFunction) -> RepeatedStep | None:
         """Return all steps as machine code of a step's program; None if impossible."""
         program = result.captured.program
         if not loops_are_on() or any(result.captured.requires):
             return None
-        like = allocate_outputs(program.outputs)
-        leaves, ys = self._checked(
-            result.structure.unflatten(result.captured.filled(like))
+        outputs = allocate_outputs(program.outputs)
+        leaves, ys = self._check_results(
+            result.structure.unflatten(result.captured.filled(outputs))
         )
-        if len(tensors_among(leaves)) + len(tensors_among(ys)) != len(like):
+        if len(tensors_among(leaves)) + len(tensors_among(ys)) != len(outputs):
             return None  # numbers of Python's are among them
-        self._given = [ys]
+        self._step_results = [ys]
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         try:
             return RepeatedStep(program, carry, xs, backwards=self._backwards)
         except NotRepeatable:
-            self._given = []
+            self._step_results = []
             return None
 
-    def _of_code(
+    def _results_of_code(
         self, carry: Sequence[Tensor], ys: Sequence[Tensor]
     ) -> tuple[Tree, Tree]:
-        own = self._nested(in_place(self._leaves, carry))
-        return own, self._nested_ys(in_place(self._given[0], ys))
+        last_carry = self._nest_carry(fill_tensors(self._leaves, carry))
+        return last_carry, self._nest_ys(fill_tensors(self._step_results[0], ys))
 
-    def _of_none(self) -> tuple[Tree, Tree]:
-        """Take no steps; a step on zeros tells what each would give."""
+    def _results_of_no_steps(self) -> tuple[Tree, Tree]:
+        """Return the results of no steps, shaped as those of a step on zeros."""
         zeros = [
             x if x is None else paddle.zeros(x.shape[1:], x.dtype) for x in self._xs
         ]
-        carry = self._nested([*map(copy, self._leaves)])
+        carry = self._nest_carry([*map(copy, self._leaves)])
         x = self._xs_spec.unflatten(zeros)
-        result = unwritten(self._step, carry, x, True)
-        _, ys = self._checked(result)
-        none = [y if y is None else paddle.zeros([0, *y.shape], y.dtype) for y in ys]
-        return carry, self._nested_ys(none)
+        result = call_step_checked(self._step, carry, x, True)
+        _, ys = self._check_results(result)
+        empty_ys = [
+            y if y is None else paddle.zeros([0, *y.shape], y.dtype) for y in ys
+        ]
+        return carry, self._nest_ys(empty_ys)
 
-    def _nested(self, leaves: Sequence[Any]) -> Tree:
+    def _nest_carry(self, leaves: Sequence[Any]) -> Tree:
         return self._spec.unflatten(leaves)
 
-    def _nested_ys(self, ys: Sequence[Any]) -> Tree:
-        assert self._of_step is not None
-        return self._of_step.unflatten(ys)
+    def _nest_ys(self, ys: Sequence[Any]) -> Tree:
+        assert self._ys_spec is not None
+        return self._ys_spec.unflatten(ys)
 
-    def _x(self, t: int) -> Tree:
-        """Return the part of ``xs`` that comes with a step."""
+    def _xs_at(self, t: int) -> Tree:
+        """Return the slice of ``xs`` for step t."""
         t = self.count - 1 - t if self._backwards else t
         return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
 

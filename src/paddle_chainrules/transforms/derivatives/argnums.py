@@ -22,15 +22,14 @@ class Selection(NamedTuple):
     """Positions at which the function takes each of them."""
     others: tuple[Any, ...]
     """The arguments that are not differentiated by."""
-    places: tuple[int, ...] | None
-    """Position in ``selected`` of each argument asked for; None if one was asked
-    for."""
+    requested: tuple[int, ...] | None
+    """Index in ``selected`` of each requested argument; None for a single one."""
 
-    def nested(self, parts: Sequence[Any]) -> Any:
-        """Return the parts of the selected arguments, nested as they were asked for."""
-        if self.places is None:
-            return parts[0]
-        return tuple(parts[i] for i in self.places)
+    def nested(self, trees: Sequence[Any]) -> Any:
+        """Return trees of the selected arguments, nested as argnums asks for."""
+        if self.requested is None:
+            return trees[0]
+        return tuple(trees[i] for i in self.requested)
 
 
 def positions_of(argnums: Any) -> tuple[bool, tuple[int, ...]]:
@@ -40,10 +39,10 @@ def positions_of(argnums: Any) -> tuple[bool, tuple[int, ...]]:
         TypeError: it is no int, or sequence of ints.
     """
     try:
-        given = [*argnums] if isinstance(argnums, Iterable) else [argnums]
-        if any(isinstance(part, bool | Tensor | str) for part in (argnums, *given)):
+        items = [*argnums] if isinstance(argnums, Iterable) else [argnums]
+        if any(isinstance(item, bool | Tensor | str) for item in (argnums, *items)):
             raise TypeError
-        return not isinstance(argnums, Iterable), tuple(map(index, given))
+        return not isinstance(argnums, Iterable), tuple(map(index, items))
     except TypeError:
         plain = isinstance(argnums, bool | float | str)
         got = repr(argnums) if plain else f"a {type(argnums).__name__}"
@@ -56,20 +55,20 @@ def positions_of(argnums: Any) -> tuple[bool, tuple[int, ...]]:
 
 def select(
     fn: Callable[..., Any],
-    asked: tuple[bool, tuple[int, ...]],
+    requested: tuple[bool, tuple[int, ...]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Selection:
     """Return ``fn(*args, **kwargs)`` as a function of the selected arguments."""
-    single, given = asked
-    for position in given:
+    single, argnums = requested
+    for position in argnums:
         if not -len(args) <= position < len(args):
             raise ValueError(
                 f"argnums asks for argument {position}, but the function was called "
                 f"with {len(args)} positional arguments (counted from 0)"
             )
-    order = [position % len(args) for position in given]
-    positions = [*dict.fromkeys(order)]
+    requested_positions = [position % len(args) for position in argnums]
+    positions = [*dict.fromkeys(requested_positions)]
 
     def of_selected(*selected: Any) -> Any:
         full = list(args)
@@ -82,5 +81,5 @@ def select(
         tuple(args[i] for i in positions),
         tuple(positions),
         tuple(arg for i, arg in enumerate(args) if i not in positions),
-        None if single else tuple(map(positions.index, order)),
+        None if single else tuple(map(positions.index, requested_positions)),
     )

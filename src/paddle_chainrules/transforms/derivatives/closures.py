@@ -21,37 +21,41 @@ def may_reach(*roots: Any) -> bool:
     global variables, and in attributes and containers. It does not look in modules, nor
     in what this package makes.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     level: Iterable[Any] = roots
     for _ in range(DEPTH):
-        below: list[Any] = []
+        next_level: list[Any] = []
         for value in level:
             if isinstance(value, Tensor):
                 if not value.stop_gradient:
                     return True
                 continue
-            parts = _parts_of(type(value))  # type: ignore[arg-type]
-            if parts is None or id(value) in seen:
+            children_of = _children_lister(type(value))  # type: ignore[arg-type]
+            if children_of is None or id(value) in visited:
                 continue
-            if len(seen) == OBJECTS:
+            if len(visited) == OBJECTS:
                 return True
-            seen.add(id(value))
-            below += parts(value)
-        if not below:
+            visited.add(id(value))
+            next_level += children_of(value)
+        if not next_level:
             return False
-        level = below
+        level = next_level
     return False
 
 
 @functools.cache
-def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
-    """Return the function that lists such an object's parts; None if there are none."""
+def _children_lister(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
+    """Return the function that lists such an object's children; None if none."""
     if issubclass(kind, types.FunctionType):
-        return _of_function
+        return _values_of_function
     if issubclass(kind, types.MethodType):
         return lambda method: (method.__self__, method.__func__)
     if issubclass(kind, functools.partial):
-        return lambda part: (part.func, *part.args, *part.keywords.values())
+        return lambda function: (
+            function.func,
+            *function.args,
+            *function.keywords.values(),
+        )
     if issubclass(kind, Mapping):
         return lambda mapping: mapping.values()
     if issubclass(kind, list | tuple | set | frozenset):
@@ -63,17 +67,21 @@ def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
     return lambda value: getattr(value, "__dict__", {}).values()
 
 
-def _of_function(function: types.FunctionType) -> list[Any]:
-    results = [
+def _values_of_function(function: types.FunctionType) -> list[Any]:
+    values = [
         *(function.__defaults__ or ()),
         *(function.__kwdefaults__ or {}).values(),
     ]
     for cell in function.__closure__ or ():
         try:
-            results.append(cell.cell_contents)
+            values.append(cell.cell_contents)
         except ValueError:  # not bound yet
             continue
     if not (function.__module__ or "").startswith(("paddle.", "paddle_chainrules.")):
-        named = function.__globals__
-        results += [named[name] for name in function.__code__.co_names if name in named]
-    return results
+        module_globals = function.__globals__
+        values += [
+            module_globals[name]
+            for name in function.__code__.co_names
+            if name in module_globals
+        ]
+    return values

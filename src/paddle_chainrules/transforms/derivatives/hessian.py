@@ -48,11 +48,11 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
 
 def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
     need_tensors(sot.fallback(True))
-    (_, like), (along, result) = flatten_tree(x), flatten_tree(v)
-    if result != like:
+    (_, x_spec), (v_leaves, v_spec) = flatten_tree(x), flatten_tree(v)
+    if v_spec != x_spec:
         raise ValueError(
-            f"v is nested as {nesting(result)}, x as {nesting(like)}; give one tensor, "
-            "or None for zero, for each of x"
+            f"v is nested as {nesting(v_spec)}, x as {nesting(x_spec)}; give one "
+            "tensor, or None for zero, for each of x"
         )
     with random_state_restored_on_error():
         try:
@@ -64,9 +64,9 @@ def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
                 f"{error}. hvp gives fn its argument as it is, and got a tuple of one; "
                 "give hvp(fn, x, v), where jvp takes (x,) and (v,)"
             ) from error
-        parts = zip(flatten_tree(gradient)[0], along, strict=True)
-        known = [None if g is None else part for g, part in parts]
-        (product,) = pullback(like.unflatten(known))
+        pairs = zip(flatten_tree(gradient)[0], v_leaves, strict=True)
+        cotangents = [None if g is None else tangent for g, tangent in pairs]
+        (product,) = pullback(x_spec.unflatten(cotangents))
     return product
 
 

@@ -65,7 +65,7 @@ class Jacobian(KeptGraph):
         self._fn, self._x = fn, x
         batched = checked_flag("batched", batched)
         y, self._pullback = vjp(fn, x)
-        _real_outputs("jacobian", [y])
+        _check_real_outputs("jacobian", [y])
         if not is_differentiable(x) or not is_differentiable(y):
             raise TypeError(
                 "jacobian needs a floating tensor in and one out, got "
@@ -82,7 +82,7 @@ class Jacobian(KeptGraph):
         self._y, self._samples = y, list(x.shape[:skip])
         self._rows = np.arange(int(np.prod(y.shape[skip:]))).reshape(y.shape[skip:])
         self._inputs = list(x.shape[skip:])
-        self._known: dict[int, Tensor] = {}
+        self._computed_rows: dict[int, Tensor] = {}
         self.shape = [*self._samples, *self._rows.shape, *self._inputs]
 
     def __repr__(self) -> str:
@@ -99,52 +99,60 @@ class Jacobian(KeptGraph):
                 f"a Jacobian of shape {self.shape} has no entries [{index!r}]; give "
                 "numbers and slices within the shape"
             ) from None
-        result = self._stacked(rows)
+        result = self._stack_rows(rows)
         if not by_input:
             return result
-        every = (slice(None),) * (result.ndim - len(self._inputs))
-        return result[every + by_input]
+        leading = (slice(None),) * (result.ndim - len(self._inputs))
+        return result[leading + by_input]
 
     def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
         """Split an index into those of the output's and of the input's dimensions."""
-        first = self._rows.ndim
-        if not isinstance(index, tuple) or any(part is None for part in index):
+        output_dims = self._rows.ndim
+        if not isinstance(index, tuple) or any(entry is None for entry in index):
             return index, ()
-        if any(part is Ellipsis for part in index):
-            at = next(i for i, part in enumerate(index) if part is Ellipsis)
-            gap = first + len(self._inputs) - (len(index) - 1)
-            index = (*index[:at], *[slice(None)] * gap, *index[at + 1 :])
-        return index[:first], index[first:]
+        if any(entry is Ellipsis for entry in index):
+            position = next(i for i, entry in enumerate(index) if entry is Ellipsis)
+            missing = output_dims + len(self._inputs) - (len(index) - 1)
+            index = (
+                *index[:position],
+                *[slice(None)] * missing,
+                *index[position + 1 :],
+            )
+        return index[:output_dims], index[output_dims:]
 
     def tensor(self) -> Tensor:
         """Return all of it, by forward mode if that is cheaper and Paddle can."""
         cheaper = 4 * int(np.prod(self._inputs)) < self._rows.size
         real = not self._x.is_complex()  # whose columns would be of the real part
-        if real and cheaper and not self._known:
+        if real and cheaper and not self._computed_rows:
             try:
-                return self._forward()
+                return self._by_forward_mode()
             except NotImplementedError:
                 pass
-        return self._stacked(self._rows)
+        return self._stack_rows(self._rows)
 
-    def _stacked(self, rows: Any) -> Tensor:
+    def _stack_rows(self, rows: Any) -> Tensor:
         rows = np.asarray(rows)
         if not rows.ndim:
-            return self._row(int(rows))
+            return self._jacobian_row(int(rows))
         if not rows.size:
             return paddle.zeros(
                 [*self._samples, *rows.shape, *self._inputs], self._x.dtype
             )
         axis = len(self._samples)
-        stacked = paddle.stack([self._row(int(i)) for i in rows.flat], axis=axis)
+        stacked = paddle.stack(
+            [self._jacobian_row(int(i)) for i in rows.flat], axis=axis
+        )
         return stacked.reshape([*self._samples, *rows.shape, *self._inputs])
 
-    def _row(self, i: int) -> Tensor:
-        if i not in self._known:
-            (self._known[i],) = self._pullback(_unit(self._y, i, self._rows.size))
-        return self._known[i]
+    def _jacobian_row(self, i: int) -> Tensor:
+        if i not in self._computed_rows:
+            (self._computed_rows[i],) = self._pullback(
+                _unit(self._y, i, self._rows.size)
+            )
+        return self._computed_rows[i]
 
-    def _forward(self) -> Tensor:
+    def _by_forward_mode(self) -> Tensor:
         """Compute a column per input, and transpose the result."""
         _, pushforward = linearize(self._fn, self._x)
         width = int(np.prod(self._inputs))
@@ -207,22 +215,22 @@ def rows_of(
             call = select(fn, requested, args, kwargs)
             y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
-            _real_outputs(caller, outputs)
+            _check_real_outputs(caller, outputs)
             leaves, in_spec = flatten_tree(call.selected)
             results = []
             for k, output in enumerate(outputs):
                 rows: list[list[Any]] = []
                 for seed in _units(output):
-                    parts = [seed if i == k else None for i in range(len(outputs))]
-                    grads = pullback.or_none(out_spec.unflatten(parts))
+                    cotangents = [seed if i == k else None for i in range(len(outputs))]
+                    grads = pullback.or_none(out_spec.unflatten(cotangents))
                     rows.append(flatten_tree(grads)[0])
                 results.append(
                     [
-                        _block(output, x, [row[i] for row in rows], 0)
+                        _stack_block(output, x, [row[i] for row in rows], 0)
                         for i, x in enumerate(leaves)
                     ]
                 )
-            return _result(call, results, in_spec, out_spec, aux)
+            return _nest_jacobian(call, results, in_spec, out_spec, aux)
 
     return jacrev_fn
 
@@ -261,29 +269,29 @@ def jacfwd(
             y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
             leaves, in_spec = flatten_tree(call.selected)
-            _real_arguments(leaves)
+            _check_real_arguments(leaves)
             results: list[list[Any]] = [[] for _ in outputs]
             for k, leaf in enumerate(leaves):
                 columns: list[list[Any]] = []
                 for seed in _units(leaf):
-                    parts = [seed if i == k else None for i in range(len(leaves))]
+                    tangents = [seed if i == k else None for i in range(len(leaves))]
                     columns.append(
-                        flatten_tree(pushforward(*in_spec.unflatten(parts)))[0]
+                        flatten_tree(pushforward(*in_spec.unflatten(tangents)))[0]
                     )
                 for i, (row, output) in enumerate(zip(results, outputs, strict=True)):
-                    row.append(_block(output, leaf, [c[i] for c in columns], -1))
-            return _result(call, results, in_spec, out_spec, aux)
+                    row.append(_stack_block(output, leaf, [c[i] for c in columns], -1))
+            return _nest_jacobian(call, results, in_spec, out_spec, aux)
 
     return auto_jit(fn, jacfwd_fn, "jacfwd", requested, has_aux, order=2)
 
 
-def _complex_one(leaves: Iterable[Any]) -> Tensor | None:
-    results = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
-    return next(results, None)
+def _first_complex(leaves: Iterable[Any]) -> Tensor | None:
+    complex_leaves = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
+    return next(complex_leaves, None)
 
 
-def _real_outputs(caller: str, outputs: Iterable[Any]) -> None:
-    if (result := _complex_one(outputs)) is not None:
+def _check_real_outputs(caller: str, outputs: Iterable[Any]) -> None:
+    if (result := _first_complex(outputs)) is not None:
         what = "arguments" if caller == "hessian" else "outputs"
         rest = "" if caller == "hessian" else ", or jacfwd where the arguments are real"
         raise TypeError(
@@ -294,8 +302,8 @@ def _real_outputs(caller: str, outputs: Iterable[Any]) -> None:
         )
 
 
-def _real_arguments(leaves: Iterable[Any]) -> None:
-    if (result := _complex_one(leaves)) is not None:
+def _check_real_arguments(leaves: Iterable[Any]) -> None:
+    if (result := _first_complex(leaves)) is not None:
         raise TypeError(
             "jacfwd has a column for each number, and needs real arguments, got "
             f"{result.dtype} of shape {list(result.shape)}, of which a column would be "
@@ -315,24 +323,24 @@ def _units(x: Any) -> Iterator[Tensor]:
 
 def _unit(like: Tensor, i: int, width: int) -> Tensor:
     """Return a tensor like rows of that width, with a one at element i of each."""
-    at = paddle.full([like.size // width], i, "int64")
-    rows = one_hot(at, width).astype(like.dtype).reshape(like.shape)
+    indices = paddle.full([like.size // width], i, "int64")
+    rows = one_hot(indices, width).astype(like.dtype).reshape(like.shape)
     return rows if rows.place._equals(like.place) else rows.to(like.place)
 
 
-def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
-    """Return [*output.shape, *x.shape], from a part for each element along the axis."""
+def _stack_block(output: Any, x: Any, rows: list[Any], axis: int) -> Tensor | None:
+    """Stack one row per element along the axis to [*output.shape, *x.shape]."""
     if not (is_differentiable(output) and is_differentiable(x)):
         return None
     like = x if axis == 0 else output
     shape = [*output.shape, *x.shape]
-    if not like.size or all(part is None for part in parts):
+    if not like.size or all(row is None for row in rows):
         return paddle.zeros(shape, like.dtype)
-    full = [paddle.zeros_like(like) if part is None else part for part in parts]
-    return paddle.stack(full, axis).reshape(shape)
+    dense_rows = [paddle.zeros_like(like) if row is None else row for row in rows]
+    return paddle.stack(dense_rows, axis).reshape(shape)
 
 
-def _result(
+def _nest_jacobian(
     call: Selection,
     results: list[list[Any]],
     in_spec: Any,

@@ -98,17 +98,17 @@ def _jvp(
     fn: Callable[..., Tree], has_aux: bool, primals: Any, tangents: Any
 ) -> tuple[Any, ...]:
     need_tensors(sot.fallback(True))
-    for what, row in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(row, tuple | list):
+    for what, trees in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(trees, tuple | list):
             raise TypeError(
                 f"{what} must be a tuple with an item for each argument of fn, got "
-                f"{type(row).__name__}; give (x,) for the one argument x"
+                f"{type(trees).__name__}; give (x,) for the one argument x"
             )
     leaves, spec = flatten_tree(tuple(primals))
-    given = _tangent_leaves(tuple(tangents), leaves, spec)
+    tangent_leaves = _tangent_leaves(tuple(tangents), leaves, spec)
     with random_state_restored_on_error():
-        value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
-        slope = pushforward._along(given)
+        value, pushforward, *aux = _linearize(fn, leaves, spec, has_aux)
+        slope = pushforward._apply_to_leaves(tangent_leaves)
     return value, slope, *aux
 
 
@@ -147,25 +147,25 @@ def linearize(
         [2.0, 2.0]
     """
     need_tensors(sot.fallback(True))
-    return _linearized(fn, *flatten_tree(primals), has_aux)
+    return _linearize(fn, *flatten_tree(primals), has_aux)
 
 
 def _tangent_leaves(
     tangents: tuple[Tree, ...], leaves: Sequence[Any], spec: Any
 ) -> list[Any]:
-    given, result = flatten_tree(tangents)
-    if result != spec:
+    tangent_leaves, tangents_spec = flatten_tree(tangents)
+    if tangents_spec != spec:
         raise ValueError(
-            f"tangents are nested as {nesting(result)}, primals as {nesting(spec)}; "
-            "give one tensor, or None for zero, per primal"
+            f"tangents are nested as {nesting(tangents_spec)}, primals as "
+            f"{nesting(spec)}; give one tensor, or None for zero, per primal"
         )
-    for leaf, tangent in zip(leaves, given, strict=True):
+    for leaf, tangent in zip(leaves, tangent_leaves, strict=True):
         if tangent is not None and isinstance(leaf, Tensor):
             check_cotangent(tangent, leaf.shape, leaf.dtype, "tangent", "primal")
-    return given
+    return tangent_leaves
 
 
-def _linearized(
+def _linearize(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
     if leaves and not any(isinstance(leaf, Tensor) for leaf in leaves):
@@ -190,14 +190,14 @@ class Pushforward(KeptGraph, Generic[Y_co]):
             refuse_hand_made(Pushforward, "linearize(fn, *primals)")
         self._recording = recording
         self._in_spec, self._out_spec = in_spec, out_spec
-        recording.hold(self._transpose)
+        recording.precompute(self._transpose)
 
     def _transpose(self, recording: Recording) -> None:
-        """Go back once: the pullback is linear, and its own pullback is asked for."""
+        """Record the pullback: it is linear, and its own pullback is the jvp."""
         outputs = [*filter(is_differentiable, recording.outputs)]
         traced = {id(o): o for o in outputs if not o.stop_gradient}
         self._outputs = recording.outputs
-        self._places = {key: i for i, key in enumerate(traced)}
+        self._output_indices = {key: i for i, key in enumerate(traced)}
         self._inputs = recording.inputs
         with grad_mode(True):
             self._seeds = [_seed(output) for output in traced.values()]
@@ -210,21 +210,25 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         """Return the derivative along tangents, nested as primals, None for zero."""
         need_tensors(sot.fallback(True))
         leaves = self._recording.leaves
-        return self._along(_tangent_leaves(tangents, leaves, self._in_spec))
+        return self._apply_to_leaves(_tangent_leaves(tangents, leaves, self._in_spec))
 
-    def _along(self, tangents: Sequence[Any]) -> Y_co:
-        """Return the derivative along checked tangents in a row."""
+    def _apply_to_leaves(self, tangents: Sequence[Any]) -> Y_co:
+        """Return the derivative along checked tangents, one per leaf."""
         recording = self._recording
-        if (again := recording.elsewhere()) is not None:
-            return Pushforward(again, self._in_spec, self._out_spec)._along(tangents)
-        slope: Any = self._out_spec.unflatten(recording.through(self._row, tangents))
+        if (replacement := recording.replacement()) is not None:
+            return Pushforward(
+                replacement, self._in_spec, self._out_spec
+            )._apply_to_leaves(tangents)
+        slope: Any = self._out_spec.unflatten(
+            recording.run_on_record(self._output_tangents, tangents)
+        )
         return slope
 
-    def _row(self, tangents: Sequence[Any]) -> list[Any]:
-        given = [tangents[i] for i in self._recording.differentiable]
+    def _output_tangents(self, tangents: Sequence[Any]) -> list[Any]:
+        leaf_tangents = [tangents[i] for i in self._recording.differentiable]
         pairs = [
             (grad, tangent)
-            for grad, tangent in zip(self._grads, given, strict=False)
+            for grad, tangent in zip(self._grads, leaf_tangents, strict=False)
             if grad is not None and tangent is not None and not grad.stop_gradient
         ]
         results: Sequence[Any] = [None] * len(self._seeds)
@@ -235,13 +239,13 @@ class Pushforward(KeptGraph, Generic[Y_co]):
                 [tangent for _, tangent in pairs],
                 paddle.is_grad_enabled(),
             )
-        return [self._slope(output, results) for output in self._outputs]
+        return [self._output_tangent(output, results) for output in self._outputs]
 
-    def _slope(self, output: Any, result: Sequence[Any]) -> Tensor | None:
+    def _output_tangent(self, output: Any, slopes: Sequence[Any]) -> Tensor | None:
         if not is_differentiable(output):
             return None
-        place = self._places.get(id(output))
-        slope = None if place is None else result[place]
+        index = self._output_indices.get(id(output))
+        slope = None if index is None else slopes[index]
         return paddle.zeros_like(output) if slope is None else slope
 
 

@@ -75,8 +75,8 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
-    both = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
-    return auto_jit(fn, both, "value_and_grad", positions_of(argnums), has_aux)
+    transformed = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
+    return auto_jit(fn, transformed, "value_and_grad", positions_of(argnums), has_aux)
 
 
 @overload
@@ -132,10 +132,10 @@ def grad_of(
     fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
 ) -> Callable[..., Any]:
     """Do as :func:`grad`, with the name that the caller used in errors."""
-    both = _value_and_grad(fn, argnums, has_aux, name)
+    value_and_grad_fn = _value_and_grad(fn, argnums, has_aux, name)
 
     def grad_fn(*args: Any, **kwargs: Any) -> Any:
-        value, grads = both(*args, **kwargs)
+        value, grads = value_and_grad_fn(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
     return grad_fn
@@ -181,18 +181,18 @@ def _check_arguments(call: Selection, name: str) -> None:
     if all(map(is_differentiable, leaves)):
         return
     has_any = any(map(is_differentiable, leaves))
-    places, leaves, _ = optree.tree_flatten_with_accessor(
+    accessors, leaves, _ = optree.tree_flatten_with_accessor(
         without_indices(call.selected), none_is_leaf=True
     )
-    for place, leaf in zip(places, leaves, strict=True):
+    for accessor, leaf in zip(accessors, leaves, strict=True):
         if is_differentiable(leaf) or (leaf is None and has_any):
             continue
-        where = place[1:].codify(f"argument {call.positions[place[0].entry]}")
+        label = accessor[1:].codify(f"argument {call.positions[accessor[0].entry]}")
         kind, remedy = _kind(leaf), "give a floating-point tensor"
         if isinstance(leaf, Tensor):
             kind, remedy = str(leaf.dtype), "convert it by .astype('float32')"
         raise TypeError(
-            f"{name} got {kind} as {where}, and differentiates with respect to "
+            f"{name} got {kind} as {label}, and differentiates with respect to "
             f"floating-point and complex tensors alone; {remedy}, close over it, or "
             "choose other arguments by argnums"
         )

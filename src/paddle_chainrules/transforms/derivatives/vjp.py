@@ -68,7 +68,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         results: Any = self._in_spec.unflatten(grads)
         if wrt is not None:
             results = tuple(
-                part if i in wrt else None for i, part in enumerate(results)
+                grad if i in wrt else None for i, grad in enumerate(results)
             )
         return results
 
@@ -76,10 +76,10 @@ class Pullback(KeptGraph, Generic[Y_co]):
         """Return gradients as a call does, with None if the output is independent."""
         return self._in_spec.unflatten(self._gradients(cotangent, None))
 
-    def _gradients(self, cotangent: Tree, asked: set[int] | None) -> list[Any]:
+    def _gradients(self, cotangent: Tree, requested: set[int] | None) -> list[Any]:
         need_tensors(sot.fallback(True))
         leaves = cotangent_leaves(cotangent, self._out_spec)
-        return self._recording.gradients(leaves, asked)
+        return self._recording.gradients(leaves, requested)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Return positions of the leaves of some primals."""
@@ -194,20 +194,20 @@ class FlatFunction:
         self._count = len(outputs)
         if not self._has_aux:
             return outputs
-        others, self._aux_spec = flatten_tree(aux)
-        return [*outputs, *others]
+        aux_leaves, self._aux_spec = flatten_tree(aux)
+        return [*outputs, *aux_leaves]
 
     def recorded(
         self, leaves: list[Any], effects: Effects | None, nested: bool
     ) -> tuple[Tree, list[Any], Recording]:
         """Record a call; return value, aux in a list or none, and the recording."""
         values, recording = record(self, leaves, effects, nested)
-        recording.keep(len(leaves), self._count)
+        recording.truncate(len(leaves), self._count)
         value, aux = self.nested(values)
         return value, aux, recording
 
     def nested(self, leaves: Sequence[Any]) -> tuple[Tree, list[Any]]:
         """Return the value of leaves of a call, and aux in a list or none."""
         value = self.out_spec.unflatten(leaves[: self._count])
-        rest = leaves[self._count :]
-        return value, [self._aux_spec.unflatten(rest)] if self._has_aux else []
+        aux_leaves = leaves[self._count :]
+        return value, [self._aux_spec.unflatten(aux_leaves)] if self._has_aux else []

@@ -13,7 +13,7 @@ from ...paddle_side.process.random_state import (
 )
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
-from .eager import Flat, recorded_eagerly
+from .eager import Flat, record_by_rules
 from .effects import Effects, check_unchanged, tensors_among, versions
 from .recording import Recording, both_reasons, recorded, records_graph
 from .same import check_same
@@ -54,11 +54,11 @@ def record(
         result, refusal = _first_call(fn, leaves, effects, nested, drawing)
     recording = result[1]
     recording.refusal = refusal
-    recording.again = _SecondCall(fn, leaves, effects, recording, drawing.state)
+    recording.rerecord = _SecondCall(fn, leaves, effects, recording, drawing.state)
     return result
 
 
-Found = tuple[list[Any], Recording]
+RecordedCall = tuple[list[Any], Recording]
 
 
 def _first_call(
@@ -67,11 +67,11 @@ def _first_call(
     effects: Effects,
     nested: bool,
     drawing: random_state_restored_on_error,
-) -> tuple[Found, NotImplementedError | None]:
-    """Call fn by the tape or by rules; tell why the tape refuses, if it does."""
+) -> tuple[RecordedCall, NotImplementedError | None]:
+    """Record fn by the tape or by rules; return also why the tape refused, if so."""
     if effects.refused or watched() or records_graph(leaves):
-        return recorded_eagerly(fn, leaves, effects), None
-    first, second = recorded, recorded_eagerly
+        return record_by_rules(fn, leaves, effects), None
+    first, second = recorded, record_by_rules
     if nested:  # only perhaps, so that the tape will do where the rules end
         first, second = second, first
     try:
@@ -82,7 +82,7 @@ def _first_call(
         if not result[1].reaches:
             return result, None
         with drawing_from(drawing.state):
-            return recorded_eagerly(fn, leaves, effects), None
+            return record_by_rules(fn, leaves, effects), None
     if drawing.state is not None:
         restore_random_state(drawing.state)
     effects.refused = not nested
@@ -96,21 +96,21 @@ def _first_call(
 
 
 class _SecondCall:
-    """Calls a function once more, whose first call the tape has recorded."""
+    """Records a function's call once more, by rules, after one on the tape."""
 
     def __init__(
         self,
         fn: Flat,
         leaves: Sequence[Any],
         effects: Effects,
-        before: Recording,
-        drawn_from: Any,
+        first_recording: Recording,
+        random_state: Any,
     ) -> None:
         self._call, self._effects = (fn, leaves), effects
-        self._drawn_from, self._seen = drawn_from, before.outputs
+        self._random_state, self._first_outputs = random_state, first_recording.outputs
         self._tensors = tensors_among(leaves)
         self._versions = versions(self._tensors)
-        self._made: Recording | None = None
+        self._recording: Recording | None = None
 
     def __call__(self, refusal: Exception | None) -> Recording:
         """Return a recording by rules.
@@ -119,25 +119,25 @@ class _SecondCall:
             CaptureError: the function gives something else than before.
             NotImplementedError: the same, if it was the tape that refused.
         """
-        inside = listener() is not None
-        if self._made is not None and not inside:
-            return self._made
+        is_traced = listener() is not None
+        if self._recording is not None and not is_traced:
+            return self._recording
         check_unchanged(self._tensors, self._versions, "a primal")
         try:
-            with drawing_from(None if inside else self._drawn_from):
+            with drawing_from(None if is_traced else self._random_state):
                 _, result = record(*self._call, self._effects, nested=True)
         except NotImplementedError as error:
             raise both_reasons(refusal, error) from error
         with not_listening():
-            check_same(self._seen, result.outputs, refusal or _CHANGED)
+            check_same(self._first_outputs, result.outputs, refusal or _CHANGED_ERROR)
         if refusal is not None:
             self._effects.refused = True
-        if not inside:
-            self._made = result
+        if not is_traced:
+            self._recording = result
         return result
 
 
-_CHANGED = CaptureError(
+_CHANGED_ERROR = CaptureError(
     "a derivative that was begun outside of vmap, jit or another derivative is of a "
     "function that gives something else by now, such as random numbers; begin it inside"
 )

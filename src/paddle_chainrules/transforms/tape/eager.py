@@ -23,15 +23,15 @@ from ...programs.tracing.operations import Value
 from ...programs.tracing.outside import outside_constants, values_reached_from
 from ...programs.tracing.reach import ancestors_of
 from .effects import Effects, check_unchanged, check_unwritten, tensors_among
-from .nodes import on_graph
+from .nodes import attach_to_graph
 from .outputs import detached
 from .recording import Recording, both_reasons, recorded, records_graph
 
 Flat = Callable[[list[Any]], Sequence[Any]]
 
 
-def eagerly(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
-    """Run ``fn(leaves)``; derivatives within it are taken by rules.
+def run_by_rules(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
+    """Run ``fn(leaves)``; take derivatives within it by rules, not by the tape.
 
     Results stay differentiable by whatever the caller differentiates by.
 
@@ -43,85 +43,87 @@ def eagerly(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
     return Calls().call(fn, leaves)
 
 
-def recorded_eagerly(
+def record_by_rules(
     fn: Flat, leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording]:
-    """Do as :func:`.recording.recorded`, on a record of its own.
+    """Do as :func:`.recording.recorded`, on a trace of its own.
 
     Raises:
         NotImplementedError: an operator is not in the table.
     """
-    calls, made = Calls(), []
+    calls, recordings = Calls(), []
 
-    def first(given: list[Any]) -> Sequence[Any]:
-        outputs, recording = recorded(fn, given, effects)
-        made.append(recording)
+    def record_first(stand_ins: list[Any]) -> Sequence[Any]:
+        outputs, recording = recorded(fn, stand_ins, effects)
+        recordings.append(recording)
         return outputs
 
-    outputs = calls.call(first, leaves)
+    outputs = calls.call(record_first, leaves)
     if paddle.is_grad_enabled() and not records_graph(leaves):
         effects.note_free(leaves_behind(calls.free))
-    return outputs, EagerRecording(calls, made[0], leaves, outputs)
+    return outputs, EagerRecording(calls, recordings[0], leaves, outputs)
 
 
 class Calls:
-    """Functions called on one record, which go on from what others have computed.
+    """Function calls on one trace, which may use results of earlier calls.
 
     Attributes:
-        free: what results depend on that requires gradients and came with no call.
+        free: tensors with gradients that results depend on and no call was given.
     """
 
     def __init__(self) -> None:
-        self._record = EagerTracer([])
-        self._outside: dict[Value, Tensor] = {}
-        self._seen: list[tuple[Tensor, int]] = []
+        self._tracer = EagerTracer([])
+        self._outside_tensors: dict[Value, Tensor] = {}
+        self._seen_versions: list[tuple[Tensor, int]] = []
         self.free: list[Tensor] = []
 
     def call(self, fn: Flat, leaves: Sequence[Any]) -> list[Any]:
         """Run ``fn(leaves)``, on the caller's graph where it depends on that."""
-        record, count = self._record, len(self._record.inputs)
-        given = [*map(stand_in, leaves)]
-        record.add_inputs(given)
-        outside = zip(record.inputs[count:], tensors_among(leaves), strict=True)
-        self._outside.update(outside)
-        with record.listens():
-            results = [*fn(given)]
-        self._seen = record.versions()
-        return self._on_graph(results, leaves)
+        tracer, count = self._tracer, len(self._tracer.inputs)
+        stand_ins = [*map(stand_in, leaves)]
+        tracer.add_inputs(stand_ins)
+        outside = zip(tracer.inputs[count:], tensors_among(leaves), strict=True)
+        self._outside_tensors.update(outside)
+        with tracer.listens():
+            results = [*fn(stand_ins)]
+        self._seen_versions = tracer.versions()
+        return self._attach_to_graph(results, leaves)
 
     @property
     def operators(self) -> int:
         """The number of operators."""
-        return len(self._record.ops)
+        return len(self._tracer.ops)
 
-    def computes_of(self, value: Value, ends: Sequence[Value]) -> bool:
-        """Return whether any of the ends is computed of a value."""
-        return value in ancestors_of(self._record.ops, ends)
+    def feeds_any(self, value: Value, ends: Sequence[Value]) -> bool:
+        """Return whether any of the ends is computed from a value."""
+        return value in ancestors_of(self._tracer.ops, ends)
 
-    def hold(self, fn: Callable[[], Any]) -> None:
-        """Call a function whose results are for later calls."""
-        with self._record.listens():
+    def precompute(self, fn: Callable[[], Any]) -> None:
+        """Call a function on the trace, whose results are for later calls."""
+        with self._tracer.listens():
             fn()
-        self._seen = self._record.versions()
+        self._seen_versions = self._tracer.versions()
 
     def gradients(
-        self, of: Flat, cotangents: Sequence[Any], connected: bool
+        self, take_gradients: Flat, cotangents: Sequence[Any], connected: bool
     ) -> list[Any]:
         """Call ``of(cotangents)``, which takes gradients and does nothing else.
 
-        Operators are noted, as by :meth:`go_on`, only if somebody may differentiate the
-        gradients, or if a gradient needs a formula or a layer's own backward.
+        Operators are traced, as by :meth:`call_further`, only if the gradients may be
+        differentiated, or if a gradient needs a formula or a layer's own backward.
         """
-        operators = self._record.taped_operators()
+        operators = self._tracer.taped_operators()
         by_rules = all(o.reverse and not o.opaque for o in operators)
         if not by_rules or records_graph(cotangents, connected):
-            return self.go_on(of, cotangents, connected)
+            return self.call_further(take_gradients, cotangents, connected)
         self._check_unchanged()
-        with grad_mode(False), EagerTracer([], self._record).stands_by():
-            return detached([*of([*cotangents])], cotangents)
+        with grad_mode(False), EagerTracer([], self._tracer).stands_by():
+            return detached([*take_gradients([*cotangents])], cotangents)
 
-    def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
-        """Do as :meth:`call`; keep nothing of it if nobody differentiates it.
+    def call_further(
+        self, fn: Flat, leaves: Sequence[Any], connected: bool
+    ) -> list[Any]:
+        """Do as :meth:`call`; trace nothing of it if nobody differentiates it.
 
         Raises:
             RuntimeError: somebody has written into what the record holds.
@@ -129,46 +131,61 @@ class Calls:
         self._check_unchanged()
         if records_graph(leaves, connected):
             return self.call(fn, leaves)
-        with grad_mode(False), EagerTracer([], self._record).listens():
+        with grad_mode(False), EagerTracer([], self._tracer).listens():
             results = [*fn([*leaves])]
         return detached(results, leaves)
 
     def _check_unchanged(self) -> None:
         """Refuse to go on where operators' arguments or results were written into."""
-        tensors = [tensor for tensor, _ in self._seen]
-        before = sum(version for _, version in self._seen)
+        tensors = [tensor for tensor, _ in self._seen_versions]
+        before = sum(version for _, version in self._seen_versions)
         check_unchanged(tensors, before, "a result, a parameter or the argument")
 
-    def _on_graph(self, outcomes: list[Any], leaves: Sequence[Any]) -> list[Any]:
-        """Put results on the caller's graph where they depend on it, others off it."""
-        record = self._record
+    def _attach_to_graph(
+        self, all_results: list[Any], leaves: Sequence[Any]
+    ) -> list[Any]:
+        """Return results, on the caller's graph where they depend on it."""
+        tracer = self._tracer
         traced = {
-            id(x): x for x in outcomes if isinstance(x, Tensor) and not x.stop_gradient
+            id(x): x
+            for x in all_results
+            if isinstance(x, Tensor) and not x.stop_gradient
         }
         if not (traced and paddle.is_grad_enabled()):
-            return detached(outcomes, leaves)
-        own = self._outside
-        free = [v for v in outside_constants(record) if not record.is_own(v)]
-        starts = [*filter(record.required, own), *free]
-        reached = values_reached_from(record, starts)
-        ends = {key: record.value_of(x) for key, x in traced.items()}
-        ends = {key: value for key, value in ends.items() if value in reached}
-        if not ends:
-            return detached(outcomes, leaves)
-        inputs = [own[v] if v in own else record.constants[v] for v in starts]
-        self.free = [record.constants[v] for v in free]
-        results = [record.tensor(v) for v in ends.values()]
-        values = [*ends.values()]
-        work = _RecordedResults(
-            self, values, results, [*map(record.tensor, starts)], inputs
+            return detached(all_results, leaves)
+        outside = self._outside_tensors
+        free = [v for v in outside_constants(tracer) if not tracer.is_own(v)]
+        start_values = [*filter(tracer.required, outside), *free]
+        reached = values_reached_from(tracer, start_values)
+        end_values = {key: tracer.value_of(x) for key, x in traced.items()}
+        end_values = {
+            key: value for key, value in end_values.items() if value in reached
+        }
+        if not end_values:
+            return detached(all_results, leaves)
+        inputs = [
+            outside[v] if v in outside else tracer.constants[v] for v in start_values
+        ]
+        self.free = [tracer.constants[v] for v in free]
+        results = [tracer.tensor(v) for v in end_values.values()]
+        values = [*end_values.values()]
+        differentiable = _RecordedResults(
+            self, values, results, [*map(tracer.tensor, start_values)], inputs
         )
-        graph = dict(zip(ends, on_graph(results, work), strict=True))
-        rest = iter(detached([x for x in outcomes if id(x) not in graph], leaves))
-        return [graph[id(x)] if id(x) in graph else next(rest) for x in outcomes]
+        graph_results = dict(
+            zip(end_values, attach_to_graph(results, differentiable), strict=True)
+        )
+        other_results = iter(
+            detached([x for x in all_results if id(x) not in graph_results], leaves)
+        )
+        return [
+            graph_results[id(x)] if id(x) in graph_results else next(other_results)
+            for x in all_results
+        ]
 
 
 class _RecordedResults:
-    """Results of a record on a graph, as :class:`.nodes.Differentiable`."""
+    """Results of a trace on a graph, as :class:`.nodes.Differentiable`."""
 
     def __init__(
         self,
@@ -182,28 +199,32 @@ class _RecordedResults:
         self._calls, self._values = calls, values
         self._ends, self._starts = ends, starts
 
-    def feeds_another(self, place: int) -> bool:
-        value, others = self._values[place], [*self._values]
-        del others[place]
-        return self._calls.computes_of(value, others)
+    def feeds_another(self, index: int) -> bool:
+        value, others = self._values[index], [*self._values]
+        del others[index]
+        return self._calls.feeds_any(value, others)
 
-    def back(
+    def backward(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
-        """Return gradients, and that Paddle added no zeros."""
+        """Return gradients of the inputs, and flags that none are Paddle's zeros."""
         pairs = zip(self._ends, cotangents, strict=True)
-        known = [(end, c) for end, c in pairs if c is not None]
+        ends_and_cotangents = [(end, c) for end, c in pairs if c is not None]
 
-        def of(given: list[Any]) -> Sequence[Any]:
-            ends = [end for end, _ in known]
-            return gradients(ends, self._starts, given, paddle.is_grad_enabled())
+        def take_gradients(known_cotangents: list[Any]) -> Sequence[Any]:
+            ends = [end for end, _ in ends_and_cotangents]
+            return gradients(
+                ends, self._starts, known_cotangents, paddle.is_grad_enabled()
+            )
 
-        grads = self._calls.gradients(of, [c for _, c in known], True)
+        grads = self._calls.gradients(
+            take_gradients, [c for _, c in ends_and_cotangents], True
+        )
         return grads, [False] * len(grads)
 
 
 class EagerRecording(Recording):
-    """A recording on a record of its own."""
+    """A recording on a trace of its own, differentiated by rules."""
 
     _sparse = False
 
@@ -215,31 +236,31 @@ class EagerRecording(Recording):
         outputs: Sequence[Any],
     ) -> None:
         self.leaves, self.differentiable = leaves, recording.differentiable
-        self.connected, self._since = recording.connected, writes_so_far()
+        self.connected, self._writes_before = recording.connected, writes_so_far()
         self._calls, self._recording, self._outputs = calls, recording, outputs
 
     @property
     def nodes(self) -> int:
         return self._calls.operators
 
-    def keep(self, leaves: int, outputs: int) -> None:
-        super().keep(leaves, outputs)
-        self._recording.keep(leaves, outputs)
+    def truncate(self, leaves: int, outputs: int) -> None:
+        super().truncate(leaves, outputs)
+        self._recording.truncate(leaves, outputs)
 
-    def hold(self, fn: Callable[[Recording], Any]) -> None:
-        self._calls.hold(lambda: fn(self._recording))
+    def precompute(self, fn: Callable[[Recording], Any]) -> None:
+        self._calls.precompute(lambda: fn(self._recording))
 
-    def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
-        check_unwritten(tensors_among(self.leaves), self._since)
+    def run_on_record(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
+        check_unwritten(tensors_among(self.leaves), self._writes_before)
         return self._calls.gradients(fn, tensors, self.connected)
 
     def _gradients(
-        self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
+        self, cotangents: Sequence[Tensor | None], requested: Collection[int] | None
     ) -> list[Any]:
-        def of(given: list[Any]) -> list[Any]:
-            return self._recording.gradients(given, asked)
+        def take_gradients(tensors: list[Any]) -> list[Any]:
+            return self._recording.gradients(tensors, requested)
 
         try:
-            return self._calls.gradients(of, cotangents, self.connected)
+            return self._calls.gradients(take_gradients, cotangents, self.connected)
         except NotImplementedError as error:
             raise both_reasons(self.refusal, error) from error

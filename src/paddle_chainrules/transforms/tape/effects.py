@@ -43,26 +43,26 @@ class Effects:
         self.is_known = reaches is not None
         self._check_free = check_free
 
-    def note_free(self, free: set[int], alone: bool = True) -> None:
+    def note_free(self, leaf_addresses: set[int], is_exact: bool = True) -> None:
         """Note what results depend on besides arguments, as addresses of leaves.
 
-        Not ``alone`` if these may be leaves that arguments depend on.
+        Not ``is_exact`` if arguments may depend on some of these leaves.
         """
         if self._check_free is not None:
-            self._check_free(free)
+            self._check_free(leaf_addresses)
         self.is_known = True
-        if self.reaches is None and alone:
-            self.reaches = bool(free)
+        if self.reaches is None and is_exact:
+            self.reaches = bool(leaf_addresses)
 
     @property
     def copies(self) -> bool:
         """True if it must be given copies."""
         return self.writes is not False
 
-    def learn(self, given: Sequence[Any], originals: Sequence[Any]) -> None:
-        """Look at copies that a call was given, beside what they are copies of."""
+    def note_writes(self, call_copies: Sequence[Any], originals: Sequence[Any]) -> None:
+        """Note whether a call has written into its arguments, by its copies."""
         if self.writes is None:
-            self.writes = any(map(differ, given, originals))
+            self.writes = any(map(differ, call_copies, originals))
 
     def check(self, tensors: Iterable[Tensor], before: int) -> None:
         """Check arguments after a call without copies; their versions were these.
@@ -80,9 +80,9 @@ class Effects:
             )
 
 
-def tensors_among(given: Iterable[Any]) -> list[Tensor]:
-    """Return those that are tensors."""
-    return [leaf for leaf in given if isinstance(leaf, Tensor)]
+def tensors_among(values: Iterable[Any]) -> list[Tensor]:
+    """Return those of the values that are tensors."""
+    return [leaf for leaf in values if isinstance(leaf, Tensor)]
 
 
 def versions(tensors: Iterable[Tensor]) -> int:

@@ -18,7 +18,7 @@ from .reached import note_reached
 
 
 class Differentiable(Protocol):
-    """A computed result, and the way to its gradients.
+    """Computed results, and the function that gives their gradients.
 
     Attributes:
         inputs: tensors of the graph that gradients are asked for.
@@ -26,32 +26,34 @@ class Differentiable(Protocol):
 
     inputs: Sequence[Tensor]
 
-    def back(
+    def backward(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], list[bool]]:
         """Return the gradients of the inputs, on the graph where gradients are on.
 
-        None stands where there is none; the flags tell where Paddle has zeros there.
+        A missing gradient is None; the flags tell for which of these Paddle has zeros.
         """
 
-    def feeds_another(self, place: int) -> bool:
-        """Return whether another result is computed of the one at a place."""
+    def feeds_another(self, index: int) -> bool:
+        """Return whether another result is computed from the one at an index."""
 
 
-def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...]:
+def attach_to_graph(
+    results: Sequence[Tensor], differentiable: Differentiable
+) -> tuple[Tensor, ...]:
     """Return the results as tensors of the graph of ``of.inputs``."""
-    inputs = of.inputs
-    given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
-    once: list[SingleUseHook] = []
-    result = _Node.apply((of, results, once), *given)
+    inputs = differentiable.inputs
+    node_inputs = inputs if all(x.is_leaf for x in inputs) else [_pack(inputs)]
+    hooks: list[SingleUseHook] = []
+    result = _Node.apply((differentiable, results, hooks), *node_inputs)
     result = result if isinstance(result, tuple) else (result,)
     if not recordings():  # it may be on the caller's graph
-        guard_single_use(result, once[0])
+        guard_single_use(result, hooks[0])
     return result
 
 
-def _packed(tensors: Sequence[Tensor]) -> Tensor:
-    """Pack all in one, since only leaves may have no gradient (paddle-notes.md)."""
+def _pack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate all, since only leaves may have no gradient (paddle-notes.md)."""
     if len(tensors) == 1:
         return tensors[0]
     if len({t.dtype for t in tensors}) > 1:
@@ -68,25 +70,25 @@ class _Node(HookedLayer):
     """One operator among those that Paddle records."""
 
     @staticmethod
-    def forward(ctx: Any, call: Any, *given: Tensor) -> Any:
-        ctx.of, results, once = call
-        ctx.hooks.feeds_another = ctx.of.feeds_another
-        once.append(SingleUseHook(ctx))
-        ctx.several = len(given) > 1
+    def forward(ctx: Any, call: Any, *inputs: Tensor) -> Any:
+        ctx.differentiable, results, hooks = call
+        ctx.hooks.feeds_another = ctx.differentiable.feeds_another
+        hooks.append(SingleUseHook(ctx))
+        ctx.unpacked = len(inputs) > 1
         ctx.set_materialize_grads(False)
         return tuple(x.detach() for x in results)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor | None) -> Any:
-        inputs = ctx.of.inputs
-        grads, zeros = ctx.of.back(given)
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        inputs = ctx.differentiable.inputs
+        grads, zeros = ctx.differentiable.backward(cotangents)
         pairs = zip(grads, zeros, strict=True)
-        there = [grad is not None or zero for grad, zero in pairs]
-        note_reached(inputs, there)
-        if not ctx.several:
-            return _packed([*map(or_zeros, grads, inputs)])
-        is_asked = requested_leaf_test()
+        has_grad = [grad is not None or zero for grad, zero in pairs]
+        note_reached(inputs, has_grad)
+        if not ctx.unpacked:
+            return _pack([*map(or_zeros, grads, inputs)])
+        is_requested = requested_leaf_test()
         return tuple(
-            or_zeros(grad, x) if flag and is_asked(x) else None
-            for x, grad, flag in zip(inputs, grads, there, strict=True)
+            or_zeros(grad, x) if flag and is_requested(x) else None
+            for x, grad, flag in zip(inputs, grads, has_grad, strict=True)
         )

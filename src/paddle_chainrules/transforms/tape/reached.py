@@ -18,37 +18,35 @@ class program_gradients_noted:
 
     def __enter__(self) -> dict[int, bool]:
         self._before = getattr(local, "reached", None)
-        results: dict[int, bool] = {}
-        local.reached = results
-        return results
+        noted: dict[int, bool] = {}
+        local.reached = noted
+        return noted
 
     def __exit__(self, *_: object) -> None:
         local.reached = self._before
 
 
-def note_reached(inputs: Iterable[Tensor], there: Iterable[bool]) -> None:
-    """Note for which inputs of a program there is a gradient, for all that ask."""
-    results: dict[int, bool] | None = getattr(local, "reached", None)
-    if results is not None:
-        for x, flag in zip(inputs, there, strict=True):
-            results[id(x)] = results.get(id(x), False) or flag
+def note_reached(inputs: Iterable[Tensor], has_grad: Iterable[bool]) -> None:
+    """Note which inputs of a program have a gradient, where that is requested."""
+    noted: dict[int, bool] | None = getattr(local, "reached", None)
+    if noted is not None:
+        for x, flag in zip(inputs, has_grad, strict=True):
+            noted[id(x)] = noted.get(id(x), False) or flag
 
 
 def without_zeros(
-    grads: Sequence[Tensor | None], given: Sequence[Tensor], results: dict[int, bool]
+    grads: Sequence[Tensor | None], fn_inputs: Sequence[Tensor], noted: dict[int, bool]
 ) -> Sequence[Tensor | None]:
-    """Return gradients, with None in the place of zeros that stand for none.
+    """Return gradients, with None for zeros that stand for a missing gradient.
 
     Args:
-        given: by what they are, in the hands of the function.
-        results: what :class:`program_gradients_noted` has noted.
+        fn_inputs: what the gradients are of, as the function got it.
+        noted: what :class:`program_gradients_noted` has noted.
     """
-    if False not in results.values():
+    if False not in noted.values():
         return grads
-    pairs = zip(grads, given, strict=True)
-    return [
-        None if results.get(id(x)) is False and _is_zero(g) else g for g, x in pairs
-    ]
+    pairs = zip(grads, fn_inputs, strict=True)
+    return [None if noted.get(id(x)) is False and _is_zero(g) else g for g, x in pairs]
 
 
 def _is_zero(grad: Tensor | None) -> bool:

@@ -44,7 +44,7 @@ from .effects import (
     versions,
 )
 from .kept_graph import KeptGraph
-from .outputs import apart, detached, unaliased
+from .outputs import detached, distinct_outputs, unaliased
 from .reached import program_gradients_noted, without_zeros
 
 
@@ -64,41 +64,41 @@ def recorded(
     copies, and draws the same random numbers.
     """
     with random_state_restored_on_error() as drawing:
-        result = _called(fn, leaves, effects)
+        result = _record_once(fn, leaves, effects)
         if result is None:
             if drawing.state is not None:
                 restore_random_state(drawing.state)
-            result = _called(fn, leaves, effects)
+            result = _record_once(fn, leaves, effects)
     assert result is not None  # copies may be written into
     return result
 
 
-def _called(
+def _record_once(
     fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording] | None:
-    """Make one call for :func:`recorded`; None if it writes into what it is given."""
-    enabled, who = paddle.is_grad_enabled(), listener()
+    """Record one call for :func:`recorded`; None if it writes into its arguments."""
+    enabled, tracer = paddle.is_grad_enabled(), listener()
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_integral(leaf) else leaf for leaf in leaves]
         connected = records_graph(leaves)
-    copies, guard = effects.copies, None
-    if effects.writes is None and isinstance(who, EagerTracer):
-        copies, guard = False, who
+    copies, write_guard = effects.copies, None
+    if effects.writes is None and isinstance(tracer, EagerTracer):
+        copies, write_guard = False, tracer
     with nullcontext() if enabled else grad_mode(True), writes_counted():
         targets = [
             _target(leaf, connected) if is_differentiable(leaf) else leaf
             for leaf in leaves
         ]
-        given = [*map(copied, targets)] if copies else targets
-        tensors = tensors_among(given)
-        before = 0 if copies else versions(tensors)
-        watch = TapeContext(() if copies else targets)
+        fn_inputs = [*map(copied, targets)] if copies else targets
+        tensors = tensors_among(fn_inputs)
+        versions_before = 0 if copies else versions(tensors)
+        context = TapeContext(() if copies else targets)
         try:
-            with nullcontext() if guard is None else guard.refusing_writes(tensors):
-                outputs = watch.call(fn, [*given])
-            if watch.writes:
-                refuse_other_uses(outputs, watch.writes)
-            outputs = apart(outputs, given)
+            with nullcontext() if write_guard is None else write_guard.keeps(tensors):
+                outputs = context.call(fn, [*fn_inputs])
+            if context.writes:
+                refuse_other_uses(outputs, context.writes)
+            outputs = distinct_outputs(outputs, fn_inputs)
         except ValueError as error:
             if copies or not is_refused_write(error):
                 raise
@@ -106,26 +106,26 @@ def _called(
     if effects.writes and not copies:
         return None
     if copies:
-        effects.learn(given, leaves)
+        effects.note_writes(fn_inputs, leaves)
     else:
-        effects.check(tensors, before)
+        effects.check(tensors, versions_before)
     differentiable = [
         i
         for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
         if leaf is not target
     ]
-    recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
-    recording.given = given
-    if who is not None:
-        who.stands_in([*recording.inputs, *tensors], recording)
+    recording = Recording(leaves, targets, differentiable, outputs, context, connected)
+    recording.fn_inputs = fn_inputs
+    if tracer is not None:
+        tracer.stands_in([*recording.inputs, *tensors], recording)
         recording.connected = connected or (
-            enabled and who.reaches_free(outputs, targets)
+            enabled and tracer.reaches_free(outputs, targets)
         )
     elif enabled and effects.reaches is not False:
         free = recording.free_variables()
         effects.note_free(free)
         recording.reaches = bool(free)
-    recording.forget()
+    recording.drop_capture_info()
     return outputs if recording.connected else detached(outputs, leaves), recording
 
 
@@ -157,18 +157,18 @@ class Recording(KeptGraph):
         reaches: whether outputs on the tape depend on what requires gradients and is no
             leaf.
         overwrites: whether the function writes into what depends on the leaves.
-        given: what the function got for the leaves.
-        again: calls the function once more, for a recording on the record that listens,
-            or on one of its own, where the tape has refused.
+        fn_inputs: what the function got for the leaves.
+        rerecord: calls the function once more, for a recording on the tracer that
+            listens, or on one of its own, where the tape has refused.
         refusal: why the tape has refused, if it was asked before.
     """
 
     overwrites = reaches = False
-    given: Sequence[Any]
-    again: Callable[[Exception | None], Recording] | None = None
+    fn_inputs: Sequence[Any]
+    rerecord: Callable[[Exception | None], Recording] | None = None
     refusal: NotImplementedError | None = None
-    _kept: tuple[int, int] | None = None
-    _instead: Recording | None = None
+    _truncated_to: tuple[int, int] | None = None
+    _replacement: Recording | None = None
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Recording(KeptGraph):
         targets: Sequence[Any],
         differentiable: Sequence[int],
         outputs: Sequence[Any],
-        watch: TapeContext,
+        context: TapeContext,
         connected: bool,
     ) -> None:
         self.leaves = leaves
@@ -184,18 +184,18 @@ class Recording(KeptGraph):
         self.connected = connected
         self._targets = targets
         self._outputs = outputs
-        self._asked = [*watch.requested_tensors.values()]
-        self._made = watch.created_leaves
-        self._constants = watch.constants
-        self._sparse = watch.sparse
-        self.overwrites = watch.overwrites
-        self._written, self._since = written_outside[0], writes_so_far()
+        self._requested_inputs = [*context.requested_tensors.values()]
+        self._created = context.created_leaves
+        self._constants = context.constants
+        self._sparse = context.sparse
+        self.overwrites = context.overwrites
+        self._written, self._writes_before = written_outside[0], writes_so_far()
         self._graph: Graph | None = None
 
     @property
     def nodes(self) -> int:
         """Operators on the graph."""
-        return self._surveyed().nodes
+        return self._survey().nodes
 
     @property
     def outputs(self) -> Sequence[Any]:
@@ -205,48 +205,48 @@ class Recording(KeptGraph):
     @property
     def inputs(self) -> list[Tensor]:
         """All that is differentiated by, the differentiable leaves first."""
-        return [self._targets[i] for i in self.differentiable] + self._asked
+        return [self._targets[i] for i in self.differentiable] + self._requested_inputs
 
     def free_variables(self) -> set[int]:
-        """Return what outputs depend on that requires gradients and is no leaf."""
-        own = [*(self._targets[i] for i in self.differentiable), *self._made]
-        free = leaves_behind(self._on_graph(), own)
+        """Return addresses of tensors with gradients that outputs use, but leaves."""
+        known = [*(self._targets[i] for i in self.differentiable), *self._created]
+        free = leaves_behind(self._graph_outputs(), known)
         return free - self._constants.keys()
 
-    def _explains(self, refusal: Exception) -> bool:
-        """Tell whether the function itself is the cause, and no later write."""
-        own = self.overwrites and self._written == written_outside[0]
-        return own or not isinstance(refusal, Overwritten)
+    def _is_cause(self, refusal: Exception) -> bool:
+        """Tell whether the function itself causes a refusal, and no later write."""
+        is_own_write = self.overwrites and self._written == written_outside[0]
+        return is_own_write or not isinstance(refusal, Overwritten)
 
-    def keep(self, leaves: int, outputs: int) -> None:
+    def truncate(self, leaves: int, outputs: int) -> None:
         """Keep only this number of leaves and outputs, the first ones."""
-        self._kept = leaves, outputs
+        self._truncated_to = leaves, outputs
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.differentiable if i < leaves]
 
-    def _once_more(self, refusal: Exception | None) -> Recording:
-        assert self.again is not None
-        result = self.again(refusal)
-        if self._kept is not None:
-            result.keep(*self._kept)
+    def _record_again(self, refusal: Exception | None) -> Recording:
+        assert self.rerecord is not None
+        result = self.rerecord(refusal)
+        if self._truncated_to is not None:
+            result.truncate(*self._truncated_to)
         return result
 
-    def forget(self) -> None:
+    def drop_capture_info(self) -> None:
         """Release what only :meth:`free_variables` needs."""
-        self._made, self._constants = [], {}
+        self._created, self._constants = [], {}
 
     def gradients(
         self,
         cotangents: Sequence[Tensor | None],
-        asked: Collection[int] | None = None,
+        requested: Collection[int] | None = None,
         sparse: Collection[int] = (),
     ) -> list[Any]:
         """Return gradients, one per leaf, None where nothing is differentiable.
 
         Args:
             cotangents: one per output, of its shape and dtype, or None for zero.
-            asked: positions of the leaves to differentiate; all when None. The others
-                cost nothing and come back as None.
+            requested: positions of the leaves to differentiate; all when None. The
+                others cost nothing and come back as None.
             sparse: positions of those whose gradients are wanted as RowSparse.
 
         Raises:
@@ -255,11 +255,11 @@ class Recording(KeptGraph):
                 that has no derivative.
             RuntimeError: somebody has written into what is needed.
         """
-        if (elsewhere := self.elsewhere()) is not None:
-            return elsewhere.gradients(cotangents, asked, sparse)
-        if self._since != writes_so_far():
-            check_unwritten(tensors_among(self.leaves), self._since)
-        grads = self._gradients(cotangents, asked)
+        if (replacement := self.replacement()) is not None:
+            return replacement.gradients(cotangents, requested, sparse)
+        if self._writes_before != writes_so_far():
+            check_unwritten(tensors_among(self.leaves), self._writes_before)
+        grads = self._gradients(cotangents, requested)
         if not (self._sparse or sparse):
             return grads
         return [
@@ -268,54 +268,54 @@ class Recording(KeptGraph):
         ]
 
     def _gradients(
-        self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
+        self, cotangents: Sequence[Tensor | None], requested: Collection[int] | None
     ) -> list[Any]:
-        """Return gradients as the record gives them, of a few rows or dense."""
+        """Return gradients per leaf as the tape gives them, row-sparse or dense."""
         outputs, seeds = self._seeds(cotangents)
         wanted = self.differentiable
-        if asked is not None:
-            wanted = [i for i in wanted if i in asked]
+        if requested is not None:
+            wanted = [i for i in wanted if i in requested]
         grads: list[Any] = [None] * len(self.leaves)
         if not (seeds and wanted):
             return grads
-        if self.again is not None and records_graph(seeds):
-            return self._once_more(None).gradients(cotangents, asked)
+        if self.rerecord is not None and records_graph(seeds):
+            return self._record_again(None).gradients(cotangents, requested)
         results: Sequence[Any]
         try:
-            results = self._divided(outputs, seeds, wanted)
+            results = self._differentiate(outputs, seeds, wanted)
         except NotImplementedError as refusal:
-            if self.again is None or not self._explains(refusal):
+            if self.rerecord is None or not self._is_cause(refusal):
                 raise
-            self._instead = self._once_more(refusal)
-            return self._instead.gradients(cotangents, asked)
-        for i, grad in zip(wanted, self._apart(results, seeds), strict=True):
+            self._replacement = self._record_again(refusal)
+            return self._replacement.gradients(cotangents, requested)
+        for i, grad in zip(wanted, self._unalias(results, seeds), strict=True):
             grads[i] = grad
         return grads
 
-    def _apart(self, result: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
-        """Return gradients that are no cotangents themselves."""
+    def _unalias(self, result: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
+        """Return gradients, cloned where they share memory with a cotangent."""
         return unaliased(result, seeds)
 
-    def _divided(
+    def _differentiate(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        if (who := listener()) is not None:
+        if (tracer := listener()) is not None:
             inputs = [self._targets[i] for i in wanted]
-            is_kept = not isinstance(who, EagerTracer) or records_graph(
+            keeps_graph = not isinstance(tracer, EagerTracer) or records_graph(
                 seeds, self.connected
             )
-            create_graph = is_kept and paddle.is_grad_enabled()
+            create_graph = keeps_graph and paddle.is_grad_enabled()
             return gradients(outputs, inputs, seeds, create_graph)
         with program_gradients_noted() as noted:
-            result = self._by_paddle(outputs, seeds, wanted)
-        return without_zeros(result, [self.given[i] for i in wanted], noted)
+            result = self._tape_gradients(outputs, seeds, wanted)
+        return without_zeros(result, [self.fn_inputs[i] for i in wanted], noted)
 
-    def _by_paddle(
+    def _tape_gradients(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        """Return the wanted gradients alone, or picked from all of them."""
-        every = self.differentiable
-        if len(wanted) < len(every) and self._surveyed().divisible:
+        """Return the wanted gradients by Paddle's tape, alone or picked from all."""
+        differentiable = self.differentiable
+        if len(wanted) < len(differentiable) and self._survey().divisible:
             try:
                 inputs = [self._targets[i] for i in wanted]
                 return gradients(outputs, inputs, seeds, False)
@@ -323,36 +323,40 @@ class Recording(KeptGraph):
                 if not isinstance(error.__cause__, ValueError):
                     raise
         results = gradients(outputs, self.inputs, seeds, False)
-        if len(wanted) == len(every):
-            return results[: len(every)]
-        return [grad for i, grad in zip(every, results, strict=False) if i in wanted]
+        if len(wanted) == len(differentiable):
+            return results[: len(differentiable)]
+        return [
+            grad
+            for i, grad in zip(differentiable, results, strict=False)
+            if i in wanted
+        ]
 
-    def elsewhere(self) -> Recording | None:
-        """Return the recording that serves instead, if there is one.
+    def replacement(self) -> Recording | None:
+        """Return the recording that replaces this one, if there is one.
 
-        That is one on the record that listens now, and did not before; or one by rules,
+        That is one on the tracer that listens now, and did not before; or one by rules,
         since the tape has refused.
         """
         if listener() is None:
-            return self._instead
-        return self._once_more(None) if self.again is not None else None
+            return self._replacement
+        return self._record_again(None) if self.rerecord is not None else None
 
-    def hold(self, fn: Callable[[Recording], Any]) -> None:
-        """Compute what later calls of :meth:`through` need, of the recording."""
+    def precompute(self, fn: Callable[[Recording], Any]) -> None:
+        """Call ``fn(self)``, whose results :meth:`run_on_record` needs later."""
         fn(self)
 
-    def through(
+    def run_on_record(
         self, fn: Callable[[list[Any]], Sequence[Any]], tensors: Sequence[Any]
     ) -> list[Any]:
-        """Run ``fn(tensors)`` for derivatives of the record."""
+        """Run ``fn(tensors)``, which differentiates what was recorded."""
         return [*fn([*tensors])]
 
-    def _surveyed(self) -> Graph:
+    def _survey(self) -> Graph:
         if self._graph is None:
-            self._graph = survey(self._on_graph(), self.inputs)
+            self._graph = survey(self._graph_outputs(), self.inputs)
         return self._graph
 
-    def _on_graph(self) -> list[Tensor]:
+    def _graph_outputs(self) -> list[Tensor]:
         return [
             output
             for output in self._outputs
@@ -362,20 +366,22 @@ class Recording(KeptGraph):
     def _seeds(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return each output on the graph once, and the cotangents of these."""
+        """Return the distinct outputs on the graph, and the cotangent of each."""
         seeds: dict[int, Tensor] = {}
         outputs: list[Tensor] = []
-        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
-            if leaf is None:
+        for i, (output, cotangent) in enumerate(
+            zip(self._outputs, cotangents, strict=True)
+        ):
+            if cotangent is None:
                 continue
-            check_seed(i, leaf, output)
+            check_seed(i, cotangent, output)
             if output.stop_gradient:  # there is no way back from it
                 continue
             if 0 in output.shape:  # paddle.grad refuses one without memory
-                leaf = paddle.zeros_like(output)
+                cotangent = paddle.zeros_like(output)
             if id(output) in seeds:
-                seeds[id(output)] = seeds[id(output)] + leaf
+                seeds[id(output)] = seeds[id(output)] + cotangent
             else:
-                seeds[id(output)] = leaf
+                seeds[id(output)] = cotangent
                 outputs.append(output)
         return outputs, list(seeds.values())

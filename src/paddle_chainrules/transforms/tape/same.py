@@ -10,11 +10,13 @@ from paddle import Tensor
 from ...programs.comparison import ComparedResult
 from ...programs.derivatives.partials import or_zeros
 
-SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
+TOLERANCES = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
 """Allowed difference of two ways to compute a result, relative to its largest entry."""
 
 
-def check_same(seen: Sequence[Any], results: Sequence[Any], error: Exception) -> None:
+def check_same(
+    first_outputs: Sequence[Any], outputs: Sequence[Any], error: Exception
+) -> None:
     """Refuse results that have changed since, or that are drawn anew at every call.
 
     Raises:
@@ -22,9 +24,9 @@ def check_same(seen: Sequence[Any], results: Sequence[Any], error: Exception) ->
     """
     pairs = [
         (ComparedResult(a), ComparedResult(or_zeros(b, a)))
-        for a, b in zip(seen, results, strict=False)
+        for a, b in zip(first_outputs, outputs, strict=False)
         if isinstance(a, Tensor)
     ]
     largest = max((a.largest for a, _ in pairs), default=0.0)
-    if not all(b.is_close(a, largest, SAME) for a, b in pairs):
+    if not all(b.is_close(a, largest, TOLERANCES) for a, b in pairs):
         raise error
