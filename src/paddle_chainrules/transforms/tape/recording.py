@@ -94,7 +94,11 @@ def _record_once(
         versions_before = 0 if copies else versions(tensors)
         context = TapeContext(() if copies else targets)
         try:
-            with nullcontext() if write_guard is None else write_guard.refusing_writes(tensors):
+            with (
+                nullcontext()
+                if write_guard is None
+                else write_guard.refusing_writes(tensors)
+            ):
                 outputs = context.call(fn, [*fn_inputs])
             if context.writes:
                 refuse_other_uses(outputs, context.writes)

@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.devices import ON_CPU_ALONE, are_on_cpu
 from ....paddle_side.dtypes import dtype_name
 from ....paddle_side.interception import RAW
 from ....paddle_side.shared_memory import without_gaps
@@ -299,6 +300,10 @@ class Region(Operator):
         fallback: str,
     ) -> Iterator[str]:
         """Give Python lines that check tensors, allocate outputs and call the code."""
+        if not ON_CPU_ALONE:
+            inputs = "".join(f"{value_text(value)}, " for value in self._inputs)
+            on_cpu = name_of(are_on_cpu, "are_on_cpu")
+            yield f"if not {on_cpu}(({inputs})): return {fallback}"
         cpu, empty = name_of(CPU, "cpu"), name_of(RAW.empty, "empty")
         samples = "0" if self._samples is None else "n"
         if untrusted := [value for value in checked if value not in trusted]:
