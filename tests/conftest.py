@@ -8,12 +8,18 @@ import subprocess
 import sys
 import threading
 
+# isort: off
+import device.plugin  # noqa: F401 - before Paddle is imported
+
+# isort: on
+
 import numpy as np
 import optree
 import paddle
 import pytest
 
 import watching
+from device import on_device
 from lanes import pytest_addoption as pytest_addoption
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
@@ -169,7 +175,8 @@ programs_on = pytest.mark.skipif(
     not programs_are_on(), reason="PADDLE_CHAINRULES_PROGRAMS is off"
 )
 loops_on = pytest.mark.skipif(
-    not switch.loops_are_on(), reason="there is no machine code to look at"
+    not switch.loops_are_on() or on_device.NAME is not None,
+    reason="there is no machine code to look at",
 )
 products_on = pytest.mark.skipif(
     switch.wanted_blas() == "off", reason="there is no machine code of products"
@@ -198,6 +205,7 @@ def _home(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _seeded():
     paddle.seed(20)
+    on_device.make_default()
 
 
 @pytest.fixture

@@ -66,6 +66,12 @@ def pytest_addoption(parser):
         f"N modulo {PARTS}, beside the others; that of the hour, say",
     )
     parser.addoption(
+        "--device",
+        metavar="NAME",
+        help="run on this device, fake_gpu, whose memory the host cannot touch; what "
+        "cannot run there is skipped, with its reason",
+    )
+    parser.addoption(
         "--keep-seconds",
         action="store_true",
         help=f"write how long the tests took into {KEPT.name}",

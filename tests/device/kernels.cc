@@ -1,0 +1,95 @@
+// The two kernels without which no tensor of a device can be a view. All others run on the CPU, for
+// which Paddle copies their tensors to the host and back.
+
+#include <complex>
+#include <vector>
+
+#include "paddle/phi/backends/all_context.h"
+#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/phi/core/kernel_registry.h"
+
+extern "C" void* fake_gpu_bytes(int device, void* at, size_t size);
+
+namespace fake_gpu {
+
+using Sizes = std::vector<int64_t>;
+
+// Elements that a tensor of these dims and strides spans, from its first one on.
+int64_t span(const Sizes& dims, const Sizes& strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] == 0) return 0;
+    last += (dims[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+Sizes dense(const Sizes& dims) {
+  Sizes strides(dims.size());
+  int64_t step = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= dims[i];
+  }
+  return strides;
+}
+
+Sizes of(const phi::DDim& dims) {
+  Sizes row;
+  for (int i = 0; i < dims.size(); ++i) row.push_back(dims[i]);
+  return row;
+}
+
+template <typename T>
+T* bytes(const phi::CustomContext& context, const void* at, const Sizes& dims, const Sizes& strides) {
+  const size_t size = span(dims, strides) * sizeof(T);
+  if (size == 0) return nullptr;
+  return static_cast<T*>(fake_gpu_bytes(context.GetPlace().GetDeviceId(), const_cast<void*>(at), size));
+}
+
+// Copy elements one by one, each tensor by its own strides; both have as many, row by row.
+template <typename T>
+void copy(const T* from, const Sizes& from_dims, const Sizes& from_strides, T* to, const Sizes& to_dims,
+          const Sizes& to_strides) {
+  int64_t count = 1;
+  for (int64_t n : from_dims) count *= n;
+  auto place = [](int64_t k, const Sizes& dims, const Sizes& strides) {
+    int64_t offset = 0;
+    for (size_t i = dims.size(); i-- > 0; k /= dims[i]) offset += k % dims[i] * strides[i];
+    return offset;
+  };
+  for (int64_t k = 0; k < count; ++k) to[place(k, to_dims, to_strides)] = from[place(k, from_dims, from_strides)];
+}
+
+template <typename T, typename Context>
+void Contiguous(const Context& context, const phi::DenseTensor& x, phi::DenseTensor* out) {
+  const Sizes dims = of(x.dims()), from = of(x.strides()), to = dense(dims);
+  phi::DenseTensorMeta meta = x.meta();
+  meta.strides = phi::DenseTensorMeta::calc_strides(x.dims());
+  meta.offset = 0;
+  out->set_meta(meta);
+  T* result = context.template Alloc<T>(out);
+  copy(bytes<T>(context, x.data(), dims, from), dims, from, bytes<T>(context, result, dims, to), dims, to);
+}
+
+template <typename T, typename Context>
+void StridedCopy(const Context& context, const phi::DenseTensor& x, const Sizes& dims, const Sizes& strides,
+                 int64_t offset, phi::DenseTensor* out) {
+  phi::DenseTensorMeta meta = out->meta();
+  meta.strides = common::make_ddim(strides);
+  meta.dims = common::make_ddim(dims);
+  meta.offset = offset;
+  out->set_meta(meta);
+  const Sizes from_dims = of(x.dims()), from = of(x.strides());
+  copy(bytes<T>(context, x.data(), from_dims, from), from_dims, from, bytes<T>(context, out->data(), dims, strides),
+       dims, strides);
+}
+
+}  // namespace fake_gpu
+
+#define OF_ALL_TYPES                                                                                     \
+  float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, bool, phi::dtype::float16, phi::dtype::bfloat16, \
+      phi::dtype::complex<float>, phi::dtype::complex<double>
+
+PD_REGISTER_PLUGIN_KERNEL(contiguous, fake_gpu, ALL_LAYOUT, fake_gpu::Contiguous, OF_ALL_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(strided_copy, fake_gpu, ALL_LAYOUT, fake_gpu::StridedCopy, OF_ALL_TYPES) {}
