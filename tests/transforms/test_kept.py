@@ -116,6 +116,13 @@ def test_the_same_by_a_program(name):
     close(transform(fn)(more, w), jit(transform(cubes))(more, w))
 
 
+def test_a_jitted_function_is_part_of_the_program():
+    jitted = jit(lambda x: (x.sin() ** 3).sum())
+    x = randn([4, 3], "float64")
+    assert runs_as_program(type(jitted).__call__, lambda: grad(jitted)(x))
+    close(grad(jitted)(x), 3.0 * x.sin() ** 2 * x.cos())
+
+
 class Doubling:
     def __init__(self):
         self.times = 2.0

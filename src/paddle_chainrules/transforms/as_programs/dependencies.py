@@ -153,8 +153,7 @@ class Dependencies:
             return self._key_of_function(value)
         depends_on = getattr(kind, "_depends_on", None)
         if _is_ours(kind.__module__) and depends_on is not None:
-            programs = getattr(value, "_programs", None)
-            if programs is not None and not programs.most:
+            if getattr(getattr(value, "_programs", None), "most", None) == 0:
                 self.asks_sizes = True  # of a layer whose code is not Paddle's
             dependencies = depends_on(value)
             if dependencies is not None:
