@@ -32,6 +32,7 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
+from paddle_chainrules.transforms.as_programs.auto_jit import eager_reason
 
 pytestmark = programs_on
 
@@ -119,8 +120,9 @@ def test_the_same_by_a_program(name):
 def test_a_jitted_function_is_part_of_the_program():
     jitted = jit(lambda x: (x.sin() ** 3).sum())
     x = randn([4, 3], "float64")
-    assert runs_as_program(type(jitted).__call__, lambda: grad(jitted)(x))
-    close(grad(jitted)(x), 3.0 * x.sin() ** 2 * x.cos())
+    for _ in range(ENOUGH):
+        close(grad(jitted)(x), 3.0 * x.sin() ** 2 * x.cos())
+    assert eager_reason(grad(jitted)) == ""
 
 
 class Doubling:
