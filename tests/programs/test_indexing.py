@@ -199,6 +199,15 @@ def test_what_is_refused(reason):
     assert reason in why
 
 
+@pytest.mark.parametrize("offset", [1, 60])
+def test_strides_that_begin_between_elements_or_reach_beyond_are_refused(offset):
+    def squares(x):
+        return (paddle.as_strided(x, [2, 3], [3, 1], offset) ** 2).sum()
+
+    with pytest.raises(NotImplementedError, match="as_strided has no rule|reach"):
+        grad(squares)(paddle.rand([9]))
+
+
 def test_scattering_in_place():
     def function(x, v):
         y = x * 2.0

@@ -158,5 +158,13 @@ def _as_strided_reverse(call: Call) -> list[Any]:
     dtype = {4: "int32", 8: "int64"}.get(x.element_size())
     if dtype is None or x._offset() or not x.is_contiguous():
         raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
+    dims, strides, offset = attrs
+    first, rest = divmod(offset, x.element_size())
+    steps = (n * (dim - 1) for n, dim in zip(strides, dims, strict=True))
+    if rest or (0 not in dims and first + sum(steps) >= x.size):
+        raise NoRule(
+            "strides beyond the tensor, or an offset that is no multiple of its "
+            f"{x.element_size()} bytes an element; offset counts bytes"
+        )
     indices = ops.as_strided(flat_indices(x, dtype), *attrs)
     return [flat_gather_gradient(x, indices, call.cotangent), *(None for _ in attrs)]
