@@ -15,7 +15,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import assert_same, programs_on
+from conftest import assert_same, programs_on, randn
 from paddle_chainrules import CaptureError, explain, grad, jit, value_and_grad
 from paddle_chainrules.transforms.as_programs.recompiling import RecompileWarning
 
@@ -676,3 +676,94 @@ def test_a_class_may_have_no_module() -> None:
         for _ in range(2):
             np.testing.assert_allclose(run(x), x * factor, rtol=1e-6)
     assert explain(run, x).startswith("It runs as a program")
+
+
+class Stored:
+    """A data descriptor that keeps its value under another name."""
+
+    def __get__(self, owner, kind=None):
+        return owner.__dict__["stored"]
+
+    def __set__(self, owner, value):
+        owner.__dict__["stored"] = value
+
+
+class WithStored:
+    rate = Stored()
+
+
+class Meta(type):
+    factor = 2.0
+
+
+class OfMeta(metaclass=Meta):
+    @classmethod
+    def scaled(cls, x):
+        return x * cls.factor
+
+
+class FirstState:
+    factor = 2.0
+
+
+class SecondState:
+    factor = 5.0
+
+
+class Derived(FirstState):
+    pass
+
+
+def through_a_descriptor():
+    owner = WithStored()
+    owner.rate = 2.0
+    return lambda x: x * owner.rate, lambda: setattr(owner, "rate", 5.0)
+
+
+def through_a_metaclass():
+    return OfMeta.scaled, lambda: setattr(Meta, "factor", 5.0)
+
+
+def through_another_class():
+    owner = FirstState()
+    return lambda x: x * owner.factor, lambda: setattr(owner, "__class__", SecondState)
+
+
+def through_other_bases():
+    owner = Derived()
+    return (
+        lambda x: x * owner.factor,
+        lambda: setattr(Derived, "__bases__", (SecondState,)),
+    )
+
+
+def through_a_module_s_getattr():
+    module = types.ModuleType("with_getattr")
+    exec(
+        "values = {'factor': 2.0}\ndef __getattr__(name): return values[name]",
+        vars(module),
+    )
+    return lambda x: x * module.factor, lambda: module.values.update(factor=5.0)
+
+
+def through_a_memoryview():
+    content = bytearray([2])
+    view = memoryview(content)
+    return lambda x: x * float(view[0]), lambda: content.__setitem__(0, 5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(through_a_descriptor, through_a_metaclass, through_another_class),
+        *(through_other_bases, through_a_module_s_getattr, through_a_memoryview),
+    ],
+)
+def test_state_that_is_reached_by_a_detour_is_noticed(make):
+    fn, change = make()
+    run, x = jit(fn), randn([3])
+    for _ in range(40):
+        assert_same(run(x), x * 2.0)
+    change()
+    for _ in range(40):
+        assert_same(run(x), x * 5.0)

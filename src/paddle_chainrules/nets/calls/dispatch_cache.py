@@ -18,8 +18,8 @@ from ...programs import switch
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE
 from ...programs.compiling.program import Program
-from ...transforms.as_programs.keys import key_of
-from ...transforms.as_programs.last_call import are_off_the_graph, modes
+from ...transforms.as_programs.keys import key_of, modes
+from ...transforms.as_programs.last_call import are_off_the_graph
 from ...transforms.as_programs.program_cache import (
     MAX_PROGRAMS_PER_FUNCTION,
     CompiledFunction,

@@ -26,10 +26,13 @@ def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
         for i, instruction in enumerate(instructions):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names.add(instruction.argval)
-                if instruction.argval in DYNAMIC:
+                if instruction.argval == "vars":
+                    attributes.add(ANY_NAME)
+                elif instruction.argval in DYNAMIC:
                     attributes.add(_attribute_read_by(instructions[i:]))
             elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-                attributes.add(instruction.argval)
+                name = instruction.argval
+                attributes.add(ANY_NAME if name == "__dict__" else name)
     return frozenset(names), frozenset(attributes)
 
 

@@ -30,8 +30,8 @@ from ...programs.tracing.record import Tracer
 from ..containers.tree import flatten_tree
 from .changing_numbers import NUMBERS, ChangingNumbers, NumberInputs, numbers_to_tensors
 from .dependencies import ATOMS, JITTED, most_samples
-from .keys import exactly, kinds_of_leaves, may_change
-from .last_call import FastPathGuard, LastCall, modes
+from .keys import exactly, kinds_of_leaves, may_change, modes
+from .last_call import FastPathGuard, LastCall
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
 from .program_cache import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import paddle
-from paddle import Tensor
+from paddle import Tensor, get_default_dtype, is_grad_enabled
 
 from ...paddle_side.devices import ON_CPU_ALONE, default_device
 from ...paddle_side.dtypes import casts_automatically
@@ -14,17 +13,21 @@ from ...programs.capture_error import CaptureError
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the key of a program: dtypes and shapes, and other leaves by value.
+    """Return the key of a program: how new tensors are made, and the leaves' kinds.
 
     Raises:
         TypeError: something has no hash.
     """
-    return (*creation_modes(), *kinds_of_leaves(leaves))
+    return (*modes()[1:], *kinds_of_leaves(leaves))
 
 
-def creation_modes() -> tuple[Any, ...]:
-    """Return what else decides which program serves: how new tensors are made."""
-    return casts_automatically(), paddle.get_default_dtype(), default_device()
+def modes() -> tuple[Any, ...]:
+    """Return what beside a call's arguments decides which program serves.
+
+    That is whether gradients are on, and how new tensors are made.
+    """
+    device = None if ON_CPU_ALONE else default_device()
+    return is_grad_enabled(), casts_automatically(), get_default_dtype(), device
 
 
 def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from paddle import Tensor, is_grad_enabled
+from paddle import Tensor
 
 from ...programs.compiling.program import Program
-from .keys import creation_modes, kinds_of_leaves
+from .keys import kinds_of_leaves, modes
 from .outer_state import OuterState
 from .program_cache import CompiledFunction, ProgramCache
 from .program_nodes import lookup_program
@@ -114,11 +114,6 @@ def _run_guarded(
         if kinds_of_leaves(tensors) == kinds
         else None
     )
-
-
-def modes() -> tuple[Any, ...]:
-    """Return what else decides which program serves: see :func:`.keys.key_of`."""
-    return is_grad_enabled(), *creation_modes()
 
 
 def are_off_the_graph(leaves: Iterable[Any], grad_enabled: bool) -> bool:

@@ -17,9 +17,9 @@ from typing import Any
 from ...programs.capture_error import CaptureError
 from .dependencies import ATOMS
 from .state_reads import (
-    FUNCTION_ATTRIBUTES,
     MISSING,
     MISSING_KEY,
+    SPECIAL_ATTRIBUTES,
     StateRead,
     always_same,
     reads_of,
@@ -36,16 +36,16 @@ def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
         zip(*dict_entries, strict=True) if dict_entries else ((), (), ())
     )
     missing = (MISSING,) * len(dict_entries)
-    function_attributes = []  # functions and values of an attribute
-    for get in FUNCTION_ATTRIBUTES.values():
-        attributes = [r.function for r in reads if r.function and r.function.get is get]
+    special_attributes: list[tuple[Any, ...]] = []  # owners and values of an attribute
+    for get in SPECIAL_ATTRIBUTES:
+        attributes = [r.special for r in reads if r.special and r.special.get is get]
         if attributes:
-            _, functions, attribute_values = zip(*attributes, strict=True)
-            function_attributes.append((get, functions, attribute_values))
+            _, owners, attribute_values = zip(*attributes, strict=True)
+            special_attributes.append((get, owners, attribute_values))
 
     def entries_unchanged() -> bool:
-        for get, functions, attribute_values in function_attributes:
-            if not all(map(is_, map(get, functions), attribute_values)):
+        for get, owners, attribute_values in special_attributes:
+            if not all(map(is_, map(get, owners), attribute_values)):
                 return False
         return all(map(is_, map(dict.get, dicts, keys, missing), values))
 
@@ -53,7 +53,7 @@ def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
     other_reads = [
         read
         for read in reads
-        if not (read.dict_entry or read.container_size or read.function)
+        if not (read.dict_entry or read.container_size or read.special)
     ]
     tests = [r.is_same for r in other_reads if r.is_same is not always_same]
     if not (sized or tests):

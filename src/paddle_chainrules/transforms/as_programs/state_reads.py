@@ -6,6 +6,7 @@ import argparse
 import functools
 import sys
 import types
+import weakref
 from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -79,11 +80,11 @@ class IdentityKey:
         return f"{name} at {id(self.value):#x}"
 
 
-class FunctionAttribute(NamedTuple):
-    """An attribute of a function, which an editor may replace."""
+class SpecialAttribute(NamedTuple):
+    """An attribute of a function, class or object that tells what it does."""
 
     get: Callable[[Any], Any]
-    function: types.FunctionType
+    owner: Any
     value: Any
 
 
@@ -92,6 +93,19 @@ FUNCTION_ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "defaults": attrgetter("__defaults__"),
     "defaults by name": attrgetter("__kwdefaults__"),
 }
+BASES, BASES_OF_CLASS = attrgetter("__mro__"), attrgetter("__class__.__mro__")
+CONTAINING = FUNCTION_ATTRIBUTES["defaults"], FUNCTION_ATTRIBUTES["defaults by name"]
+"""Those whose values hold others."""
+
+
+def bases_of_weak(owner: weakref.ref[Any]) -> tuple[type, ...]:
+    """Return the bases of the class of an object that is not kept alive."""
+    return type(owner()).__mro__
+
+
+OF_CLASSES = BASES, BASES_OF_CLASS, bases_of_weak
+SPECIAL_ATTRIBUTES = *FUNCTION_ATTRIBUTES.values(), *OF_CLASSES
+"""What gives them; an editor may replace those of functions, and a program others."""
 
 
 class StateRead(NamedTuple):
@@ -104,7 +118,7 @@ class StateRead(NamedTuple):
         dict_entry: the dict, key and value of what stands in a dict.
         container_size: the container and its size, where only that is compared.
         undo: makes it again what it was.
-        function: the function's attribute, where that is compared.
+        special: the attribute of a function, class or object that is compared.
     """
 
     label: str
@@ -113,7 +127,7 @@ class StateRead(NamedTuple):
     dict_entry: tuple[dict[Any, Any], Any, Any] | None = None
     container_size: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
-    function: FunctionAttribute | None = None
+    special: SpecialAttribute | None = None
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -234,7 +248,11 @@ class _Reader:
         kind = type(value)
         self._visited[id(value)] = value
         if isinstance(value, type):
-            self._read_class(value.__name__, value)
+            if self._read_class(value.__name__, value):
+                bases = SpecialAttribute(BASES, value, value.__mro__)
+                self._read_special(f"bases of {value.__name__}", bases)
+            if kind is not type:
+                self._read_class(value.__name__, kind)
             return
         if isinstance(value, staticmethod | classmethod):
             self.read_contents(label, value.__func__)
@@ -252,6 +270,9 @@ class _Reader:
         elif isinstance(value, types.ModuleType):
             if not _is_constant(value.__name__):
                 self._read_attributes(label, vars(value))
+                self._read_dict_entry(
+                    f"{label}.__getattr__", vars(value), "__getattr__"
+                )
         elif isinstance(value, np.ndarray):
             if _is_small(value):
                 self._read_bytes(label, value, value.tobytes, value.copy())
@@ -268,6 +289,8 @@ class _Reader:
                 self._read_items(label, value)
         elif isinstance(value, bytearray | array):
             self._read_bytes(label, value, functools.partial(bytes, value), value[:])
+        elif isinstance(value, memoryview):
+            self._read_bytes(label, value, value.tobytes, value.tobytes())
         elif isinstance(value, set | frozenset):
             self._read_members(label, value)
         elif hasattr(kind, "_depends_on"):
@@ -399,9 +422,7 @@ class _Reader:
         for name, get in FUNCTION_ATTRIBUTES.items():
             value = get(fn)
             if value is not None:
-                self._read_attribute(
-                    f"{name} {suffix}", FunctionAttribute(get, fn, value)
-                )
+                self._read_special(f"{name} {suffix}", SpecialAttribute(get, fn, value))
         for name, cell in cells:
             undo = functools.partial(_set_cell, cell)
             self.read_variable(f"{name} {suffix}", _cell_value, cell, undo=undo)
@@ -410,19 +431,26 @@ class _Reader:
         for name in sorted(names):  # also those to come
             self._read_dict_entry(name, fn.__globals__, name)
 
-    def _read_attribute(self, label: str, attribute: FunctionAttribute) -> None:
-        """Read an attribute of a function, and what it holds."""
-        is_same = lambda: attribute.get(attribute.function) is attribute.value  # noqa: E731
-        self._add_read(
-            label, _key_of(attribute.value), is_same, None, None, None, attribute
-        )
-        if not isinstance(attribute.value, types.CodeType):
-            self.read_contents(label, attribute.value)
+    def _read_special(self, label: str, special: SpecialAttribute) -> None:
+        """Read an attribute of a function, class or object, and what it holds."""
+        is_same = lambda: special.get(special.owner) is special.value  # noqa: E731
+        key = _key_of(special.value)
+        self._add_read(label, key, is_same, None, None, None, special)
+        if special.get in CONTAINING:
+            self.read_contents(label, special.value)
 
     def _read_object(self, label: str, value: Any) -> None:
         """Read the attributes of an object that code names, and code of its class."""
         kind = type(value)
         user_classes = self._read_class(label, kind)
+        if user_classes:
+            owner: Any = value
+            get: Callable[[Any], Any] = BASES_OF_CLASS
+            if label == "self":  # which its own programs do not keep alive
+                with suppress(TypeError):  # of slots without weak references
+                    owner, get = weakref.ref(value), bases_of_weak
+            bases = SpecialAttribute(get, owner, kind.__mro__)
+            self._read_special(f"class of {label}", bases)
         for base in user_classes:
             for name in sorted(self.named.intersection(getattr(base, "__slots__", ()))):
                 undo = functools.partial(_set_attribute, value, name)
