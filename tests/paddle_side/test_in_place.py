@@ -338,6 +338,12 @@ def test_views_of_views_hold_what_is_written_into_the_whole(take, write, depth):
     (expected,) = slopes_of(value if depth == 1 else by_differences(value, v), x)
     close = {"rtol": 1e-4, "atol": (1e-5 if depth == 1 else 1e-3)}
     compiled = grad(fn)
+    if take == "all of it, flat" and write == "reshaped on the way":
+        with pytest.raises(
+            NotImplementedError, match="has y"
+        ):  # is b[...] b, or a view
+            compiled(x)
+        return
     for _ in range(5):
         assert_same(compiled(x), expected, **close)
     assert_same(jit(grad(fn))(x), expected, **close)

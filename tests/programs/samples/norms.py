@@ -56,6 +56,10 @@ NORMS: dict[str, list[Row]] = {
         (positive(2, 3, 4, 2), None, None, 1e-5),
         (positive(2, 3, 4), t(3), None, 1e-5),
     ],
+    "affine_channel": [
+        (t(2, 3, 4, 5), t(3), t(3), "NCHW"),
+        (t(2, 4, 5, 3), t(3), t(3), "NHWC"),
+    ],
     "group_norm": [
         (positive(2, 6, 5), t(6), t(6), 1e-5, 3, "NCHW"),
         (positive(2, 6, 3, 4), t(6), t(6), 1e-5, 2, "NCHW"),

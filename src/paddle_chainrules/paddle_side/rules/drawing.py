@@ -153,11 +153,3 @@ def gumbel_softmax(
 def _is_differentiated_again(context: RuleContext, x: Tensor) -> bool:
     """Tell whether its derivative may be differentiated once more."""
     return is_traced(x) and context.create_graph([x])
-
-
-DRAWN: dict[str, Callable[..., Any]] = {
-    "dropout": dropout,
-    "gumbel_softmax": gumbel_softmax,
-    "rrelu": rrelu,
-}
-"""Rules by the names of ``paddle._C_ops``."""

@@ -51,13 +51,6 @@ _FULL_VIEWS = _grad_node_names(
 )
 """Views of all of it."""
 
-VIEWS = (
-    *("reshape", "flatten", "squeeze", "unsqueeze", "transpose"),
-    *("view_shape", "view_dtype"),
-)
-PART_VIEWS = "unbind", "diagonal", "slice", "strided_slice"
-"""Operators whose results are views of their first argument, or of parts of it."""
-
 
 class Write(NamedTuple):
     """A node of which another use than the one by a write would miss what it wrote."""

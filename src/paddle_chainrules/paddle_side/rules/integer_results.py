@@ -25,13 +25,6 @@ def detach_integers(
     return result
 
 
-GIVING_INDICES = (
-    *("argsort", "topk", "kthvalue", "mode", "cummax", "cummin"),
-    *("max_pool2d_with_index", "max_pool3d_with_index"),
-)
-"""Operators that give indices of elements, beside their values or alone."""
-
-
 def detach_indices(
     operator: Any, context: RuleContext, *args: Any, **kwargs: Any
 ) -> Any:

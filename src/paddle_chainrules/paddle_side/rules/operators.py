@@ -32,7 +32,7 @@ from ..watch import (
     recordings,
     tensors_in_arguments,
 )
-from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
+from .table import FUNCTIONS, IN_PLACE, METHODS, OPERATORS, Rule
 
 __all__ = ["TapeContext"]
 
@@ -98,7 +98,11 @@ def by_rule(name: str, operator: Any, args: Sequence[Any], gives_more: bool) -> 
     stack = recordings()
     if not _is_on_graph(stack, name, args):
         return operator(*args)
-    rule = METHODS.get(name.removeprefix("Tensor.")) if "." in name else RULES.get(name)
+    rule = (
+        METHODS.get(name.removeprefix("Tensor."))
+        if "." in name
+        else OPERATORS.get(name)
+    )
     if rule is None:
         return operator(*args)
     if gives_more and any(map(is_traced, tensors_in_arguments(args))):
@@ -136,7 +140,7 @@ def _replacements() -> PatchSet:
         )
         for name, function in names.items()
     }
-    operators = _rule_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
+    operators = _rule_pairs({**IN_PLACE, **OPERATORS}, vars(paddle._C_ops))
     return PatchSet(operators | _drawing_pairs(operators) | functions)
 
 
@@ -165,6 +169,9 @@ _installed = [False]
 def install_rules(scanned: ScannedModules | None = None) -> None:
     """Replace the operators by their rules, for good.
 
+    Raises:
+        RuntimeError: the entries of operators, which have the rules, are not loaded.
+
     Installing them costs more than they do: outside of recordings they ask whether
     there is one, and pass on.
 
@@ -173,6 +180,11 @@ def install_rules(scanned: ScannedModules | None = None) -> None:
     """
     if _installed[0]:
         return
+    if not OPERATORS:
+        raise RuntimeError(
+            "no operator has a rule yet, and gradients would be Paddle's own; import "
+            "paddle_chainrules.programs.operators.table before a graph is recorded"
+        )
     with lock:
         if not _installed[0]:
             _replacements().switch(1, scanned)

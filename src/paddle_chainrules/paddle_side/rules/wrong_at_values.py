@@ -49,13 +49,13 @@ def refuse_where(
     return rule
 
 
-def _is_nearly_singular(result: Tensor, x: Tensor) -> bool:
+def is_nearly_singular(result: Tensor, x: Tensor) -> bool:
     """Tell where Paddle gives zeros: below some 1e-14, in float32 some 1e-6."""
     threshold = 1e-4 if x.dtype in (paddle.float32, paddle.complex64) else 1e-10
     return bool((result.abs() <= threshold).any())
 
 
-def _has_equal_eigenvalues(result: Any, x: Tensor, *_: Any) -> bool:
+def has_equal_eigenvalues(result: Any, x: Tensor, *_: Any) -> bool:
     """Tell whether two eigenvalues are equal, or several matrices are given."""
     if x.ndim > 2:
         return True
@@ -64,7 +64,7 @@ def _has_equal_eigenvalues(result: Any, x: Tensor, *_: Any) -> bool:
     return int((gaps.abs() <= 0).sum()) > values.size
 
 
-def _is_put_along_axis_wrong(
+def is_put_along_axis_wrong(
     result: Tensor,
     x: Tensor,
     index: Tensor,
@@ -83,7 +83,7 @@ def _has_duplicates(positions: Tensor) -> bool:
     return bool(distinct.size < positions.size)
 
 
-def _is_put_twice(
+def is_put_twice(
     result: Tensor, x: Tensor, indices: Any, value: Tensor, accumulate: bool = False
 ) -> bool:
     is_mask = any(index.dtype == paddle.bool for index in indices)
@@ -94,13 +94,13 @@ def _is_put_twice(
     return _has_duplicates(numbers[tuple(indices)])
 
 
-def _is_scattered_twice(
+def is_scattered_twice(
     result: Tensor, x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True
 ) -> bool:
     return overwrite and is_traced(updates) and _has_duplicates(index % x.shape[0])
 
 
-def _is_unpooled_twice(result: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
+def is_unpooled_twice(result: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bool:
     ordered = paddle.sort(indices.flatten(2), -1)
     return bool((ordered[..., 1:] == ordered[..., :-1]).any())
 
@@ -115,13 +115,13 @@ def _is_tied(result: Any, message: Tensor, target: Tensor, reduction: str) -> bo
     return bool((count > 1).any())
 
 
-def _is_pool_tied(
+def is_pool_tied(
     result: Any, x: Tensor, target: Tensor, reduction: str, *_: Any
 ) -> bool:
     return _is_tied(result, x, target, reduction)
 
 
-def _are_sent_tied(
+def are_sent_tied(
     result: Any, x: Tensor, source: Tensor, target: Tensor, reduction: str, *_: Any
 ) -> bool:
     return _is_tied(result, x[source], target, reduction)
@@ -137,28 +137,4 @@ def are_edges_tied(*args: Any) -> bool:
 
 
 TIES = "where several entries are the largest, or smallest: it counts each as a whole"
-_DUPLICATES = "where one place is written twice: what is overwritten has some too"
-
-RULES = {
-    "det": refuse_where("det", "where it is nearly zero", _is_nearly_singular),
-    **{
-        name: refuse_where(
-            name, "of a batch, or of equal values", _has_equal_eigenvalues
-        )
-        for name in ("eigh", "eigvalsh", "eig")
-    },
-    "put_along_axis": refuse_where(
-        "put_along_axis",
-        "of products where there are zeros, and of other values than indices",
-        _is_put_along_axis_wrong,
-    ),
-    "index_put": refuse_where("index_put", _DUPLICATES, _is_put_twice),
-    "scatter": refuse_where("scatter", _DUPLICATES, _is_scattered_twice),
-    **{
-        name: refuse_where(name, _DUPLICATES, _is_unpooled_twice)
-        for name in ("unpool", "unpool3d")
-    },
-    "segment_pool": refuse_where("segment_pool", TIES, _is_pool_tied),
-    "send_u_recv": refuse_where("send_u_recv", TIES, _are_sent_tied),
-}
-"""Rules by the names of ``paddle._C_ops``."""
+DUPLICATES = "where one place is written twice: what is overwritten has some too"

@@ -7,8 +7,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.rules.derivatives.formulas import by_rules, refuse_derivative
 from .calls import BatchCall, Call, JetCall, NoRule
-from .entry import batch_of, formula_of, jet_of, reverse_of
+from .entry import batch_of, formula_of, jet_of, reverse_of, tape_of
 from .known_shapes import define_of_known_shape
 from .series import total
 from .shared import ops, shaped_as
@@ -68,3 +69,12 @@ def _logspace(
 ) -> Tensor:
     powers = paddle.linspace(start, stop, count, dtype)
     return ops.exp(powers * ops.log(ops.cast(base, dtype)))
+
+
+tape_of("full")(refuse_derivative("full", 1))
+
+tape_of("full_like")(refuse_derivative("full_like", 1))
+
+tape_of("linspace")(by_rules("linspace", 0, 1))
+
+tape_of("logspace")(by_rules("logspace", 0, 1, 3))

@@ -12,6 +12,7 @@ import paddle
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.operators import by_rule
+from ...paddle_side.rules.table import define_tape_rule
 from ...paddle_side.rules.tensors_as_numbers import number_positions
 from .axes import UNKNOWN, Axes
 
@@ -103,7 +104,10 @@ class Operator:
         writes_nothing: Callable[..., bool] | None = None,
         infix: str | None = None,
         defaults: dict[str, Any] | None = None,
+        tape: Callable[..., Any] | None = None,
     ) -> None:
+        if tape is not None:
+            define_tape_rule(name, tape)
         self.name = name
         self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
         self.run: Callable[..., Any] = run or raw(name)
@@ -270,9 +274,21 @@ def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
         arguments: their names in order, separated by spaces; those of Paddle's operator
             where None.
         kinds: as the attributes of :class:`Operator`; besides ``run``, where it is
-            not Paddle's own, and ``defaults`` of arguments.
+            not Paddle's own, ``defaults`` of arguments, and ``tape``, the rule while
+            a graph is recorded, where Paddle's own gradient is not always right.
     """
     return register(Operator(name, arguments, **kinds))
+
+
+def tape_of(*names: str) -> Callable[[Any], Any]:
+    """Register a rule for while a graph is recorded, also without an entry."""
+
+    def register(rule: Any) -> Any:
+        for name in names:
+            define_tape_rule(name, rule)
+        return rule
+
+    return register
 
 
 def holds_for_complex(*names: str) -> None:

@@ -11,6 +11,8 @@ from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import begin_seed, end_seed, is_sketched
+from ...paddle_side.rules import drawing
+from ...paddle_side.rules.derivatives.formulas import refuse_derivative
 from .axes import ANYWHERE, ELEMENTS
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
@@ -62,6 +64,7 @@ define(
     differentiable=(0,),
     fixed=(1,),
     axes=ANYWHERE,
+    tape=refuse_derivative("dropout", 2, drawing.dropout),
 )
 define("dropout_grad", differentiable=(1,), axes=ELEMENTS)
 define(
@@ -80,6 +83,7 @@ define(
     differentiable=(0,),
     fixed=(1,),
     axes=ANYWHERE,
+    tape=drawing.rrelu,
 )
 define(
     "gumbel_softmax",
@@ -88,6 +92,7 @@ define(
     shown=1,
     differentiable=(0,),
     fixed=(1,),
+    tape=drawing.gumbel_softmax,
 )
 for name in (
     *("gaussian", "uniform", "randint", "randperm", "poisson", "binomial"),

@@ -9,6 +9,8 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.derivatives import formulas
+from ....paddle_side.rules.derivatives.formulas import by_rules, where_traced
 from ..axes import ELEMENTS, ElementwiseWithShared
 from ..calls import BatchCall, Call
 from ..entry import (
@@ -19,6 +21,7 @@ from ..entry import (
     holds_for_complex,
     overwrites,
     reverse_of,
+    tape_of,
 )
 from ..shared import conj, ops, phase_gradient
 from .activation_formulas import mish, or_nan, selu, softsign
@@ -357,3 +360,12 @@ def _clip_batch(call: BatchCall) -> list[Any]:
         for k, bound in enumerate(bounds, 1)
     )
     return [ops.minimum(ops.maximum(x, lower), upper)]
+
+
+tape_of("silu", "swish")(where_traced(formulas.silu, 0))
+
+tape_of("clip")(by_rules("clip", 1, 2))
+
+tape_of("sign")(by_rules("sign", of_complex=True))
+
+tape_of("softsign")(by_rules("softsign", of_complex=True))

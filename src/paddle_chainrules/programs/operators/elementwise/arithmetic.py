@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ElementwiseWithShared, batched_arg
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
@@ -46,9 +47,17 @@ define(
     defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
     axes=ElementwiseWithShared(1),
     cheap=True,
+    tape=by_rules("scale", 1, 2),
 )
-define("pow", differentiable=(0, 1), axes=ElementwiseWithShared(1))
-define("elementwise_pow", axes=ELEMENTS, promotes=(0, 1))
+define(
+    "pow", differentiable=(0, 1), axes=ElementwiseWithShared(1), tape=by_rules("pow", 1)
+)
+define(
+    "elementwise_pow",
+    axes=ELEMENTS,
+    promotes=(0, 1),
+    tape=by_rules("elementwise_pow", of_complex=True),
+)
 define(
     "add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1), axes=ANYWHERE
 )

@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import same_real_dtype
+from ....paddle_side.rules import integer_results
 from ..axes import ELEMENTS
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
@@ -26,7 +27,7 @@ define("complex", axes=ELEMENTS)
 define("as_complex", view=True)
 define("as_real", view=True)
 define("angle", axes=ELEMENTS)
-define("view_dtype", "x dtype", view=True)
+define("view_dtype", "x dtype", view=True, tape=integer_results.view_of_bits)
 holds_for_complex("conj", "real", "imag", "real_grad", "imag_grad", "complex")
 holds_for_complex("as_complex", "as_real", "angle", "view_dtype")
 

@@ -8,6 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import integer_results
 from ..axes import ELEMENTS, IN_ORDER
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
@@ -34,7 +35,9 @@ define(
     axes=IN_ORDER,
 )
 define("share_data", "x", alias=True, differentiable=(), axes=IN_ORDER)
-define("cast", "x dtype", view=True, axes=ELEMENTS)
+define(
+    "cast", "x dtype", view=True, axes=ELEMENTS, tape=integer_results.detach_integers
+)
 define("copy", "x", run=RAW.assign, axes=IN_ORDER)
 """A copy in new memory. Passes do not remove it."""
 define(

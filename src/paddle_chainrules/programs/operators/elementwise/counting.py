@@ -7,9 +7,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives.formulas import by_rules, refuse_derivative
 from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of
+from ..entry import define, formula_of, reverse_of, tape_of
 from ..known_shapes import define_of_known_shape
 from ..shared import ops
 
@@ -57,7 +58,7 @@ def _any_formula(x: Tensor, axis: Any, keepdim: bool) -> Any:
 
 define("searchsorted", differentiable=(), structure=(0,), axes=ANYWHERE)
 define("gather_tree", differentiable=())
-define("histogram")
+define("histogram", tape=refuse_derivative("histogram", 1))
 define_of_known_shape("bincount", differentiable=(1,))
 define_of_known_shape("sequence_mask", differentiable=())
 
@@ -73,3 +74,8 @@ def _histogram_reverse(call: Call) -> list[Any]:
 def _bincount_reverse(call: Call) -> list[Any]:
     x, *_ = call.args
     return [None, ops.gather(call.cotangent, x, 0), None, None]
+
+
+tape_of("unique")(refuse_derivative("unique"))
+
+tape_of("bincount")(by_rules("bincount", 1))

@@ -11,9 +11,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.derivatives.formulas import by_rules, refuse_derivative
 from ..axes import ELEMENTS
 from ..calls import Call
-from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..entry import define, formula_of, holds_for_complex, reverse_of, tape_of
 from ..shared import broadcast_gradients, conj, is_zero, ops
 from .activation_formulas import celu, or_nan
 
@@ -67,13 +68,13 @@ define("softshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
 define("hardshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
 define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0}, axes=ELEMENTS)
 define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5}, axes=ELEMENTS)
-define("celu", defaults={"alpha": 1.0}, axes=ELEMENTS)
+define("celu", defaults={"alpha": 1.0}, axes=ELEMENTS, tape=by_rules("celu", 0))
 define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159}, axes=ELEMENTS)
 define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0}, axes=ELEMENTS)
 define("increment", defaults={"value": 1.0})
 define("heaviside", axes=ELEMENTS)
 define("copysign", axes=ELEMENTS)
-define("nextafter", axes=ELEMENTS)
+define("nextafter", axes=ELEMENTS, tape=refuse_derivative("nextafter"))
 define("atan2", axes=ELEMENTS, promotes=(0, 1))
 define("fmax", axes=ELEMENTS, promotes=(0, 1))
 define("fmin", axes=ELEMENTS, promotes=(0, 1))
@@ -82,7 +83,7 @@ define("Tensor.__mod__", "x y", axes=ELEMENTS, promotes=(0, 1))
 define("floor_divide", differentiable=(), axes=ELEMENTS, promotes=(0, 1))
 for name in ("Tensor.__floordiv__", "Tensor.__rfloordiv__"):
     define(name, "x y", axes=ELEMENTS, promotes=(0, 1), differentiable=())
-define("lerp", axes=ELEMENTS)
+define("lerp", axes=ELEMENTS, tape=by_rules("lerp", 2))
 
 
 @formula_of("softshrink")
@@ -188,3 +189,6 @@ def _remainder_reverse(call: Call) -> list[Any]:
 @formula_of("lerp")
 def _lerp_formula(x: Tensor, y: Tensor, weight: Any) -> Tensor:
     return x + weight * (y - x)
+
+
+tape_of("acosh")(by_rules("acosh", of_complex=True))

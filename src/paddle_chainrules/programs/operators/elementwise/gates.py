@@ -7,15 +7,17 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives.formulas import by_rules
+from ....paddle_side.rules.requested_gradients import differentiate_all
 from ..axes import ANYWHERE, FIRST
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops, summed_to
 
-define("prelu", axes=ANYWHERE)
+define("prelu", axes=ANYWHERE, tape=differentiate_all("prelu"))
 define("maxout", differentiable=(0,), axes=FIRST)
 define("swiglu", defaults={"y": None}, axes=FIRST)
-define("fused_softmax_mask", axes=ANYWHERE)
+define("fused_softmax_mask", axes=ANYWHERE, tape=by_rules("fused_softmax_mask", 1))
 
 
 @formula_of("prelu")

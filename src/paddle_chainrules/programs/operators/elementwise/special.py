@@ -10,9 +10,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.derivatives.formulas import by_rules, refuse_derivative
 from ..axes import ELEMENTS
 from ..calls import Call
-from ..entry import define, reverse_of
+from ..entry import define, reverse_of, tape_of
 from ..shared import broadcast_gradients, ops
 from .elementary import define_with_slope
 
@@ -34,7 +35,12 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 for name, slope in SLOPES.items():
     define_with_slope(name, slope)
 define("polygamma", differentiable=(0,), axes=ELEMENTS)
-define("gammaincc", differentiable=(1,), axes=ELEMENTS)
+define(
+    "gammaincc",
+    differentiable=(1,),
+    axes=ELEMENTS,
+    tape=refuse_derivative("gammaincc", 0),
+)
 define("logit", differentiable=(0,), axes=ELEMENTS)
 
 
@@ -94,3 +100,6 @@ def _logit_reverse(call: Call) -> list[Any]:
     safe = ops.where(inside, x, paddle.full_like(x, 0.5))
     grad = call.cotangent / (safe * (1.0 - safe))
     return [ops.where(inside, grad, paddle.zeros_like(grad)), None]
+
+
+tape_of("i0e")(by_rules("i0e", 0))

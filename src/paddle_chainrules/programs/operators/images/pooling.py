@@ -10,9 +10,15 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules import integer_results
+from ....paddle_side.rules.wrong_at_values import (
+    DUPLICATES,
+    is_unpooled_twice,
+    refuse_where,
+)
 from ..axes import FIRST, Images
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of
+from ..entry import define, formula_of, reverse_of, tape_of
 from ..kernels import by_kernel
 from ..shared import ops
 
@@ -26,8 +32,18 @@ by_kernel("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
 by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
 define("lp_pool2d", differentiable=(0,), axes=FIRST)
 by_kernel("lp_pool2d")
-define("unpool", differentiable=(0,), axes=FIRST)
-define("unpool3d", differentiable=(0,), axes=FIRST)
+define(
+    "unpool",
+    differentiable=(0,),
+    axes=FIRST,
+    tape=refuse_where("unpool", DUPLICATES, is_unpooled_twice),
+)
+define(
+    "unpool3d",
+    differentiable=(0,),
+    axes=FIRST,
+    tape=refuse_where("unpool3d", DUPLICATES, is_unpooled_twice),
+)
 
 AXES = {"pool2d_grad": 2, "pool3d_grad": 3}
 
@@ -178,3 +194,8 @@ def _unpool_reverse(call: Call) -> list[Any]:
         None,
         *(None for _ in attrs),
     ]
+
+
+tape_of("max_pool2d_with_index", "max_pool3d_with_index")(
+    integer_results.detach_indices
+)

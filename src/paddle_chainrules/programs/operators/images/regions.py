@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives.formulas import refuse_derivative
 from ..calls import Call
 from ..entry import define, reverse_of
 from ..kernels import by_kernel, linear_in_first
@@ -30,7 +31,7 @@ def _roi_pool(
     )
 
 
-define("roi_align", differentiable=(0,))
+define("roi_align", differentiable=(0,), tape=refuse_derivative("roi_align", 1))
 define("psroi_pool", differentiable=(0,))
 define("roi_pool", run=_roi_pool, shown=1, fixed=(1,), differentiable=(0,))
 linear_in_first("roi_align", "psroi_pool")

@@ -10,6 +10,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.requested_gradients import differentiate_all
 from ..axes import FIRST
 from ..entry import define, formula_of
 from ..kernels import by_kernel
@@ -19,8 +20,9 @@ define(
     "grid_sample",
     defaults={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True},
     axes=FIRST,
+    tape=differentiate_all("grid_sample"),
 )
-define("deformable_conv")
+define("deformable_conv", tape=differentiate_all("deformable_conv"))
 by_kernel("grid_sample", "deformable_conv")
 
 

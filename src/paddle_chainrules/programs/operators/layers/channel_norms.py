@@ -11,7 +11,10 @@ from paddle import Tensor
 from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives import norms
 from ....paddle_side.rules.derivatives.norms import Layout, has_small_scale
+from ....paddle_side.rules.requested_gradients import differentiate_all
+from ....paddle_side.rules.wrong_at_values import refuse_where
 from ..axes import FIRST, Images
 from ..calls import BatchCall, Call, NoRule
 from ..entry import batch_of, define, formula_of, reverse_of
@@ -40,6 +43,7 @@ define(
     differentiable=(0, 3, 4),
     fixed=(1, 2, 3, 4, 5),
     axes=FIRST,
+    tape=norms.batch_norm,
 )
 define("batch_norm_grad", axes=FIRST)
 define(
@@ -49,9 +53,32 @@ define(
     fixed=(1, 2),
     lean=RAW.instance_norm,
     axes=Images(1, 2),
+    tape=norms.instance_norm,
 )
 define("instance_norm_grad", axes=FIRST)
-define("group_norm", axes=Images(1, 2))
+define(
+    "group_norm",
+    axes=Images(1, 2),
+    tape=refuse_where(
+        "group_norm",
+        "where a scale is small beside the shift, or zero",
+        norms.is_group_norm_wrong,
+        otherwise=norms.group_norm,
+    ),
+)
+
+
+define(
+    "affine_channel", axes=FIRST, tape=differentiate_all("affine_channel")
+)  # Paddle's is wrong by the scale or the bias alone
+
+
+@formula_of("affine_channel")
+def _affine_channel_formula(
+    x: Tensor, scale: Tensor, bias: Tensor, layout: str
+) -> Tensor:
+    shape = [-1] if layout == "NHWC" else [-1, *[1] * (x.ndim - 2)]
+    return x * scale.reshape(shape) + bias.reshape(shape)
 
 
 def _group_norm_grad(x: Tensor, scale: Tensor, bias: Tensor, *others: Any) -> Any:

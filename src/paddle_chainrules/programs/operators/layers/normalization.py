@@ -10,6 +10,8 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives import norms
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ..axes import ANYWHERE
 from ..calls import BatchCall, Call, JetCall
 from ..entry import TABLE, batch_of, define, formula_of, jet_of, reverse_of
@@ -38,9 +40,12 @@ define(
     fixed=(1, 2),
     lean=RAW.layer_norm,
     axes=ANYWHERE,
+    tape=norms.layer_norm,
 )
 define("layer_norm_grad", axes=ANYWHERE)
-define("spectral_norm", "weight u v dim power_iters eps")
+define(
+    "spectral_norm", "weight u v dim power_iters eps", tape=by_rules("spectral_norm")
+)
 
 
 @reverse_of("layer_norm")

@@ -16,6 +16,7 @@ from paddle import Tensor
 
 from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import requested_gradients
 from ..axes import SECOND
 from ..calls import Call, NoRule
 from ..entry import TABLE, define, formula_of, reverse_of
@@ -110,6 +111,7 @@ define(
     differentiable=(0, 1, 2),
     fixed=(1,),
     axes=SECOND,
+    tape=requested_gradients.rnn,
 )
 define(
     "rnn_grad",

@@ -6,6 +6,8 @@ from typing import Any
 
 import paddle
 
+from ....paddle_side.rules import in_place
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ..axes import OtherAxes
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
@@ -17,10 +19,11 @@ define(
     view=True,
     defaults={"offset": 0, "axis1": 0, "axis2": 1},
     axes=OtherAxes("axis1", "axis2"),
+    tape=in_place.part_view,
 )
 define("diag")
-define("diag_embed")
-define("fill_diagonal_tensor")
+define("diag_embed", tape=by_rules("diag_embed", 0))
+define("fill_diagonal_tensor", tape=by_rules("fill_diagonal_tensor", 1))
 
 linear_in_first("diagonal")
 holds_for_complex("diagonal", "diagonal_grad", "diag")

@@ -13,6 +13,9 @@ from typing import Any
 
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives import linear_algebra as linear_algebra_rules
+from ....paddle_side.rules.derivatives.formulas import refuse_derivative
+from ....paddle_side.rules.wrong_at_values import has_equal_eigenvalues, refuse_where
 from ..axes import MATRICES, Matrices
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
@@ -28,11 +31,32 @@ from .adjoints import (
     transposed,
 )
 
-define("eigh", "x UPLO", axes=MATRICES)
-define("eigvalsh", "x uplo is_test", axes=MATRICES)
-define("eig")
-define("eigvals")
-define("svd", "x full_matrices", defaults={"full_matrices": False}, axes=MATRICES)
+define(
+    "eigh",
+    "x UPLO",
+    axes=MATRICES,
+    tape=refuse_where("eigh", "of a batch, or of equal values", has_equal_eigenvalues),
+)
+define(
+    "eigvalsh",
+    "x uplo is_test",
+    axes=MATRICES,
+    tape=refuse_where(
+        "eigvalsh", "of a batch, or of equal values", has_equal_eigenvalues
+    ),
+)
+define(
+    "eig",
+    tape=refuse_where("eig", "of a batch, or of equal values", has_equal_eigenvalues),
+)
+define("eigvals", tape=refuse_derivative("eigvals"))
+define(
+    "svd",
+    "x full_matrices",
+    defaults={"full_matrices": False},
+    axes=MATRICES,
+    tape=linear_algebra_rules.svd,
+)
 define("svdvals", axes=Matrices(batches=False))
 define("matrix_rank", differentiable=())
 define("matrix_rank_tol", differentiable=())

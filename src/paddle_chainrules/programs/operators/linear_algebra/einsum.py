@@ -10,6 +10,7 @@ from typing import Any
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ....paddle_side.shared_memory import share_memory
 from ..axes import ANYWHERE
 from ..calls import BatchCall, NoRule
@@ -28,7 +29,13 @@ def _run_einsum(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     return [result.clone() if len(x) == 1 and share_memory(result, x[0]) else result]
 
 
-define("einsum", "x equation", run=_run_einsum, axes=ANYWHERE)
+define(
+    "einsum",
+    "x equation",
+    run=_run_einsum,
+    axes=ANYWHERE,
+    tape=by_rules("einsum", of_complex=True),
+)
 holds_for_complex("einsum")
 
 

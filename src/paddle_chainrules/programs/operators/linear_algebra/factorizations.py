@@ -12,6 +12,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives import linear_algebra as linear_algebra_rules
+from ....paddle_side.rules.derivatives.formulas import by_rules, refuse_derivative
 from ..axes import MATRICES
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
@@ -28,9 +30,9 @@ from .adjoints import (
 
 define("cholesky", "x upper", defaults={"upper": False}, axes=MATRICES)
 define("lu", fixed=(1, 2))
-define("lu_unpack", differentiable=(0,), fixed=(0,))
-define("qr", defaults={"mode": "reduced"}, axes=MATRICES)
-define("lstsq", fixed=(2,))
+define("lu_unpack", differentiable=(0,), fixed=(0,), tape=by_rules("lu_unpack", 0))
+define("qr", defaults={"mode": "reduced"}, axes=MATRICES, tape=linear_algebra_rules.qr)
+define("lstsq", fixed=(2,), tape=refuse_derivative("lstsq"))
 holds_for_complex("lu", "lu_unpack", "qr")
 
 

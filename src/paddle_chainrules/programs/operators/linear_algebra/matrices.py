@@ -9,6 +9,8 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives import linear_algebra as linear_algebra_rules
+from ....paddle_side.rules.derivatives.formulas import where_traced
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
 from ..axes import ANYWHERE, ShapePolymorphic
 from ..calls import BatchCall, Call, JetCall
@@ -52,13 +54,19 @@ define(
     axes=PRODUCT,
     linear=(0, 1),
     promotes=(0, 1),
+    tape=where_traced(linear_algebra_rules.matmul),
 )
 define("Tensor.__matmul__", "x y", infix="@", axes=PRODUCT, promotes=(0, 1))
 define("bmm", axes=ANYWHERE)
 define("matmul_grad", "x y out_grad transpose_x transpose_y", axes=ANYWHERE)
 define("linear", "x weight bias", axes=PRODUCT)
 define("linear_v2", axes=PRODUCT)
-define("addmm", defaults={"beta": 1.0, "alpha": 1.0}, axes=ANYWHERE)
+define(
+    "addmm",
+    defaults={"beta": 1.0, "alpha": 1.0},
+    axes=ANYWHERE,
+    tape=where_traced(linear_algebra_rules.addmm),
+)
 define("addmm_grad", "input x y out_grad alpha beta", axes=ANYWHERE)
 define("dot", axes=ANYWHERE)
 holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")

@@ -8,7 +8,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives import linear_algebra as linear_algebra_rules
+from ....paddle_side.rules.derivatives.formulas import where_traced
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
+from ....paddle_side.rules.requested_gradients import differentiate_all
 from ..axes import ANYWHERE, FIRST, batched_arg
 from ..calls import BatchCall, Call
 from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
@@ -16,10 +19,21 @@ from ..shared import conj, ops
 from .adjoints import chained_product
 
 define("mv", axes=ANYWHERE)
-define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0}, axes=ANYWHERE)
-define("multi_dot", "x", axes=ANYWHERE)
+define(
+    "baddbmm",
+    defaults={"beta": 1.0, "alpha": 1.0},
+    axes=ANYWHERE,
+    tape=where_traced(linear_algebra_rules.addmm),
+)
+define("multi_dot", "x", axes=ANYWHERE, tape=differentiate_all("multi_dot"))
 define("kron")
-define("cross", "x y axis", defaults={"axis": 9}, axes=FIRST)
+define(
+    "cross",
+    "x y axis",
+    defaults={"axis": 9},
+    axes=FIRST,
+    tape=differentiate_all("cross"),
+)
 define("bilinear", "x y weight bias", axes=FIRST)
 define("trace", defaults={"offset": 0, "axis1": 0, "axis2": 1})
 holds_for_complex("kron", "cross", "trace")

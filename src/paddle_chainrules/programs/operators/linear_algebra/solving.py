@@ -13,6 +13,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import dtype_name
+from ....paddle_side.rules import requested_gradients
+from ....paddle_side.rules.derivatives.formulas import by_rules
+from ....paddle_side.rules.requested_gradients import differentiate_all
+from ....paddle_side.rules.wrong_at_values import is_nearly_singular, refuse_where
 from ..axes import MATRICES, Matrices
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
@@ -20,17 +24,33 @@ from ..shared import broadcast_gradients, conj, ops, summed_to
 from .adjoints import adjoint, chained_product, identity_like, slice_axis, transposed
 
 define("inverse", axes=MATRICES)
-define("solve", axes=Matrices(batches=False))
+define("solve", axes=Matrices(batches=False), tape=differentiate_all("solve"))
 define(
     "triangular_solve",
     defaults={"upper": True, "transpose": False, "unitriangular": False},
     axes=MATRICES,
+    tape=requested_gradients.triangular_solve,
 )
-define("cholesky_solve", defaults={"upper": False}, axes=MATRICES)
-define("lu_solve", differentiable=(0, 1))
-define("det", axes=MATRICES)
-define("slogdet", axes=Matrices(batches=False))
-define("matrix_power", axes=Matrices(batches=False))
+define(
+    "cholesky_solve",
+    defaults={"upper": False},
+    axes=MATRICES,
+    tape=requested_gradients.cholesky_solve,
+)
+define("lu_solve", differentiable=(0, 1), tape=by_rules("lu_solve"))
+define(
+    "det",
+    axes=MATRICES,
+    tape=refuse_where("det", "where it is nearly zero", is_nearly_singular),
+)
+define(
+    "slogdet", axes=Matrices(batches=False), tape=by_rules("slogdet", of_complex=True)
+)
+define(
+    "matrix_power",
+    axes=Matrices(batches=False),
+    tape=by_rules("matrix_power", of_complex=True),
+)
 holds_for_complex(
     "inverse", "triangular_solve", "lu_solve", "det", "slogdet", "matrix_power"
 )

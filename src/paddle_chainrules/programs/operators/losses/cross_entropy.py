@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives import losses as loss_rules
 from ....paddle_side.rules.derivatives.losses import logarithms
 from ..axes import AxesArgument
 from ..calls import Call
@@ -20,6 +21,7 @@ define(
     "input label soft_label use_softmax numeric_stable_mode ignore_index axis",
     differentiable=(0, 1),
     axes=AxesArgument("axis"),
+    tape=loss_rules.soft_cross_entropy,
 )
 define(
     "cross_entropy_with_softmax_grad", differentiable=(1, 2), axes=AxesArgument("axis")

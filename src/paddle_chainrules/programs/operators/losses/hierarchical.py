@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.requested_gradients import differentiate_all
 from ..entry import define, formula_of
 from ..shared import ops
 
@@ -16,6 +17,7 @@ define(
     differentiable=(0, 2, 3),
     fixed=(1, 2),
     defaults={"is_sparse_too": False},
+    tape=differentiate_all("hsigmoid_loss"),
 )
 
 

@@ -10,6 +10,8 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.derivatives import losses as loss_rules
+from ....paddle_side.rules.derivatives.formulas import by_rules, where_traced
 from ....paddle_side.rules.derivatives.losses import (
     bounded_log,
     cross_entropy_with_logits,
@@ -52,13 +54,23 @@ def _define_alignment_loss(name: str, *attr_names: str) -> None:
     by_kernel(name, outputs=f"loss {name}grad")
 
 
-define("bce_loss", axes=ELEMENTS)
+define("bce_loss", axes=ELEMENTS, tape=by_rules("bce_loss", 1))
 define("bce_loss_grad", axes=ELEMENTS)
-define("sigmoid_cross_entropy_with_logits", axes=ANYWHERE)
-define("nll_loss", run=_nll_loss, differentiable=(0, 2), axes=FIRST)
-define("kldiv_loss", axes=ANYWHERE)
+define(
+    "sigmoid_cross_entropy_with_logits",
+    axes=ANYWHERE,
+    tape=where_traced(loss_rules.cross_entropy_with_logits, 0, 1, 2),
+)
+define(
+    "nll_loss",
+    run=_nll_loss,
+    differentiable=(0, 2),
+    axes=FIRST,
+    tape=where_traced(loss_rules.nll_loss, 0, 2),
+)
+define("kldiv_loss", axes=ANYWHERE, tape=by_rules("kldiv_loss", 1))
 define("huber_loss", axes=ELEMENTS)
-define("label_smooth", axes=ANYWHERE)
+define("label_smooth", axes=ANYWHERE, tape=by_rules("label_smooth", 1))
 define("log_loss", differentiable=(0,), axes=ELEMENTS)
 define("identity_loss", axes=ANYWHERE)
 _define_alignment_loss("warpctc", "blank", "norm_by_times")

@@ -7,10 +7,21 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules import in_place, requested_gradients
+from ....paddle_side.rules.derivatives import formulas
+from ....paddle_side.rules.derivatives.formulas import where_traced
 from ...capture_error import CaptureError
 from ..axes import ANYWHERE, batched_arg
 from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import batch_of, define, holds_for_complex, jet_of, raw, reverse_of
+from ..entry import (
+    batch_of,
+    define,
+    holds_for_complex,
+    jet_of,
+    raw,
+    reverse_of,
+    tape_of,
+)
 from ..kernels import by_kernel, linear_in_first
 from ..known_shapes import define_of_known_shape
 from ..series import linear_series
@@ -53,7 +64,12 @@ define(
 define("strided_slice", view=True, axes=Sliced())
 define("crop", "x shape offsets")
 define(
-    "gather", "x index axis", differentiable=(0,), defaults={"axis": 0}, axes=ANYWHERE
+    "gather",
+    "x index axis",
+    differentiable=(0,),
+    defaults={"axis": 0},
+    axes=ANYWHERE,
+    tape=where_traced(formulas.gather, 0),
 )
 define(
     "gather_grad",
@@ -63,7 +79,13 @@ define(
     axes=ANYWHERE,
 )
 define("index_select", "x index axis", differentiable=(0,), axes=ANYWHERE)
-define("embedding", "x weight padding_idx sparse", differentiable=(1,), axes=ANYWHERE)
+define(
+    "embedding",
+    "x weight padding_idx sparse",
+    differentiable=(1,),
+    axes=ANYWHERE,
+    tape=requested_gradients.embedding,
+)
 define("index_add", "x index add_value axis", differentiable=(0, 2), axes=ANYWHERE)
 define("gather_nd", "x index", differentiable=(0,), axes=ANYWHERE)
 define("scatter_nd_add", "x index updates", differentiable=(0, 2))
@@ -240,3 +262,6 @@ def _index_sample_batch(call: BatchCall) -> list[Any]:
     rows = [ops.reshape(operand, [-1, operand.shape[-1]]) for operand in operands]
     result = ops.index_sample(*rows)
     return [ops.reshape(result, [call.size, *call.shapes[0]])]
+
+
+tape_of("slice", "strided_slice")(in_place.part_view)

@@ -8,6 +8,9 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import in_place
+from ....paddle_side.rules.derivatives import formulas
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ..axes import ANYWHERE, FIRST, UNKNOWN, Images, OtherAxes
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
@@ -69,10 +72,10 @@ def _shuffle_channels(x: Tensor, table_shape: list[int], data_format: str) -> Te
     return ops.reshape(ops.transpose(table, [0, 2, 1, 3, 4]), x.shape)
 
 
-define("view_shape", "x dims", view=True)
+define("view_shape", "x dims", view=True, tape=in_place.view)
 define("repeat_interleave", axes=ANYWHERE)
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
-define("broadcast_tensors", "x", axes=ANYWHERE)
+define("broadcast_tensors", "x", axes=ANYWHERE, tape=formulas.broadcast_tensors)
 define("reduce_as", differentiable=(0,), shapes=(1,), axes=ANYWHERE)
 define("multiplex", "x index", differentiable=(0,))
 
@@ -96,8 +99,20 @@ def _strided(x: Tensor, *attrs: Any) -> Tensor:
     return RAW.as_strided(x, *attrs)
 
 
-define("tensor_unfold", "x axis size step", view=True, axes=OtherAxes("axis"))
-define("as_strided", "x dims stride offset", run=_strided, view=True)
+define(
+    "tensor_unfold",
+    "x axis size step",
+    view=True,
+    axes=OtherAxes("axis"),
+    tape=by_rules("tensor_unfold", 0),
+)
+define(
+    "as_strided",
+    "x dims stride offset",
+    run=_strided,
+    view=True,
+    tape=by_rules("as_strided", 0),
+)
 
 
 @reverse_of("view_shape")

@@ -11,6 +11,13 @@ from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 from ....paddle_side.process.openmp import one_thread
+from ....paddle_side.rules.wrong_at_values import (
+    DUPLICATES,
+    is_put_along_axis_wrong,
+    is_put_twice,
+    is_scattered_twice,
+    refuse_where,
+)
 from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
@@ -24,6 +31,11 @@ define(
     "x index values axis reduce include_self",
     differentiable=(0, 2),
     axes=ANYWHERE,
+    tape=refuse_where(
+        "put_along_axis",
+        "of products where there are zeros, and of other values than indices",
+        is_put_along_axis_wrong,
+    ),
 )
 
 
@@ -41,8 +53,15 @@ define(
     differentiable=(0, 2),
     defaults={"accumulate": False},
     axes=ANYWHERE,
+    tape=refuse_where("index_put", DUPLICATES, is_put_twice),
 )
-define("scatter", "x index updates overwrite", differentiable=(0, 2), axes=ANYWHERE)
+define(
+    "scatter",
+    "x index updates overwrite",
+    differentiable=(0, 2),
+    axes=ANYWHERE,
+    tape=refuse_where("scatter", DUPLICATES, is_scattered_twice),
+)
 holds_for_complex("index_put")
 
 

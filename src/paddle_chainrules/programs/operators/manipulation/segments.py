@@ -7,15 +7,38 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.requested_gradients import differentiate_all
+from ....paddle_side.rules.wrong_at_values import (
+    TIES,
+    are_edges_tied,
+    are_sent_tied,
+    is_pool_tied,
+    refuse_where,
+)
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of
+from ..entry import define, formula_of, reverse_of, tape_of
 from ..known_shapes import define_of_known_shape
 from ..shared import ops, summed_to
 
 define_of_known_shape("segment_pool", differentiable=(0,), fixed=(1,))
-define("send_u_recv", differentiable=(0,), fixed=(1,))
-define("send_ue_recv", differentiable=(0, 1), fixed=(1,))
-define("send_uv", differentiable=(0, 1))
+define(
+    "send_u_recv",
+    differentiable=(0,),
+    fixed=(1,),
+    tape=refuse_where("send_u_recv", TIES, are_sent_tied),
+)
+define(
+    "send_ue_recv",
+    differentiable=(0, 1),
+    fixed=(1,),
+    tape=refuse_where(
+        "send_ue_recv",
+        TIES,
+        are_edges_tied,
+        otherwise=differentiate_all("send_ue_recv"),
+    ),
+)
+define("send_uv", differentiable=(0, 1), tape=differentiate_all("send_uv"))
 
 
 def _message_gradient(
@@ -142,3 +165,6 @@ def _send_uv_formula(
 ) -> Tensor:
     source_rows, target_rows = ops.gather(x, source, 0), ops.gather(y, target, 0)
     return source_rows + target_rows if op == "ADD" else source_rows * target_rows
+
+
+tape_of("segment_pool")(refuse_where("segment_pool", TIES, is_pool_tied))

@@ -11,6 +11,9 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import in_place
+from ....paddle_side.rules.derivatives import formulas
+from ....paddle_side.rules.derivatives.formulas import by_rules, where_traced
 from ..axes import (
     ANYWHERE,
     ELEMENTS,
@@ -30,6 +33,7 @@ from ..entry import (
     instead_of,
     jet_of,
     reverse_of,
+    tape_of,
 )
 from ..series import linear_series
 from ..shared import aligned, ops, shaped_as
@@ -92,15 +96,25 @@ class Rolled(AxesArgument):
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True, axes=IN_ORDER, linear=(0,))
-define("transpose", view=True, axes=Transposed(), linear=(0,))
+define("transpose", view=True, axes=Transposed(), linear=(0,), tape=in_place.view)
 define("Tensor.T", "x", view=True, axes=ANYWHERE)
 define("concat", defaults={"axis": 0}, axes=AxesArgument("axis", splits_or_joins=True))
 define("stack", defaults={"axis": 0}, axes=Stacked())
 define("split", view=True, axes=AxesArgument("axis", splits_or_joins=True))
 define("split_with_num", view=True, axes=AxesArgument("axis", splits_or_joins=True))
-define("unbind", "x axis", view=True, axes=AxesArgument("axis", splits_or_joins=True))
 define(
-    "unstack", "x axis num", view=True, axes=AxesArgument("axis", splits_or_joins=True)
+    "unbind",
+    "x axis",
+    view=True,
+    axes=AxesArgument("axis", splits_or_joins=True),
+    tape=in_place.part_view,
+)
+define(
+    "unstack",
+    "x axis num",
+    view=True,
+    axes=AxesArgument("axis", splits_or_joins=True),
+    tape=where_traced(formulas.unstack, 0, checked=True),
 )
 MAX_AXES = 8
 """The most axes that Paddle's kernels for expand and tile take."""
@@ -140,9 +154,15 @@ define(
 )
 define("tril", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
 define("triu", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
-define("masked_fill", "x mask value", differentiable=(0, 2), axes=ANYWHERE)
+define(
+    "masked_fill",
+    "x mask value",
+    differentiable=(0, 2),
+    axes=ANYWHERE,
+    tape=by_rules("masked_fill", 2),
+)
 define("tile", run=_tile, view=True, axes=ANYWHERE)
-define("meshgrid", "x")
+define("meshgrid", "x", tape=formulas.meshgrid)
 define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
 define("flip", "x axis", axes=Flipped("axis"))
 define("roll", "x shifts axis", defaults={"axis": []}, axes=Rolled("axis"))
@@ -500,3 +520,6 @@ def _pad_batch(call: BatchCall) -> list[Any]:
     if isinstance(value, Tensor):
         raise NoRule("a tensor as the value to pad with; give a number")
     return [ops.pad(x, [0, 0, *paddings], value)]
+
+
+tape_of("reshape", "flatten", "squeeze", "unsqueeze")(in_place.view)

@@ -6,6 +6,8 @@ from typing import Any
 
 from paddle import Tensor
 
+from ....paddle_side.rules.derivatives import formulas
+from ....paddle_side.rules.derivatives.formulas import where_traced
 from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
@@ -19,6 +21,7 @@ define(
     "x axis keepdim reduce_all",
     axes=AxesArgument("axis"),
     defaults={"axis": [], "keepdim": False, "reduce_all": False},
+    tape=where_traced(formulas.pairwise_product, 0, checked=True),
 )
 define(
     "cumprod", defaults={"exclusive": False, "reverse": False}, axes=AxesArgument("dim")

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.derivatives import norms
 from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
 from ..axes import AxesArgument
 from ..calls import Call, NoRule
@@ -17,7 +18,12 @@ from ..entry import decompose_of, define, formula_of, reverse_of
 from ..shared import is_zero, ops
 from .reductions import axes_of, spread
 
-define("p_norm", "x porder axis epsilon keepdim asvector", axes=AxesArgument("axis"))
+define(
+    "p_norm",
+    "x porder axis epsilon keepdim asvector",
+    axes=AxesArgument("axis"),
+    tape=norms.p_norm,
+)
 define(
     "p_norm_grad",
     "x out out_grad porder axis epsilon keepdim asvector",

@@ -9,6 +9,9 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import integer_results
+from ....paddle_side.rules.derivatives.formulas import by_rules
+from ....paddle_side.rules.requested_gradients import is_scalar
 from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call
 from ..entry import define, reverse_of
@@ -30,12 +33,13 @@ define(
     run=_topk,
     differentiable=(0,),
     axes=AxesArgument("axis", splits_or_joins=True),
+    tape=integer_results.detach_indices,
 )
-define("argsort", axes=AxesArgument("axis"))
-define("kthvalue", axes=ANYWHERE)
-define("mode", axes=ANYWHERE)
-define("cummax", axes=ANYWHERE)
-define("cummin", axes=ANYWHERE)
+define("argsort", axes=AxesArgument("axis"), tape=integer_results.detach_indices)
+define("kthvalue", axes=ANYWHERE, tape=by_rules("kthvalue", 0, where=is_scalar))
+define("mode", axes=ANYWHERE, tape=integer_results.detach_indices)
+define("cummax", axes=ANYWHERE, tape=integer_results.detach_indices)
+define("cummin", axes=ANYWHERE, tape=integer_results.detach_indices)
 define("median", axes=ANYWHERE)
 define("nanmedian")
 

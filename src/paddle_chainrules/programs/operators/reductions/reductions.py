@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules import integer_results
 from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import BatchCall, Call, JetCall
 from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
@@ -24,6 +25,7 @@ define(
     defaults={"dtype": None, "axis": [], "keepdim": False},
     axes=AxesArgument("axis"),
     linear=(0,),
+    tape=integer_results.detach_integers,
 )
 
 
