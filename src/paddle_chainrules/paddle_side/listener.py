@@ -56,14 +56,44 @@ class Listener(Protocol):
         """Run ``paddle.grad``."""
 
 
-class _Local(threading.local):
-    """Hold what a thread listens to; class defaults make a look-up fast."""
+class _ThreadModes(threading.local):
+    """What the calls of a thread are part of; class defaults make a look-up fast.
+
+    docs/architecture.md says who sets and who reads each of them.
+    """
 
     listener: Any = None
     plain = False
+    single_use = False
+    whole = False
+    sizes_alone = False
+    noted_gradients: dict[int, bool] | None = None
 
 
-local = _Local()
+local = _ThreadModes()
+
+
+class thread_mode:
+    """A context in which a mode of this thread has a value; then it is as before.
+
+    A class, since a generator that an interrupt has left open ends at any time.
+
+    Attributes:
+        name: the mode's.
+        value: what it is meanwhile; the context itself where it has none.
+    """
+
+    name: str
+    value: Any
+
+    def __enter__(self) -> Any:
+        self._before = getattr(local, self.name)
+        value = getattr(self, "value", self)
+        setattr(local, self.name, value)
+        return value
+
+    def __exit__(self, *_: object) -> None:
+        setattr(local, self.name, self._before)
 
 
 def listener() -> Listener | None:
@@ -77,26 +107,13 @@ def is_plain() -> bool:
     return local.listener is not None or local.plain
 
 
-class programs_disabled:
+class programs_disabled(thread_mode):
     """A context in which functions are called, and not their programs."""
 
-    def __enter__(self) -> None:
-        self._before = local.plain
-        local.plain = True
-
-    def __exit__(self, *_: object) -> None:
-        local.plain = self._before
+    name, value = "plain", True
 
 
-class not_listening:
-    """Let the calls of this thread pass.
+class not_listening(thread_mode):
+    """A context that lets the calls of this thread pass."""
 
-    A class, since a generator that an interrupt has left open ends at any time.
-    """
-
-    def __enter__(self) -> None:
-        self._before = local.listener
-        local.listener = None
-
-    def __exit__(self, *_: object) -> None:
-        local.listener = self._before
+    name, value = "listener", None

@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor
 
 from ..dtypes import tensor_kind
-from ..listener import listener
+from ..listener import listener, local, thread_mode
 from ..locks import in_child_of_fork, new_lock
 from ..patching.patch_sites import PatchSet, current_value, without_listener
 from ..traced_numbers import TracedNumber
@@ -93,26 +93,21 @@ def restore_random_state(state: Any) -> None:
             paddle.set_rng_state(generators, device)
 
 
-class private_dropout_seed:
+class private_dropout_seed(thread_mode):
     """A context in which dropout draws by a seed of its own: only sizes matter there.
 
     The generators are left alone, and nobody waits for their turn.
     """
 
-    def __enter__(self) -> None:
-        self._before = is_sketched()
-        _local.sketched = True
-
-    def __exit__(self, *_: object) -> None:
-        _local.sketched = self._before
+    name, value = "sizes_alone", True
 
 
 def is_sketched() -> bool:
     """Tell whether this thread looks at sizes alone."""
-    return getattr(_local, "sketched", False)
+    return local.sizes_alone
 
 
-_local = threading.local()
+_drawing = threading.local()
 
 
 class random_state_restored_on_error:
@@ -228,7 +223,7 @@ def _run_or_record(name: str, step: Callable[..., None], *args: Any) -> None:
 
 def _outer_seed_states() -> list[Any]:
     """Return the states before the seeds that this thread draws from."""
-    results: list[Any] = _local.__dict__.setdefault("seeds", [])
+    results: list[Any] = _drawing.__dict__.setdefault("seeds", [])
     return results
 
 

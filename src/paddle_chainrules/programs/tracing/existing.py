@@ -15,42 +15,32 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.running import is_running
-from ...paddle_side.listener import local, not_listening
+from ...paddle_side.listener import local, not_listening, thread_mode
 
 
-class single_use_captures:
+class single_use_captures(thread_mode):
     """A context in which captures make programs that serve one call alone."""
 
+    name = "single_use"
+
     def __init__(self, flag: bool = True) -> None:
-        self._flag = flag
-
-    def __enter__(self) -> None:
-        self._before = getattr(local, "once", False)
-        local.once = self._flag
-
-    def __exit__(self, *_: object) -> None:
-        local.once = self._before
+        self.value = flag
 
 
 def is_single_use() -> bool:
     """Tell whether captures of this thread serve one call alone."""
-    return bool(getattr(local, "once", False))
+    return local.single_use
 
 
-class undecomposed_operators:
+class undecomposed_operators(thread_mode):
     """A context in which captures keep Paddle's operators whole."""
 
-    def __enter__(self) -> None:
-        self._before = getattr(local, "whole", False)
-        local.whole = True
-
-    def __exit__(self, *_: object) -> None:
-        local.whole = self._before
+    name, value = "whole", True
 
 
 def keeps_operators_whole() -> bool:
     """Tell whether captures of this thread keep operators whole."""
-    return bool(getattr(local, "whole", False))
+    return local.whole
 
 
 def is_usable_from_outside(tensor: Tensor, own_tensors: Iterable[Any]) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...paddle_side.listener import local, not_listening
+from ...paddle_side.listener import local, not_listening, thread_mode
 from ...paddle_side.process.random_state import DRAWING
 from .operations import tensors_in
 
 
-class passive_listening:
+class passive_listening(thread_mode):
     """A context that lets calls of this thread pass, except those that hide something.
 
     Args:
@@ -18,17 +18,10 @@ class passive_listening:
         name: name of the PyLayer.
     """
 
-    is_passive = True
+    is_passive, name = True, "listener"
 
     def __init__(self, tracer: Any, name: str) -> None:
         self._tracer, self._name = tracer, name
-
-    def __enter__(self) -> None:
-        self._before = local.listener
-        local.listener = self
-
-    def __exit__(self, *_: object) -> None:
-        local.listener = self._before
 
     def check(self, name: str, args: Sequence[Any]) -> None:
         """Refuse a call that draws, or takes a tensor of the function around it.

@@ -6,29 +6,25 @@ from collections.abc import Iterable, Sequence
 
 from paddle import Tensor
 
-from ...paddle_side.listener import local
+from ...paddle_side.listener import local, thread_mode
 
 
-class program_gradients_noted:
+class program_gradients_noted(thread_mode):
     """A context that notes which gradients backward passes give by way of programs.
 
     A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
     whether there was one.
     """
 
-    def __enter__(self) -> dict[int, bool]:
-        self._before = getattr(local, "reached", None)
-        noted: dict[int, bool] = {}
-        local.reached = noted
-        return noted
+    name = "noted_gradients"
 
-    def __exit__(self, *_: object) -> None:
-        local.reached = self._before
+    def __init__(self) -> None:
+        self.value: dict[int, bool] = {}
 
 
 def note_reached(inputs: Iterable[Tensor], has_grad: Iterable[bool]) -> None:
     """Note which inputs of a program have a gradient, where that is requested."""
-    noted: dict[int, bool] | None = getattr(local, "reached", None)
+    noted = local.noted_gradients
     if noted is not None:
         for x, flag in zip(inputs, has_grad, strict=True):
             noted[id(x)] = noted.get(id(x), False) or flag
