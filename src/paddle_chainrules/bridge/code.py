@@ -190,7 +190,12 @@ class VJPCode:
         inputs: bool,
         has_cotangent: tuple[bool, ...],
     ) -> tuple[str, str, Any] | None:
-        """Return positions of the gradients that exist, the code, and its owner."""
+        """Return the backward pass for the gradients that Julia asks for.
+
+        That is the positions of those that exist, from 1 on, as a text; the addresses
+        and sizes of :func:`code_of`, as a text; and what keeps that code alive. None if
+        there is no machine code. Julia calls it by this name.
+        """
         flags = [*flags_per_param(params, self._params)]
         requested = tuple(
             flags[i] if i < len(flags) else inputs for i in self._grad_positions

@@ -67,7 +67,10 @@ def _lost_gradient_message(name: str) -> str:
 
 
 def refuse_traced_number(function: Any, parameter: str) -> Any:
-    """Return the rule of a function that ignores such a number if it is 0."""
+    """Return a rule that refuses a tensor with gradients for this parameter.
+
+    Paddle's function takes its value as a plain number, so its gradient would be lost.
+    """
     position = list(inspect.signature(function).parameters).index(parameter)
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:

@@ -21,13 +21,14 @@ def refuse_where(
     is_wrong: Callable[..., bool],
     otherwise: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a rule that refuses to be differentiated at some numbers.
+    """Return a rule that refuses to be differentiated at some argument values.
 
     Args:
         name: the operator's.
-        reason: words that say which numbers these are.
-        is_wrong: tells that, from the operator's result and its arguments.
-        otherwise: the rule elsewhere.
+        reason: words that say which values these are.
+        is_wrong: tells from the operator's result and its arguments whether Paddle's
+            gradient is wrong there.
+        otherwise: the rule that gives the result; the operator itself if None.
     """
 
     def rule(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,11 @@ from paddle import Tensor
 
 
 def harmless_values(arg: Any) -> Any:
-    """Return values of the same shape and dtype that never fail: unit matrices."""
+    """Return values of the same shape and dtype at which no operator fails.
+
+    Those are zeros of integers, identity matrices where an argument is square, and ones
+    otherwise.
+    """
     if isinstance(arg, list | tuple):
         return type(arg)(map(harmless_values, arg))
     if not isinstance(arg, Tensor) or not arg._is_initialized():

@@ -437,7 +437,10 @@ class Jitted:
         return self._fn(*args, **kwargs)  # whose own errors have no other's context
 
     def list_programs(self) -> str:
-        """List its programs and the arguments that caused each; "" if it has none."""
+        """List this function's programs, and the arguments that caused each.
+
+        The reason why there are none, if state forbids them; "" if none was made yet.
+        """
         if self._state is not None and self._state.refusal:
             return self._state.refusal
         return (
