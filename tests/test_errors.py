@@ -31,8 +31,8 @@ BY_OTHERS = {
     "self.why": "why a net's calls run without programs, as found before",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",
-    "made.explain_machine()": "which operators of a program have no rule",
-    "found.why": "why there is no program, as said when it was captured",
+    "compiled.explain_machine()": "which operators of a program have no rule",
+    "entry.why": "why there is no program, as said when it was captured",
 }
 """Messages that are made elsewhere."""
 

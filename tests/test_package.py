@@ -400,8 +400,9 @@ def test_every_function_has_a_name():
     assert not house.unnamed(house.PACKAGE)
 
 
-def test_stations_of_a_call_are_files_and_what_is_in_them():
-    path = section("The path of one call")
+@pytest.mark.parametrize("title", ["The path of one call", "The path of `jit`"])
+def test_stations_of_a_call_are_files_and_what_is_in_them(title):
+    path = section(title)
     stations = items(path, r"\d\. ")
     assert 4 <= len(stations) <= 6
     for number, station in enumerate(stations, 1):
@@ -411,5 +412,12 @@ def test_stations_of_a_call_are_files_and_what_is_in_them():
 
 
 def test_the_page_on_the_architecture_is_short():
-    assert len(PAGE.splitlines()) < 200
-    assert 0 < len(items(section("Our words"), "- ")) <= 12
+    assert len(PAGE.splitlines()) < 220
+
+
+def test_the_glossary_names_files_and_what_is_in_them():
+    rows = [r for r in section("Glossary").splitlines() if r.startswith("| ")][1:]
+    assert 0 < len(rows) <= 12
+    for row in rows:
+        assert [*named(row.split(" | ")[2])], row
+    assert not not_there(section("Glossary"))

@@ -612,34 +612,6 @@ def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
     assert_same_bits(run(x)[0], expected)
 
 
-def test_elsewhere_operators_run(monkeypatch):
-    """On a device that is none: what decides is the tensor's place."""
-    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
-    monkeypatch.setattr(source, "ON_CPU_ALONE", False)
-    x = randn([5, 7])
-    program = make_program(lambda x: (x * x + 1.0) * x)(x)
-    run = compile_program(program.as_run, lambda: program.with_loops)
-    expected = run(x)[0]
-
-    class Elsewhere:
-        def __init__(self):
-            self.asked = 0
-
-        @property
-        def place(self):
-            self.asked += 1
-            return self
-
-        def is_cpu_place(self):
-            return False
-
-    forward_backward = Elsewhere()
-    with pytest.raises(ValueError, match="must be Tensor, but got Elsewhere"):
-        run(forward_backward)
-    assert forward_backward.asked == 1
-    assert_same_bits(run(x)[0], expected)
-
-
 def test_lines_of_what_is_gone_go_with_the_next_function():
     """Not in the midst of a collection, where a debugger may go through them."""
     program = make_program(lambda x: x * x + 1.0)(randn([5, 7])).as_run

@@ -199,10 +199,10 @@ end
             @test length(pyconvert(Vector{String}, stop())) == 1
             start()
             PaddleChainRules.gradients(reverse, PaddleChainRules.cotangents(reverse, y))
-            @test pyconvert(Vector{String}, stop()) == ["back"]
+            @test pyconvert(Vector{String}, stop()) == ["backward"]
             start()
             Zygote.gradient((x, ps) -> sum(wrapper.net(x, ps)), x, ps)
-            @test pyconvert(Vector{String}, stop())[2:end] == ["back"]
+            @test pyconvert(Vector{String}, stop())[2:end] == ["backward"]
         end
     end
 end

@@ -63,7 +63,7 @@ class SingleUseHook(ref[Any]):
     def of(self) -> Any:
         """Return the computed result; None if it is spent."""
         context = super().__call__()
-        return None if context is None else context.of
+        return None if context is None else context.differentiable
 
     @property
     def is_spent(self) -> bool:
