@@ -10,7 +10,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...paddle_side.arguments import refuse_hand_made
+from ...paddle_side.arguments import checked_flag, refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
 from ..codegen.fused_kernels.entries import prepare_entries
 from ..codegen.fused_kernels.region import Region
@@ -150,7 +150,8 @@ class Program:
 
     def python(self, loops: bool = False) -> str:
         """Return the source that runs, at first or with regions of machine code."""
-        return source(self.with_loops if loops else self.as_run)[0]
+        with_loops = checked_flag("loops", loops)
+        return source(self.with_loops if with_loops else self.as_run)[0]
 
     def machine(self) -> str:
         """Return its regions as functions in LLVM's language, a comment an operation.
