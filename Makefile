@@ -45,7 +45,7 @@
 # make soak    constants of every kind on four Julia threads for ten minutes, then ten million
 #              calls of machine code; MINUTES=1 CALLS=100000 for less
 # make differential  every function and layer beside differences; writes docs/refusals.md
-# make house   lines, files that know an operator, functions without a name; and goals
+# make house   lines, functions of a call, files that know an operator; and goals
 # make orders  how high derivatives of each operator go; writes docs/orders.md
 # make docs    the documentation site, warnings as errors (output/site/index.html);
 #              SITE_URL=https://example.org/docs/ for one that is published there
@@ -112,8 +112,8 @@ differential: $(VENV)/installed
 orders: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m programs.orders
 
-house:
-	$(PYTHON) tests/house.py
+house: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore tests/house.py
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py
