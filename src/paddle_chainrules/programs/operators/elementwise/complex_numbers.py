@@ -12,15 +12,15 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import same_real_dtype
-from ....paddle_side.rules import integer_results
+from ....paddle_side.rules import in_place, integer_results
 from ..axes import ELEMENTS
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import broadcast_gradients, ops, phase_gradient
 
 define("conj", axes=ELEMENTS)
-define("real", view=True, axes=ELEMENTS)
-define("imag", view=True, axes=ELEMENTS)
+define("real", view=True, axes=ELEMENTS, tape=in_place.part_view)
+define("imag", view=True, axes=ELEMENTS, tape=in_place.part_view)
 define("real_grad", axes=ELEMENTS)
 define("imag_grad", axes=ELEMENTS)
 define("complex", axes=ELEMENTS)

@@ -76,6 +76,8 @@ def _bincount_reverse(call: Call) -> list[Any]:
     return [None, ops.gather(call.cotangent, x, 0), None, None]
 
 
-tape_of("unique")(refuse_derivative("unique"))
+for name in ("unique", "unique_consecutive", "box_coder", "yolo_box", "viterbi_decode"):
+    tape_of(name)(refuse_derivative(name))
+tape_of("clip_by_norm")(refuse_derivative("clip_by_norm"))
 
 tape_of("bincount")(by_rules("bincount", 1))
