@@ -758,3 +758,78 @@ def test_writes_before_a_read_by_a_tensor_are_seen():
     x, v = randn([2, 3], "float64"), paddle.ones([3, 2], "float64")
     for gradient in (grad(fn), jit(grad(fn))):
         assert_same(gradient(v, x), x.T.clone())
+
+
+REAL_VIEWS = {
+    "real": lambda c: c.real(),
+    "imag": lambda c: c.imag(),
+    "real, transposed": lambda c: c.real().T,
+    "real of a row": lambda c: c[1].real(),
+    "a row of imag": lambda c: c.imag()[0],
+}
+COMPLEX_WRITES = {
+    "multiply_": lambda c: c.multiply_(c),
+    "scale_": lambda c: c.scale_(2.0),
+    "a row": lambda c: c.__setitem__(0, c[1] * 2.0),
+}
+
+
+@pytest.mark.parametrize("write", COMPLEX_WRITES)
+@pytest.mark.parametrize("take", REAL_VIEWS)
+def test_real_views_hold_what_is_written_into_the_complex_whole(take, write):
+    def fn(x):
+        whole = paddle.complex(x, x * x * 0.5 + 1.0)
+        y = REAL_VIEWS[take](whole)
+        COMPLEX_WRITES[write](whole)
+        return (y * y).sum()
+
+    x = randn([3, 5], "float64", seed=6)
+    (expected,) = slopes_of(fn, x)
+    compiled = grad(fn)
+    for _ in range(5):
+        assert_same(compiled(x), expected, rtol=1e-5, atol=1e-6)
+
+
+INTO_OUT = {
+    "sin": lambda x, y: paddle.sin(x, out=y),
+    "add": lambda x, y: paddle.add(x, x * x, out=y),
+    "matmul": lambda x, y: paddle.matmul(x, x, out=y),
+    "where": lambda x, y: paddle.where(x > 0.3, x, x * x, out=y),
+    "concat": lambda x, y: paddle.concat([x[:1], x[1:] * x[:1]], out=y),
+    "cumsum": lambda x, y: paddle.cumsum(x, 0, out=y),
+    "clip": lambda x, y: paddle.clip(x, -0.5, 0.5, out=y),
+    "exp": lambda x, y: paddle.exp(x, out=y),
+}
+
+
+@pytest.mark.parametrize("make", [paddle.empty_like, paddle.zeros_like])
+@pytest.mark.parametrize("name", INTO_OUT)
+def test_results_written_into_out_have_gradients(name, make):
+    def fn(x):
+        y = make(x)
+        INTO_OUT[name](x, y)
+        return (y * y * x).sum()
+
+    x = randn([4, 4], "float64", seed=7)
+    (expected,) = slopes_of(fn, x)
+    compiled = grad(fn)
+    for _ in range(5):
+        assert_same(compiled(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_out_of_another_shape_is_refused():
+    def fn(x):
+        y = paddle.empty([1], x.dtype)
+        paddle.sum(x * x, out=y)
+        return y.sum()
+
+    with pytest.raises(NotImplementedError, match=r"sum\(\.\.\., out=y\)"):
+        grad(fn)(randn([4], "float64"))
+
+
+@pytest.mark.parametrize("name", ["unique_consecutive", "clip_by_norm"])
+def test_operators_without_a_derivative_give_no_zeros(name):
+    more = {"unique_consecutive": (), "clip_by_norm": (1.0,)}[name]
+    fn = getattr(paddle._C_ops if more else paddle, name)
+    with pytest.raises(NotImplementedError, match=f"no right derivative of {name}"):
+        grad(lambda x: fn(x, *more).sum())(randn([4]))

@@ -633,3 +633,77 @@ def test_gradients_and_results_that_can_not_be_are_refused():
         grad(lambda x: Whole.apply(2.0 * x))(X)
     with pytest.raises(ValueError, match="gives a dict"):
         jvp(lambda x: InDict.apply(x)["b"].sum(), (X,), (X,))
+
+
+def by_index(x, g):
+    d = 3.0 * x * x * g
+    d[paddle.to_tensor([0])] = (3.0 * x * x * g)[:1]
+    return d
+
+
+def by_unbind(x, g):
+    d = x * 1.0
+    rows = d.unbind(0)
+    d.multiply_(x * 3.0)
+    return paddle.stack(rows) * g
+
+
+def into_the_whole(x, g):
+    d = 3.0 * x * x
+    d.multiply_(g)
+    return d
+
+
+def through_rows(x, g):
+    d = 3.0 * x
+    d[0].multiply_(x[0])
+    d[1].multiply_(x[1])
+    return g * d
+
+
+def through_the_transposed(x, g):
+    d = g * x * 1.5 * x
+    d.T.scale_(2.0)
+    return d
+
+
+def into_out(x, g):
+    y = paddle.empty_like(x)
+    paddle.multiply(x, x, out=y)
+    return 3.0 * g * y
+
+
+def cube_with(backward):
+    class Cube(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, g):
+            return backward(*ctx.saved_tensor(), g)
+
+    return lambda x: Cube.apply(x).sum()
+
+
+@pytest.mark.parametrize("write", [by_index, by_unbind, into_the_whole])
+def test_writes_in_a_backward_have_derivatives(write):
+    cube, x = cube_with(write), randn([2, 3], "float64", 5)
+    slopes = lambda x: grad(cube)(x).sum()  # noqa: E731
+    assert_same(grad(cube)(x), 3.0 * x * x, rtol=1e-12)
+    for fn in (grad(slopes), jit(grad(slopes))):
+        assert_same(fn(x), 6.0 * x, rtol=1e-12)
+    third = grad(lambda x: grad(slopes)(x).sum())
+    assert_same(third(x), paddle.full_like(x, 6.0), rtol=1e-12)
+    assert_same(jvp(cube, (x,), (x,))[1], (3.0 * x**3).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("write", [through_rows, through_the_transposed, into_out])
+def test_writes_in_a_backward_that_paddle_would_lose_are_refused(write):
+    cube, x = cube_with(write), randn([2, 3], "float64", 5)
+    assert_same(grad(cube)(x), 3.0 * x * x, rtol=1e-12)
+    slopes = lambda x: grad(cube)(x).sum()  # noqa: E731
+    for fn in (grad(slopes), jit(grad(slopes)), hessian(cube)):
+        with pytest.raises(NotImplementedError, match="in place|out=y"):
+            fn(x)

@@ -33,11 +33,15 @@ class TapeContext:
         leaves: what the recording differentiates with respect to.
         by_caller: whether the caller differentiates the graph by Paddle's own means.
             Then no gradients can be asked for besides those that the caller asks for.
+        nests: whether the gradients may be differentiated, too.
     """
 
-    def __init__(self, leaves: Sequence[Any], by_caller: bool = False) -> None:
+    def __init__(
+        self, leaves: Sequence[Any], by_caller: bool = False, nests: bool = False
+    ) -> None:
         self._leaves = leaves
         self.by_caller = by_caller
+        self.nests = nests or by_caller
         self.requested_tensors: dict[int, Tensor] = {}
         """Tensors to differentiate with respect to as well, for the other gradients'
         sake."""
@@ -181,7 +185,7 @@ class RuleContext:
 
     def create_graph(self, inputs: Sequence[Any]) -> bool:
         """Tell whether results of these inputs may be differentiated twice."""
-        if self._stack[0].by_caller:
+        if any(tape.nests for tape in self._stack):
             return True
         for tensor in inputs:
             if is_traced(tensor) and tensor.is_leaf and not self.is_leaf(tensor):

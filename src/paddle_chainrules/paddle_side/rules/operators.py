@@ -32,7 +32,7 @@ from ..watch import (
     recordings,
     tensors_in_arguments,
 )
-from .table import FUNCTIONS, IN_PLACE, METHODS, OPERATORS, Rule
+from .table import FUNCTIONS, IN_PLACE, METHODS, OPERATORS, WITH_OUT, Rule
 
 __all__ = ["TapeContext"]
 
@@ -79,7 +79,34 @@ def _by_rule_when_recording(
             if always and is_plain():
                 return rule(operator, RuleContext(stack), *args, **kwargs)
             return operator(*args, **kwargs)
+        if kwargs and kwargs.get("out") is not None:
+            _refuse_out(name, args, kwargs)
         return rule(operator, RuleContext(stack), *args, **kwargs)
+
+    call.__wrapped__ = operator  # type: ignore[attr-defined]
+    return call
+
+
+def _refuse_out(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse to write a traced result into ``out``, which Paddle makes a leaf.
+
+    Raises:
+        NotImplementedError: a tensor among the arguments is traced.
+    """
+    if any(map(is_traced, tensors_in_arguments([*args, *kwargs.values()]))):
+        raise NotImplementedError(
+            f"{name}(..., out=y) is not differentiated: Paddle's graph loses what y "
+            f"depends on. Write y = {name}(...)"
+        )
+
+
+def _refusing_out(name: str, operator: Any) -> Callable[..., Any]:
+    """Return an operator without a rule, which may be given ``out``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and kwargs.get("out") is not None and recordings():
+            _refuse_out(name, args, kwargs)
+        return operator(*args, **kwargs)
 
     call.__wrapped__ = operator  # type: ignore[attr-defined]
     return call
@@ -140,7 +167,11 @@ def _replacements() -> PatchSet:
         )
         for name, function in names.items()
     }
-    operators = _rule_pairs({**IN_PLACE, **OPERATORS}, vars(paddle._C_ops))
+    ops = vars(paddle._C_ops)
+    operators = _rule_pairs({**IN_PLACE, **OPERATORS}, ops)
+    for name in WITH_OUT:
+        if name not in operators and (op := current_value(ops, name)) is not None:
+            operators[name] = op, _refusing_out(name, op)
     return PatchSet(operators | _drawing_pairs(operators) | functions)
 
 

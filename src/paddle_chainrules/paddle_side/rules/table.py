@@ -92,3 +92,22 @@ METHODS: dict[str, Rule] = {
 }
 """Rules by the names of ``paddle.Tensor``, whose operators do not go through the
 others."""
+
+WITH_OUT = (
+    *("abs", "acos", "add", "amax", "amin", "angle", "as_complex", "as_real"),
+    *("asin", "asinh", "atan", "atan2", "atanh", "bilinear", "bmm", "ceil"),
+    *("complex", "concat", "conj", "copysign", "cos", "cosh", "cumprod", "cumsum"),
+    *("digamma", "dist", "divide", "dot", "elu", "erf", "erfinv", "exp", "expand"),
+    *("expand_as", "expm1", "flip", "floor", "fmax", "fmin", "gammaln", "gelu"),
+    *("hardshrink", "hardsigmoid", "hardswish", "hardtanh", "i0", "i1", "i1e"),
+    *("index_add", "index_select", "inverse", "kron", "leaky_relu", "lgamma"),
+    *("log", "log10", "log1p", "log2", "logit", "logsigmoid", "logsumexp"),
+    *("masked_select", "max", "maximum", "mean", "mean_all", "median", "min"),
+    *("minimum", "mish", "multiplex", "multiply", "mv", "polygamma", "reciprocal"),
+    *("relu", "relu6", "remainder", "renorm", "repeat_interleave", "roll", "round"),
+    *("rsqrt", "selu", "sigmoid", "sin", "sinh", "softmax", "softplus"),
+    *("softshrink", "sqrt", "square", "stack", "stanh", "subtract"),
+    *("take_along_axis", "tan", "tanh", "tanh_shrink", "thresholded_relu", "tile"),
+    *("tril", "triu", "trunc", "where"),
+)
+"""Further operators that functions of Paddle's with an argument ``out`` call."""

@@ -26,6 +26,8 @@ from ...paddle_side.autograd.guarded_layers import (
 from ...paddle_side.autograd.py_layer_calls import native_apply
 from ...paddle_side.dtypes import dtype_name, is_differentiable
 from ...paddle_side.listener import not_listening
+from ...paddle_side.rules.in_place import refuse_other_uses
+from ...paddle_side.rules.operators import TapeContext
 from .calls import Call
 from .entry import define, holds_for_complex, reverse_of
 
@@ -291,12 +293,15 @@ class Gradient:
             pairs = [(y, g) for y, g in seeded if y is not None and not y.stop_gradient]
             # Of all, since a PyLayer must give None for what is not asked for.
             requested = [i for i, x in enumerate(inputs) if is_differentiable(x)]
-            grads = gradients(
-                [y for y, _ in pairs],
-                [inputs[i] for i in requested],
-                [g for _, g in pairs],
-                create_graph,
-            )
+            ends = [y for y, _ in pairs], [inputs[i] for i in requested]
+            cotangents = [g for _, g in pairs]
+            if create_graph:
+                # The layer's backward is on the graph, and may write into its tensors.
+                context = TapeContext((), nests=True)
+                grads = context.call(gradients, *ends, cotangents, True)
+                refuse_other_uses([g for g in grads if g is not None], context.writes)
+            else:
+                grads = gradients(*ends, cotangents, False)
             grad_at = dict(zip(requested, grads, strict=True))
             return [grad_at[i] for i in self._wanted]
 
