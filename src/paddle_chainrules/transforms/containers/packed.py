@@ -347,6 +347,11 @@ def same_offsets(x: Packed, other: Packed) -> bool:
 
 def _operand_values(x: Packed, other: Any) -> Any:
     """Return the operand that pairs with the values of a Packed, element by element."""
+    if isinstance(other, list | tuple | dict | str) or other is None:
+        raise TypeError(
+            f"a Packed has arithmetic with numbers, tensors and other Packed, got "
+            f"{type(other).__name__}; give one of these"
+        )
     if isinstance(other, Packed):
         if not same_offsets(x, other):
             raise ValueError(
