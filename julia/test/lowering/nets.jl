@@ -104,7 +104,8 @@ end
     @test_throws "no arrays are" lowered(x, 3; shift = y)
     @test_throws "nested as" lowered(x, 2)
     @test_throws "nested as" lowered(x)
-    @test_throws "nested as" lowered((x, 2); shift = y)
+    @test close(lowered((x, 2); shift = y), wrapper((x, 2); shift = y); tol = 1e-5) # taken apart, as by the wrapper
+    @test_throws "nested as" lowered((x,), 2; shift = y)
 end
 
 @testset "statistics in and out, $mode" for mode in (Val(true), Val(false))
