@@ -68,8 +68,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--device",
         metavar="NAME",
-        help="run on this device, fake_gpu, whose memory the host cannot touch; what "
-        "cannot run there is skipped, with its reason",
+        help="run on this device, fake_gpu, whose memory the host cannot touch",
     )
     parser.addoption(
         "--keep-seconds",

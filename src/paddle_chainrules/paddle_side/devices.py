@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -19,8 +18,3 @@ ON_CPU_ALONE = not (
 def are_on_cpu(tensors: Iterable[Tensor]) -> bool:
     """Tell whether the host may read all of these tensors by their addresses."""
     return ON_CPU_ALONE or all(t.place.is_cpu_place() for t in tensors)
-
-
-def default_device() -> Any:
-    """Return the device on which new tensors lie, as part of a key of programs."""
-    return None if ON_CPU_ALONE else paddle.device.get_device()

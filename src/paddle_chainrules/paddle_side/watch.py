@@ -272,9 +272,7 @@ class RuleContext:
 
     def is_part_view(self, tensor: Tensor) -> bool:
         """Tell whether it is known as a view of part of a traced tensor."""
-        return any(id(tensor) in tape.part_view_bases for tape in self._stack) and bool(
-            self._bases(tensor)
-        )
+        return bool(self._bases(tensor))
 
     def _bases(self, view: Tensor) -> list[PartView]:
         """Return it as a view of each living tensor of which it is one."""

@@ -97,7 +97,7 @@ def cholesky_solve(
 ) -> Any:
     if is_traced(y):  # of which the gradient takes both triangles
         y = paddle.triu(y) if upper else paddle.tril(y)
-    return differentiate_all("cholesky_solve")(operator, context, x, y, upper)
+    return _cholesky_solve_of_all(operator, context, x, y, upper)
 
 
 def rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,6 @@ def is_scalar(x: Tensor, *_: Any, **__: Any) -> bool:
     return x.ndim == 0
 
 
-_triangular_solve_of_all, _rnn_of_all = (
-    differentiate_all("triangular_solve"),
-    differentiate_all("rnn"),
-)
+_cholesky_solve_of_all = differentiate_all("cholesky_solve")
+_triangular_solve_of_all = differentiate_all("triangular_solve")
+_rnn_of_all = differentiate_all("rnn")

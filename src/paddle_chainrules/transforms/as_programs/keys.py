@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle import Tensor, get_default_dtype, is_grad_enabled
+from paddle.device import get_device
 
-from ...paddle_side.devices import ON_CPU_ALONE, default_device
+from ...paddle_side.devices import ON_CPU_ALONE
 from ...paddle_side.dtypes import casts_automatically
 from ...programs.capture_error import CaptureError
 
@@ -26,7 +27,7 @@ def modes() -> tuple[Any, ...]:
 
     That is whether gradients are on, and how new tensors are made.
     """
-    device = None if ON_CPU_ALONE else default_device()
+    device = None if ON_CPU_ALONE else get_device()
     return is_grad_enabled(), casts_automatically(), get_default_dtype(), device
 
 

@@ -105,7 +105,8 @@ def bases_of_weak(owner: weakref.ref[Any]) -> tuple[type, ...]:
 
 OF_CLASSES = BASES, BASES_OF_CLASS, bases_of_weak
 SPECIAL_ATTRIBUTES = *FUNCTION_ATTRIBUTES.values(), *OF_CLASSES
-"""What gives them; an editor may replace those of functions, and a program others."""
+"""Functions that give such attributes. An editor may replace a function's code, and a
+program an object's class or the bases of a class."""
 
 
 class StateRead(NamedTuple):
