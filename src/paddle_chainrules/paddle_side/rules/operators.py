@@ -32,6 +32,7 @@ from ..watch import (
     recordings,
     tensors_in_arguments,
 )
+from .arguments import ARGUMENTS, without_aliases
 from .table import FUNCTIONS, IN_PLACE, METHODS, OPERATORS, WITH_OUT, Rule
 
 __all__ = ["TapeContext"]
@@ -81,6 +82,7 @@ def _by_rule_when_recording(
             return operator(*args, **kwargs)
         if kwargs and kwargs.get("out") is not None:
             _refuse_out(name, args, kwargs)
+        args, kwargs = without_aliases(ARGUMENTS.get(name), args, kwargs)
         return rule(operator, RuleContext(stack), *args, **kwargs)
 
     call.__wrapped__ = operator  # type: ignore[attr-defined]

@@ -11,12 +11,11 @@ import paddle
 
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
+from ...paddle_side.rules.arguments import ARGUMENTS, without_aliases
 from ...paddle_side.rules.operators import by_rule
 from ...paddle_side.rules.table import define_tape_rule
 from ...paddle_side.rules.tensors_as_numbers import number_positions
 from .axes import UNKNOWN, Axes
-
-INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
 
 
 class Operator:
@@ -109,14 +108,16 @@ class Operator:
         if tape is not None:
             define_tape_rule(name, tape)
         self.name = name
-        self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
+        self.arguments = tuple((arguments or " ".join(ARGUMENTS.get(name, ()))).split())
         self.run: Callable[..., Any] = run or raw(name)
         self.shown, self.lean, self.nested = shown, lean, nested
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.structure = frozenset(structure)
         numbers = (
-            {INFO[name][i] for i in number_positions(name)} if name in INFO else set()
+            {ARGUMENTS[name][i] for i in number_positions(name)}
+            if name in ARGUMENTS
+            else set()
         )
         self.numbers = frozenset(
             i for i, argument in enumerate(self.arguments) if argument in numbers
@@ -186,13 +187,13 @@ class Operator:
         """
         if not kwargs and (len(args) == len(self.arguments) or not self.arguments):
             return args
+        args, kwargs = without_aliases(self.arguments, args, kwargs)
         if any(extra is not None for extra in args[len(self.arguments) :]):
             raise UnknownArgument(args[len(self.arguments) :])
         by_name = dict(zip(self.arguments, args, strict=False))
         for name, value in kwargs.items():
-            name = ALIASES.get(name, name) if name not in self.arguments else name
             if name not in self.arguments:
-                if name == "name" or (name == "out" and value is None):
+                if name == "out" and value is None:
                     continue
                 raise UnknownArgument(name)
             by_name[name] = value
@@ -202,10 +203,6 @@ class Operator:
                     raise UnknownArgument(name)
                 by_name[name] = self.defaults[name]
         return tuple(map(by_name.__getitem__, self.arguments))
-
-
-ALIASES = {"input": "x", "other": "y", "dim": "axis"}
-"""Argument names that Paddle also accepts."""
 
 
 def overwrites(name: str, in_place_name: str, *positions: int) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import paddle
 
 from ...paddle_side.interception import RAW
+from ...paddle_side.rules.arguments import ARGUMENTS
 from .calls import Call
-from .entry import INFO, TABLE, Operator, define
+from .entry import TABLE, Operator, define
 from .shared import ops
 
 _OUTPUTS: dict[str, list[str]] = RAW.get_core_ops_returns_info()
@@ -34,7 +35,7 @@ def by_kernel(
     for name in names:
         output_names = outputs.split() if outputs else _OUTPUTS[name]
         kernel = f"{name}_grad"
-        kernel_args = arguments.split() if arguments else INFO[kernel]
+        kernel_args = arguments.split() if arguments else ARGUMENTS[kernel]
         if kernel not in TABLE:
             define(kernel, " ".join(kernel_args), axes=TABLE[name].axes)
         TABLE[name].reverse = _kernel_rule(

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.rules.arguments import ARGUMENTS
 from ..capture_error import CaptureError
-from .entry import INFO, Operator, raw, register
+from .entry import Operator, raw, register
 
 
 class ShapedOperator(Operator):
@@ -29,7 +30,7 @@ class ShapedOperator(Operator):
 
 def define_of_known_shape(name: str, **kinds: Any) -> None:
     """Register such an operator. Its rules get the shape as last argument."""
-    arguments = " ".join((*INFO[name], "shape"))
+    arguments = " ".join((*ARGUMENTS[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
     register(ShapedOperator(name, arguments, _with_checked_shape(name), **kinds))
 

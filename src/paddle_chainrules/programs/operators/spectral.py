@@ -48,6 +48,8 @@ def _fft_r2c_reverse(call: Call) -> list[Any]:
     g, attrs = call.cotangent, (OPPOSITE[norm], not forward)
     if onesided:
         size = x.shape[axes[-1]]
+        if not size:
+            raise NoRule("a signal of length zero; leave it out")
         grad = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *attrs, size)
     else:
         grad = ops.real(ops.fft_c2c(g, axes, *attrs))

@@ -72,21 +72,28 @@ def _increment_formula(x: Tensor, value: float = 1.0) -> Tensor:
     return x + single(value)
 
 
+def _detach_formula(x: Tensor) -> Tensor:
+    return x.detach()  # the method that is traced, which is not there at the import
+
+
 IN_PLACE_FORMULAS: dict[str, Callable[..., Any]] = {
     "fill_": paddle.full_like,
     "assign_out_": _assign_formula,
     "increment_": _increment_formula,
     "Tensor.copy_": _copy_formula,
+    "Tensor.detach_": _detach_formula,
 }
-"""Formulas of in-place operators that have no out-of-place twin."""
+"""Formulas of in-place operators that have no twin among the operators."""
 
 ITEM = "Tensor._setitem_dygraph"
 
 TARGETS = {"where_": 1, "assign_out_": 1}
 """The argument that is written into, where it is not the first."""
 
-RESHAPING = frozenset({"reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_"})
-"""Operators that write no element, but give the tensor another shape."""
+NO_ELEMENT_WRITTEN = frozenset(
+    ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_", "Tensor.detach_")
+)
+"""Operators that give the tensor another shape, or take its gradient away."""
 
 
 @cache
@@ -135,7 +142,7 @@ def trace_write(
                 call(*args, **kwargs)
             x.stop_gradient = result.stop_gradient
             tracer.bind(x, tracer.value_of(result))
-        elif name in RESHAPING:
+        elif name in NO_ELEMENT_WRITTEN:
             with grad_mode(False):
                 call(*args, **kwargs)
             tracer.bind(x, tracer.value_of(result))

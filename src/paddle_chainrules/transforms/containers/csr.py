@@ -17,6 +17,7 @@ from ...paddle_side.patching.argument_kinds import (
     install_kinds,
     refused_elsewhere,
 )
+from ...paddle_side.rules.arguments import ARGUMENTS, without_aliases
 from ...paddle_side.sparse_products import row_indices
 from ...programs.operators.linear_algebra.sparse import csr as product_of
 from .tree import register
@@ -334,9 +335,8 @@ refused_elsewhere(CSR, _REMEDY)
 
 @handles_kind(CSR, paddle.matmul, paddle.mm)
 def _matmul(*args: Any, **kwargs: Any) -> Tensor:
-    aliases = {"input": "x", "other": "y", "mat2": "y"}
-    arguments = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
-    arguments |= {aliases.get(name, name): value for name, value in kwargs.items()}
+    args, kwargs = without_aliases(ARGUMENTS["matmul"], args, kwargs)
+    arguments = dict(zip(ARGUMENTS["matmul"], args, strict=False)) | kwargs
     x, y = arguments["x"], arguments["y"]
     if arguments.get("transpose_x") or not isinstance(x, CSR):
         raise TypeError(

@@ -21,6 +21,7 @@ from ..entry import (
     holds_for_complex,
     overwrites,
     reverse_of,
+    simpler_of,
     tape_of,
 )
 from ..shared import conj, ops, phase_gradient
@@ -93,6 +94,15 @@ for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
     _gradient_by_output(name)
 for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
     _gradient_by_input(name)
+
+
+@simpler_of("gelu")
+def _gelu_simpler(x: Any, approximate: Any) -> Any:
+    """Take the approximation by its name, as Paddle's operator does."""
+    names = {"none": False, "tanh": True}
+    if not isinstance(approximate, str) or approximate not in names:
+        return None
+    return "gelu", (x, names[approximate])
 
 
 @reverse_of("silu", "swish")

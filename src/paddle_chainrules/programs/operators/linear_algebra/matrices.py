@@ -49,7 +49,6 @@ PRODUCT = ProductAxes()
 
 define(
     "matmul",
-    "x y transpose_x transpose_y",
     defaults={"transpose_x": False, "transpose_y": False},
     axes=PRODUCT,
     linear=(0, 1),
