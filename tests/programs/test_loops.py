@@ -331,6 +331,34 @@ def test_integers(dtype):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, -1])
+def test_truths_beside_numbers(number):
+    truth, x = paddle.to_tensor([True, False, True]), randn([3])
+    for fn in (
+        lambda t, x: paddle.where(t == number, x, -x) * 2.0,
+        lambda t, x: paddle.where(t != number, x, -x) * 2.0,
+    ):
+        program = make_program(fn)(truth, x)
+        found = compile_program(program.with_loops)(truth, x)[0]
+        np.testing.assert_array_equal(found.numpy(), fn(truth, x).numpy())
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_formula_keeps_the_dtype_of_integers(dtype):
+    x = paddle.to_tensor([[3, -7, 2], [0, 5, -1]], dtype)
+    for fn in (lambda x: x.trace() * 3, lambda x: paddle.dot(x[0], x[1]) + 1):
+        program = make_program(fn)(x)
+        found = compile_program(program.with_loops)(x)[0]
+        assert found.dtype == fn(x).dtype
+        np.testing.assert_array_equal(found.numpy(), fn(x).numpy())
+
+
+def test_a_trace_beside_infinities():
+    x = paddle.to_tensor([[3.0, float("inf")], [float("nan"), 2.0]])
+    program = make_program(lambda x: x.trace() * 2.0)(x)
+    assert float(compile_program(program.with_loops)(x)[0]) == 10.0
+
+
 def test_no_argument_is_overwritten():
     x, y = randn([5, 7]), randn([5, 7], seed=1)
     before = x.numpy().copy(), y.numpy().copy()

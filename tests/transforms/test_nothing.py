@@ -47,6 +47,7 @@ def test_gradients_of_what_no_sample_uses():
         lambda x: x[:, 1:-7:3] * 2.0,
         lambda x: paddle.cummax(x, axis=0)[0],
         lambda x: paddle.split(x, 3, 1)[1],
+        lambda x: paddle.multiplex([x, 2.0 * x], (x[:, :1] > 0).astype("int32")),
     ],
 )
 def test_functions_of_nothing(fn):

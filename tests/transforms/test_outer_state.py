@@ -3,6 +3,9 @@
 import argparse
 import copy
 import gc
+import importlib
+import operator
+import sys
 import types
 import weakref
 from array import array
@@ -752,9 +755,74 @@ def through_a_memoryview():
     return lambda x: x * float(view[0]), lambda: content.__setitem__(0, 5)
 
 
+def a_module(name, **values):
+    module = sys.modules[name] = types.ModuleType(name)
+    vars(module).update(values)
+    return module
+
+
+def through_an_import():
+    settings = a_module("settings_of_a_test", factor=2.0)
+
+    def fn(x):
+        import settings_of_a_test
+
+        return x * settings_of_a_test.factor
+
+    return fn, lambda: setattr(settings, "factor", 5.0)
+
+
+def through_an_import_from():
+    settings = a_module("settings_of_a_test", factor=2.0)
+
+    def fn(x):
+        from settings_of_a_test import factor
+
+        return x * factor
+
+    return fn, lambda: setattr(settings, "factor", 5.0)
+
+
+def through_an_import_of_a_submodule():
+    inner = types.ModuleType("package_of_a_test.inner")
+    inner.factor = 2.0
+    sys.modules["package_of_a_test.inner"] = inner
+    a_module("package_of_a_test", inner=inner, __path__=[])
+
+    def fn(x):
+        import package_of_a_test.inner as settings
+
+        return x * settings.factor
+
+    return fn, lambda: setattr(inner, "factor", 5.0)
+
+
+def through_another_module():
+    a_module("settings_of_a_test", factor=2.0)
+
+    def fn(x):
+        import settings_of_a_test
+
+        return x * settings_of_a_test.factor
+
+    return fn, lambda: a_module("settings_of_a_test", factor=5.0)
+
+
+def through_a_methodcaller():
+    owner = Derived()
+    owner.factor = 2.0
+    owner.scaled = lambda x: x * owner.factor
+    return (
+        lambda x: operator.methodcaller("scaled", x)(owner),
+        lambda: setattr(owner, "scaled", lambda x: x * 5.0),
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        *(through_an_import, through_an_import_from, through_an_import_of_a_submodule),
+        *(through_another_module, through_a_methodcaller),
         *(through_a_descriptor, through_a_metaclass, through_another_class),
         *(through_other_bases, through_a_module_s_getattr, through_a_memoryview),
     ],
@@ -765,5 +833,34 @@ def test_state_that_is_reached_by_a_detour_is_noticed(make):
     for _ in range(40):
         assert_same(run(x), x * 2.0)
     change()
+    for _ in range(40):
+        assert_same(run(x), x * 5.0)
+
+
+def test_what_no_name_tells_is_no_program():
+    def fn(x):
+        return x * globals()["SCALE"]
+
+    def imported(x):
+        return x * importlib.import_module(__name__).SCALE
+
+    for function in (fn, imported):
+        with pytest.raises(CaptureError, match="by which it reads what no name in it"):
+            jit(function, strict=True)(randn([3]))
+
+
+def test_a_module_that_the_first_call_imports(tmp_path, monkeypatch):
+    (tmp_path / "late_settings_of_a_test.py").write_text("factor = 2.0")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def fn(x):
+        import late_settings_of_a_test
+
+        return x * late_settings_of_a_test.factor
+
+    run, x = jit(fn), randn([3])
+    for _ in range(5):
+        assert_same(run(x), x * 2.0)
+    sys.modules["late_settings_of_a_test"].factor = 5.0
     for _ in range(40):
         assert_same(run(x), x * 5.0)

@@ -337,6 +337,9 @@ def _trace_formula(
     outputs = [
         output if output in computed else None for output in outputs
     ]  # no input as it is
+    pairs = zip(outputs, op.outputs, strict=True)
+    if any(out is not None and out.dtype != own.dtype for out, own in pairs):
+        return None
     live_outputs = [output for output in outputs if output is not None]
     if len({*live_outputs}) < sum(requested_outputs):
         return None  # the same twice, or left out

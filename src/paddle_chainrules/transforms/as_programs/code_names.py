@@ -6,21 +6,43 @@ import dis
 import types
 from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from .dependencies import codes_of
 
 ANY_NAME = "*"
 """Stands for all attributes, where code reads them by names that it computes."""
 
-DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter"})
+DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller"})
 """Functions that read attributes by a string."""
+
+UNKNOWABLE = frozenset({"globals", "eval", "exec", "__import__", "import_module"})
+"""Functions that read variables or modules by names that they compute."""
+
+
+class NamesRead(NamedTuple):
+    """What code reads.
+
+    Attributes:
+        names: of globals.
+        attributes: names of attributes, of any object.
+        imports: names of modules that it imports, and from how many packages above its
+            own.
+        unknowable: a function by which it reads what no name tells; empty if none.
+    """
+
+    names: frozenset[str]
+    attributes: frozenset[str]
+    imports: frozenset[tuple[str, int]]
+    unknowable: str
 
 
 @cache
-def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return names of the globals and of the attributes that code reads."""
+def names_read(code: types.CodeType) -> NamesRead:
+    """Return what code reads, and code of functions in it."""
     names: set[str] = set()
     attributes: set[str] = set()
+    imports: set[tuple[str, int]] = set()
     for inner_code in codes_of(code):
         instructions = [*dis.get_instructions(inner_code)]
         for i, instruction in enumerate(instructions):
@@ -33,7 +55,19 @@ def names_read(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
             elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 name = instruction.argval
                 attributes.add(ANY_NAME if name == "__dict__" else name)
-    return frozenset(names), frozenset(attributes)
+                if name in ("attrgetter", "methodcaller"):
+                    attributes.add(_attribute_read_by(instructions[i:]))
+            elif instruction.opname == "IMPORT_NAME":
+                imports.add((instruction.argval, instructions[i - 2].argval))
+            elif instruction.opname == "IMPORT_FROM":
+                attributes.add(instruction.argval)
+            elif instruction.opname == "IMPORT_STAR":
+                attributes.add(ANY_NAME)
+    dynamic = {*(names & UNKNOWABLE), *(attributes & {"import_module"})}
+    return NamesRead(
+        *(frozenset(names), frozenset(attributes), frozenset(imports)),
+        min(dynamic, default=""),
+    )
 
 
 def _attribute_read_by(instructions: Iterable[dis.Instruction]) -> str:

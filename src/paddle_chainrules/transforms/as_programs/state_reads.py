@@ -11,6 +11,7 @@ from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
+from importlib.util import resolve_name
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -427,10 +428,36 @@ class _Reader:
         for name, cell in cells:
             undo = functools.partial(_set_cell, cell)
             self.read_variable(f"{name} {suffix}", _cell_value, cell, undo=undo)
-        names, attributes = names_read(fn.__code__)
-        self.names |= attributes
-        for name in sorted(names):  # also those to come
+        code = names_read(fn.__code__)
+        if code.unknowable:
+            raise CaptureError(
+                f"{fn.__name__} calls {code.unknowable}, by which it reads what no "
+                "name in it tells; name the variable or module, or give it as an "
+                "argument"
+            )
+        self.names |= code.attributes
+        for name in sorted(code.names):  # also those to come
             self._read_dict_entry(name, fn.__globals__, name)
+        for name, level in sorted(code.imports):
+            package = fn.__globals__.get("__package__")
+            with suppress(ImportError):  # which the call raises
+                self._read_import(resolve_name("." * level + name, package))
+
+    def _read_import(self, name: str) -> None:
+        """Read a module that code imports, and the packages that it is in."""
+        if _is_constant(name):
+            return
+        components = name.split(".")
+        for i in range(1, len(components) + 1):
+            module = ".".join(components[:i])
+            if module in sys.modules:
+                self._read_dict_entry(module, sys.modules, module)
+            else:
+                self._add_read(
+                    f"import {module}",
+                    MISSING_KEY,
+                    functools.partial(_is_missing, module),
+                )
 
     def _read_special(self, label: str, special: SpecialAttribute) -> None:
         """Read an attribute of a function, class or object, and what it holds."""
@@ -552,6 +579,10 @@ def _is_special(name: str, value: Any) -> bool:
         and type(value) is types.FunctionType
         and name not in UNUSED_SPECIAL_METHODS
     )
+
+
+def _is_missing(module: str) -> bool:
+    return module not in sys.modules
 
 
 def _cell_value(cell: types.CellType) -> Any:

@@ -105,7 +105,9 @@ def _emit_on_integers(
         return None
     if any(type(arg) not in (int, str) for arg in call.args):
         raise NotLowerable
-    if any(type(arg) is int and abs(arg) > LARGEST for arg in call.args):
+    largest = 1 if "bool" in kinds else LARGEST
+    smallest = 0 if "bool" in kinds else -LARGEST
+    if any(type(arg) is int and not smallest <= arg <= largest for arg in call.args):
         raise NotLowerable
     if call.dtype not in ("bool", *kinds):
         raise NotLowerable

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import paddle
 from paddle import Tensor
 
 from ....paddle_side.rules.derivatives import linear_algebra as linear_algebra_rules
@@ -86,11 +85,8 @@ def _bilinear_formula(
 
 @formula_of("trace")
 def _trace_formula(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
-    pair = [axis1 % x.ndim, axis2 % x.ndim]
-    x = ops.transpose(x, [k for k in range(x.ndim) if k not in pair] + pair)
-    ones = paddle.ones(x.shape[-2:], "float64")
-    mask = ops.tril(ones, offset) - ops.tril(ones, offset - 1)
-    return ops.sum(x * ops.cast(mask, x.dtype), [-2, -1], None, False)
+    diagonal = ops.diagonal(x, offset, axis1, axis2)
+    return ops.sum(diagonal, [-1], x.dtype, False)
 
 
 @batch_of("cross")

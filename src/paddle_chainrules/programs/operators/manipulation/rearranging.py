@@ -77,7 +77,19 @@ define("repeat_interleave", axes=ANYWHERE)
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
 define("broadcast_tensors", "x", axes=ANYWHERE, tape=formulas.broadcast_tensors)
 define("reduce_as", differentiable=(0,), shapes=(1,), axes=ANYWHERE)
-define("multiplex", "x index", differentiable=(0,))
+
+
+def _chooses_among_no_rows(inputs: list[Tensor], index: Tensor, *_: Any) -> bool:
+    """Tell whether there is no row, of which Paddle's gradient ends the process."""
+    return 0 in index.shape
+
+
+define(
+    "multiplex",
+    "x index",
+    differentiable=(0,),
+    tape=by_rules("multiplex", 0, where=_chooses_among_no_rows),
+)
 
 
 def _strided(x: Tensor, *attrs: Any) -> Tensor:
