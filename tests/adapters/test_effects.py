@@ -257,7 +257,7 @@ def test_what_the_call_before_has_left(whole):
 
         def forward(self, x):
             before = self.mean if whole else self.mean[0]
-            mean = before * 0.9 + 0.1 * x.detach().mean()
+            mean = before * 0.9 + 0.1
             self.mean = mean if whole else [mean]
             return super().forward(x) * mean
 

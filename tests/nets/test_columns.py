@@ -169,6 +169,26 @@ def test_rows_of_their_own_and_others():
         derivatives(means, {}, x, {"a": (0, 0)})
 
 
+def test_rows_that_other_values_bring_together():
+    """No program serves them: each call looks whether a row depends on others."""
+
+    class Together(nn.Layer):
+        def forward(self, x):
+            return (1.0 + F.relu(x.mean() - 0.5)) * x[:, :1] ** 2
+
+    net, params, _ = stateless(Together())
+    apart, together = paddle.full([5, 2], 0.3), paddle.full([5, 2], 0.8)
+    compiled = jit(lambda x: laplacian(net, params, x))
+    for take in (lambda x: laplacian(net, params, x), compiled):
+        for _ in range(12):
+            assert_same(take(apart), paddle.full([5, 1], 2.0))
+        with pytest.raises(ValueError, match="depends on other rows"):
+            take(together)
+    strict = jit(lambda x: laplacian(net, params, x), strict=True)
+    with pytest.raises(CaptureError, match="mean gives fewer numbers than there are"):
+        strict(apart)
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [

@@ -20,9 +20,11 @@ from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
 from ..comparison import other_inputs
+from ..compiling.passes import needed_ops
 from ..compiling.program import Program
 from ..compiling.source import compile_program
-from ..tracing.operations import Value
+from ..tracing.existing import is_single_use
+from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
 
 
@@ -56,11 +58,38 @@ def is_by_rows(
                 results: list[Tensor] = function(*(tensor.clone() for tensor in values))
             return results
 
-        return all(
+        follow_rows = all(
             _outputs_follow_rows(run, point, input_index)
             for point in points
             for input_index in moved
         )
+    if follow_rows and tracer.is_reused and not is_single_use():
+        op = _summary(program, [starts[input_index] for input_index in moved])
+        if op is not None:
+            tracer.fail(
+                f"{op.operator.name} gives fewer numbers than there are rows, so that "
+                "at other values a row may depend on others, which each call looks at "
+                "that is no program"
+            )
+    return follow_rows
+
+
+def _summary(program: Program, moved: Sequence[Value]) -> Operation | None:
+    """Return an operation whose result, which outputs use, is of several rows.
+
+    It has fewer elements than there are rows, as a mean or a single row has.
+    """
+    row_counts = [math.prod(x.shape[:-1] or x.shape) for x in moved]
+    ops, dependent = needed_ops(program.ops, program.outputs), {*moved}
+    used = {*program.outputs, *(v for op in ops for v in op.inputs)}
+    for op in ops if moved else ():
+        if dependent.isdisjoint(op.inputs):
+            continue
+        outputs = used.intersection(op.outputs)
+        if any(math.prod(output.shape) < min(row_counts) for output in outputs):
+            return op
+        dependent |= outputs
+    return None
 
 
 def _traced_program(

@@ -288,13 +288,17 @@ def run_strictly(
     """Run ``fn(*args)`` as a program, or raise the errors of fn if there can be none.
 
     Args:
-        reused: whether the program will serve other calls.
+        reused: whether the program will serve other calls. If there can be no such
+            program, there may be one for this call.
     """
     with single_use_captures(not reused):
         try:
             return program.run(*args)
         except CaptureError as error:
             refusal = error
+        if reused:
+            del refusal
+            return run_strictly(Jitted(fn, strict=True, empty=True), fn, *args)
         try:
             with listening(Tracer([])):
                 fn(*args)  # which says better what is wrong with the arguments
