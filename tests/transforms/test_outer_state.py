@@ -864,3 +864,112 @@ def test_a_module_that_the_first_call_imports(tmp_path, monkeypatch):
     sys.modules["late_settings_of_a_test"].factor = 5.0
     for _ in range(40):
         assert_same(run(x), x * 5.0)
+
+
+def by_the_flag_of_a_tensor():
+    w = randn([3])
+    fn = lambda x: x * 2.0 if w.stop_gradient else x * 5.0  # noqa: E731
+    return fn, [lambda: setattr(w, "stop_gradient", False)]
+
+
+def by_trainable_parameters():
+    layer = paddle.nn.Linear(3, 3)
+
+    def fn(x):
+        pairs = layer.named_parameters()
+        return x * sum((p**2).sum() for _, p in pairs if p.trainable)
+
+    return fn, [
+        lambda: setattr(layer.bias, "trainable", False),
+        lambda: setattr(layer.bias, "trainable", True),
+    ]
+
+
+def by_an_attribute_of_a_tensor():
+    w = randn([3])
+    fn = lambda x: x * getattr(w, "tag", 2.0)  # noqa: E731
+    return fn, [
+        lambda: setattr(w, "tag", 5.0),
+        lambda: setattr(w, "tag", 6.0),
+        lambda: delattr(w, "tag"),
+    ]
+
+
+def by_a_bound_method_of_a_dict():
+    settings = {"k": 2.0}
+    get = settings.get
+    return lambda x: x * get("k"), [lambda: settings.update(k=5.0)]
+
+
+def by_a_bound_method_of_a_list():
+    items = [1.0, 2.0]
+    index = items.index
+    return lambda x: x * index(2.0), [lambda: items.insert(0, 7.0)]
+
+
+def by_views_of_a_dict():
+    settings = OrderedDict(k=2.0)
+    values, pairs = settings.values(), settings.items()
+    return (
+        lambda x: x * sum(values) + dict(pairs)["k"],
+        [lambda: settings.update(k=5.0), lambda: settings.update(j=7.0)],
+    )
+
+
+def by_all_variables_of_a_class():
+    class Settings:
+        k = 2.0
+
+    settings = Settings()
+    return lambda x: x * vars(type(settings))["k"], [lambda: setattr(Settings, "k", 5)]
+
+
+def by_a_polynomial():
+    polynomial = np.poly1d([1.0, 2.0])
+    return (
+        lambda x: x * float(polynomial(1.0)),
+        [lambda: polynomial.coeffs.__setitem__(0, 5.0)],
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(by_the_flag_of_a_tensor, by_trainable_parameters, by_views_of_a_dict),
+        *(by_an_attribute_of_a_tensor, by_a_bound_method_of_a_dict, by_a_polynomial),
+        *(by_a_bound_method_of_a_list, by_all_variables_of_a_class),
+    ],
+)
+def test_state_of_tensors_and_of_what_is_bound(make):
+    fn, changes = make()
+    x = randn([3])
+    run, gradient = jit(fn), grad(lambda x: fn(x).sum())
+    for change in (lambda: None, *changes):
+        change()
+        ones = paddle.ones_like(x)
+        for _ in range(12):
+            assert_same(run(x), fn(x))
+            assert_same(gradient(x), fn(ones) - fn(paddle.zeros_like(x)))
+
+
+def test_gradients_of_tensors_are_no_part_of_a_program():
+    layer = paddle.nn.Linear(3, 2)
+    parameters, one = layer.parameters(), paddle.ones([])
+
+    def norm(scale):
+        return sum((p.grad**2).sum() for p in parameters).sqrt() * scale
+
+    @jit
+    def step(x):
+        loss = (layer(x) ** 2).mean()
+        for p, gradient in zip(parameters, paddle.grad(loss, parameters), strict=True):
+            p.grad = gradient
+        return loss.detach()
+
+    run = jit(norm)
+    for i in range(12):
+        layer.clear_gradients()
+        step(randn([4, 3], seed=i))
+        assert_same(run(one), norm(one))
+    with pytest.raises(CaptureError, match="a value leaves the program by grad"):
+        jit(norm, strict=True)(one)

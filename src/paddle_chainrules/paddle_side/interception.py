@@ -65,8 +65,9 @@ BRACKETS = ("__getitem__", "__setitem__")
 COMPOSED = ("seed", "pdist")
 """Functions of Python's that are handed over as a whole."""
 
-PROPERTIES = ("data",)
-"""Attributes of tensors that give another tensor without an operator."""
+PROPERTIES = {"data": "operator", "grad": "escape", "grad_": "escape"}
+"""Attributes of tensors that give another tensor without an operator, and the
+listener's method that handles them."""
 
 EXITS = (
     *("numpy", "__array__", "__dlpack__", "__c_dlpack_exchange_api__", "data_ptr"),
@@ -302,7 +303,7 @@ def _bracket_stand_in(owner: Any, name: str) -> StandIn:
     return StandIn(owner, name, call, passing)
 
 
-def _property_stand_in(owner: Any, name: str) -> StandIn:
+def _property_stand_in(owner: Any, name: str, handler: str) -> StandIn:
     """Make a replacement for an attribute that is read, and may be set."""
     passing = [current_value(owner, name)]
     label = f"Tensor.{name}"
@@ -312,7 +313,7 @@ def _property_stand_in(owner: Any, name: str) -> StandIn:
         return (
             call(tensor)
             if receiver is None
-            else receiver.operator(label, call, (tensor,), {})
+            else getattr(receiver, handler)(label, call, (tensor,), {})
         )
 
     def write(tensor: Any, value: Any) -> None:
@@ -352,8 +353,8 @@ def _stand_ins() -> dict[str, StandIn]:
                 results[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
     for name in BRACKETS:
         results[f"Tensor.{name}"] = _bracket_stand_in(tensor, name)
-    for name in PROPERTIES:
-        results[f"Tensor.{name}"] = _property_stand_in(tensor, name)
+    for name, handler in PROPERTIES.items():
+        results[f"Tensor.{name}"] = _property_stand_in(tensor, name, handler)
     results["Tensor.stop_gradient"] = _flag_stand_in(tensor)
     results["grad"] = _function_stand_in("grad", "grad")
     for name in COMPOSED:

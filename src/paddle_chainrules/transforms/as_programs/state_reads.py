@@ -8,7 +8,7 @@ import sys
 import types
 import weakref
 from array import array
-from collections import UserDict, UserList, deque
+from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from importlib.util import resolve_name
@@ -48,8 +48,21 @@ UNUSED_SPECIAL_METHODS = frozenset(
 )
 """Special methods that do not run where an object is only used."""
 
-ALL_ATTRIBUTES_COUNT = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList)
-"""Classes of Python's own whose attributes all count."""
+BOUND_METHODS_OF_BUILTINS = (types.BuiltinMethodType, types.MethodWrapperType)
+_EMPTY_DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
+VIEWS_OF_DICTS = tuple(
+    type(view)
+    for mapping in _EMPTY_DICTS
+    for view in (mapping.keys(), mapping.values(), mapping.items())
+)
+
+TENSOR_FLAGS = frozenset(("stop_gradient", "requires_grad", "trainable", "persistable"))
+"""Flags of tensors that code may decide by."""
+
+ALL_ATTRIBUTES_COUNT = (
+    *(types.SimpleNamespace, argparse.Namespace, UserDict, UserList, np.poly1d),
+)
+"""Classes of Python's own and NumPy's whose attributes all count."""
 
 
 class _Missing:
@@ -233,9 +246,13 @@ class _Reader:
     def read_contents(self, label: str, value: Any) -> None:
         """Read what a value holds, if that can change."""
         kind = type(value)
-        if kind in ATOMS or isinstance(value, Tensor | np.generic | _Missing):
+        if kind in ATOMS or isinstance(value, np.generic | _Missing):
             return
         if label in self._excluded or id(value) in self._visited:
+            return
+        if isinstance(value, Tensor):
+            self._visited[id(value)] = value
+            self._read_tensor(label, value)
             return
         is_layer = isinstance(value, paddle.nn.Layer)
         if not is_layer and len(self.reads) >= self._max_reads:
@@ -265,6 +282,10 @@ class _Reader:
         elif kind is types.MethodType:
             self.read_contents(label, value.__func__)
             self.read_contents(label or "self", value.__self__)
+        elif kind in BOUND_METHODS_OF_BUILTINS:
+            self.read_contents(f"{label}.__self__", value.__self__)
+        elif kind in VIEWS_OF_DICTS:
+            self._read_mapping(label, value.mapping)
         elif kind is functools.partial:
             for component in (value.func, *value.args):
                 self.read_contents(label, component)
@@ -299,6 +320,18 @@ class _Reader:
             for component in value._depends_on() or ():
                 self.read_contents(label, component)
         self._read_object(label, value)
+
+    def _read_tensor(self, label: str, tensor: Tensor) -> None:
+        """Read what code names of a tensor besides its numbers, which programs read."""
+        for name in sorted(self.named & TENSOR_FLAGS):
+            undo = functools.partial(setattr, tensor, name)
+            self.read_variable(
+                f"{label}.{name}", getattr, tensor, name, MISSING, undo=undo
+            )
+        attributes = vars(tensor)
+        self._read_size(f"len(vars({label}))", attributes)
+        for name in sorted(self.named & attributes.keys()):
+            self._read_dict_entry(f"{label}.{name}", attributes, name)
 
     def _read_items(self, label: str, sequence: Any) -> None:
         """Read the items of a sequence, in order."""
@@ -528,7 +561,8 @@ class _Reader:
             names = {
                 n
                 for n in attributes
-                if n in self.named or _is_special(n, attributes[n])
+                if not self.named.isdisjoint((n, ANY_NAME))
+                or _is_special(n, attributes[n])
             }
             for name in sorted(names | inherited):
                 qualified = f"{base.__name__}.{name}" if name in inherited else name
