@@ -5,6 +5,7 @@ import copy
 import gc
 import importlib
 import operator
+import os
 import sys
 import types
 import weakref
@@ -932,9 +933,18 @@ def by_a_polynomial():
     )
 
 
+def by_the_environment():
+    os.environ["FACTOR_OF_A_TEST"] = "2"
+    return (
+        lambda x: x * float(os.getenv("FACTOR_OF_A_TEST", "1")),
+        [lambda: os.environ.update(FACTOR_OF_A_TEST="5")],
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        *(by_the_environment,),
         *(by_the_flag_of_a_tensor, by_trainable_parameters, by_views_of_a_dict),
         *(by_an_attribute_of_a_tensor, by_a_bound_method_of_a_dict, by_a_polynomial),
         *(by_a_bound_method_of_a_list, by_all_variables_of_a_class),

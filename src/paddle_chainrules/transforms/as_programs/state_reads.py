@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import sys
 import types
 import weakref
@@ -55,6 +56,9 @@ VIEWS_OF_DICTS = tuple(
     for mapping in _EMPTY_DICTS
     for view in (mapping.keys(), mapping.values(), mapping.items())
 )
+
+ENVIRONMENT_NAMES = frozenset({"environ", "getenv"})
+"""Names by which code reads variables of the process's environment."""
 
 TENSOR_FLAGS = frozenset(("stop_gradient", "requires_grad", "trainable", "persistable"))
 """Flags of tensors that code may decide by."""
@@ -468,6 +472,8 @@ class _Reader:
                 "name in it tells; name the variable or module, or give it as an "
                 "argument"
             )
+        if not ENVIRONMENT_NAMES.isdisjoint(code.names | code.attributes):
+            self.read_contents("os.environ", os.environ)
         self.names |= code.attributes
         for name in sorted(code.names):  # also those to come
             self._read_dict_entry(name, fn.__globals__, name)
