@@ -59,5 +59,5 @@ class operators_run:
             module.run = run
 
     def _running(self, program, tensors):
-        self.names += [op.operator.name for op in program.as_run.ops]
+        self.names += [op.operator.name for op in program.ops]
         return run(program, tensors)

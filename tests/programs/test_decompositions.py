@@ -393,7 +393,7 @@ def test_dropout_draws_what_paddle_draws(mode):
     assert names == ["dropout_of_ones", "dropout_of_ones", "region"]
     x[0, 0] = float("inf")
     found = []
-    for run in (compile_program(made), compile_program(program.as_run)):
+    for run in (compile_program(made), compile_program(program)):
         paddle.seed(5)
         found.append([y for _ in range(3) for y in run(x)])
     for a, b in zip(*found, strict=True):
@@ -406,7 +406,7 @@ def test_dropout_in_float64(p):
     x = randn([40, 50], "float64")
     program = make_program(with_gradient(lambda x: F.dropout(x * 2.0, p) * 3.0))(x)
     found = []
-    for run in (compile_program(program.with_loops), compile_program(program.as_run)):
+    for run in (compile_program(program.with_loops), compile_program(program)):
         paddle.seed(3)
         found.append(run(x))
     for a, b in zip(*found, strict=True):

@@ -231,7 +231,7 @@ def test_numbers_out_of_range_are_paddles_errors(name, bad):
     assert region.may_bail_out
     run, plain = (
         compile_program(program, lambda: program.with_loops),
-        compile_program(program.as_run),
+        compile_program(program),
     )
     for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)
@@ -366,7 +366,7 @@ def test_long_functions_are_left_too(monkeypatch):
     monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
     run, plain = (
         compile_program(program, lambda: program.with_loops),
-        compile_program(program.as_run),
+        compile_program(program),
     )
     assert_near(run(x, good)[0], plain(x, good)[0])
     bad = good.clone()

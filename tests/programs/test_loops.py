@@ -2,6 +2,7 @@
 
 import gc
 import linecache
+from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -15,6 +16,7 @@ from paddle_chainrules.programs.codegen import jit_engine
 from paddle_chainrules.programs.codegen.fusion import MAX_LIVE_LEAVES, MAX_SIBLINGS
 from paddle_chainrules.programs.compiling import program as program_module
 from paddle_chainrules.programs.compiling import source
+from paddle_chainrules.programs.compiling.common_subkernels import share_subkernels
 from paddle_chainrules.programs.compiling.program import Program
 from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.operators.table import TABLE
@@ -210,7 +212,7 @@ def assert_same_as_plain(fn, *args, loops=True, eps=0):
     program = make_program(fn)(*args)
     tensors = [arg for arg in args if isinstance(arg, paddle.Tensor)]
     with paddle.no_grad():
-        expected = compile_program(program.as_run)(*tensors)
+        expected = compile_program(program)(*tensors)
         found = compile_program(program.with_loops)(*tensors)
     for a, b in zip(found, expected, strict=True):
         if eps:
@@ -443,7 +445,7 @@ def test_sums_of_many_tensors_do_not_keep_them_all():
 
     x, w = randn([50, 50]), randn([50, 50], seed=1) * 0.1
     program = assert_same_as_plain(function, x, w, eps=100)
-    plain = make_program(function)(x, w).as_run
+    plain = make_program(function)(x, w)
     assert program.peak_bytes <= plain.peak_bytes + (MAX_LIVE_LEAVES + 1) * 50 * 50 * 4
 
 
@@ -456,9 +458,10 @@ def test_silu_and_its_sigmoid_share(dtype):
         lambda x: (paddle.nn.functional.sigmoid(x), paddle.nn.functional.silu(x)),
     ):
         program = make_program(both)(x)
-        for a, b in zip(compile_program(program.as_run)(x), both(x), strict=True):
+        shared = replace(program, ops=tuple(share_subkernels(program.ops)))
+        for a, b in zip(compile_program(shared)(x), both(x), strict=True):
             assert_same_bits(a, b)
-        names = sorted(op.operator.name for op in program.as_run.ops)
+        names = sorted(op.operator.name for op in shared.ops)
         assert names == ["multiply", "sigmoid"]
     z = paddle.complex(randn([5], dtype), randn([5], dtype, 1))
     program = make_program(lambda z: (paddle.nn.functional.silu(z), z))(z)
@@ -514,7 +517,7 @@ def test_what_comes_early_takes_little_memory():
         return [x * float(i) + c for i in range(200)]
 
     x, c = randn([50, 50]), randn([50, 50], seed=1)
-    plain = make_program(terms)(x, c).as_run
+    plain = make_program(terms)(x, c)
     program = assert_same_as_plain(terms, x, c, eps=32)
     assert (
         program.peak_bytes
@@ -642,7 +645,7 @@ def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
 
 def test_lines_of_what_is_gone_go_with_the_next_function():
     """Not in the midst of a collection, where a debugger may go through them."""
-    program = make_program(lambda x: x * x + 1.0)(randn([5, 7])).as_run
+    program = make_program(lambda x: x * x + 1.0)(randn([5, 7]))
     run = compile_program(program)
     file = run.__code__.co_filename
     assert "t0" in linecache.getline(file, 2)

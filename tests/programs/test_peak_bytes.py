@@ -80,7 +80,7 @@ def test_peak_bytes_are_those_of_a_call(name, kind, monkeypatch):
     given = flatten_tree((tuple(args), {}))[0]
     with paddle.no_grad():
         if kind == "operators":
-            run = compile_program(program.as_run)
+            run = compile_program(program)
             kernels = taken(lambda: run(*given)) - program.peak_bytes
             assert kernels > 0 if name in OWN else kernels == 0
             return

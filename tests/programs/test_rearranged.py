@@ -126,7 +126,7 @@ def test_classes_out_of_range_are_paddles_error(bad):
     program = make_program(lambda x, i: F.one_hot(i, 6) * (x + 1.0) + 2.0)(x, good)
     run, plain = (
         compile_program(program, lambda: program.with_loops),
-        compile_program(program.as_run),
+        compile_program(program),
     )
     for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)

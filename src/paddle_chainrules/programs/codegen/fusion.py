@@ -8,7 +8,6 @@ stored: the time of a loop is that of its memory accesses.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -46,9 +45,6 @@ MAX_SIBLINGS = 3
 MAX_RECOMPUTE_OPS = 6
 """The most operations that are recomputed rather than their result stored."""
 
-MIN_FUSED_ELEMENTS = 16384
-"""The number of elements below which calls cost more than memory."""
-
 
 class FusionGroup(NamedTuple):
     """Operations on elements of tensors of one shape, and sums or maxima of these.
@@ -84,11 +80,6 @@ def is_fusible(op: Operation) -> bool:
     except NotLowerable:
         return False
     return True
-
-
-def is_faster_fused(op: Operation) -> bool:
-    """Tell whether an operation is faster in a fused loop than in a larger operator."""
-    return is_fusible(op) and math.prod(loop_shape(op)) >= MIN_FUSED_ELEMENTS
 
 
 def may_fuse_producer(op: Operation, value: Value) -> bool:

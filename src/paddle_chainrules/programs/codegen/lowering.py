@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..switch import wanted_blas
 from ..tracing.operations import Operation, Value
 from .elements.scalars import (
     COST,
@@ -21,7 +20,6 @@ from .fusion import FusionGroup
 from .ir_builder import TYPES, FunctionBuilder
 from .iteration_domains import IterationDomain, nest_domain, product_domain
 from .matrix_products.products import emit_product, product, shared_batch
-from .matrix_products.thin import as_gemv, emit_gemv
 from .nest import LoopNest, NestAccess, emit_clear, parallel_loop_depth
 from .views import (
     VIEW_LOWERINGS,
@@ -244,14 +242,11 @@ class StageBuilder:
         )
         shape_env = self.shape_env
         reads = matmul.x.view.buffer, matmul.y.view.buffer
-        # Only where the user names no library.
-        gemv = as_gemv(matmul, shape_env) if wanted_blas() in ("on", "own") else None
         comment = f"; {op!r}  {op.where}"
 
         def emit(ir: FunctionBuilder, address: Address) -> None:
             ir.line(comment)
-            if not (gemv and emit_gemv(ir, gemv, matrices, address)):
-                emit_product(ir, matmul, matrices, shape_env, address)
+            emit_product(ir, matmul, matrices, shape_env, address)
 
         domain = product_domain(matmul, matrices, comment, shape_env)
         stage = Stage(reads, (out.buffer,), {}, emit, domain=domain)

@@ -20,7 +20,6 @@ from ..codegen.fused_kernels.regions import (
     may_have_regions,
     with_regions,
 )
-from ..codegen.fusion import is_faster_fused
 from ..codegen.jit_engine import begin_machine_code, machine_code
 from ..codegen.matrix_products.blas import library
 from ..codegen.views import VIEW_LOWERINGS
@@ -30,7 +29,6 @@ from ..tracing.operations import Operation, Value
 from ..tracing.reach import inputs_reached
 from .common_subkernels import share_subkernels
 from .decompositions import decompose_for_regions, may_decompose
-from .linear_grad_patterns import fuse_linear_gradients
 from .reuse import BufferReuse, peak_memory
 from .source import compile_program, entered, source
 
@@ -118,9 +116,9 @@ class Program:
         """The compiled source, which switches to that with loops after some calls."""
         may_switch = self._may_have_code and loops_are_on()
         if not may_switch:
-            return compile_program(self.as_run)
+            return compile_program(self)
         return compile_program(
-            self.as_run, lambda: self.with_loops, lambda: self._pending_code
+            self, lambda: self.with_loops, lambda: self._pending_code
         )
 
     @property
@@ -151,7 +149,7 @@ class Program:
     def python(self, loops: bool = False) -> str:
         """Return the source that runs, at first or with regions of machine code."""
         with_loops = checked_flag("loops", loops)
-        return source(self.with_loops if with_loops else self.as_run)[0]
+        return source(self.with_loops if with_loops else self)[0]
 
     def machine(self) -> str:
         """Return its regions as functions in LLVM's language, a comment an operation.
@@ -191,27 +189,6 @@ class Program:
         )
         left_out = f"these operators run in Paddle: {names}"
         return f"As machine code it is {code}, and {left_out}."
-
-    @cached_property
-    def as_run(self) -> Program:
-        """The program that runs: one operator may do the work of several."""
-        return self._fuse_linear_layers()
-
-    @cached_property
-    def _zeros(self) -> dict[Any, Tensor]:
-        return {}
-
-    def _fuse_linear_layers(
-        self, is_excluded: Callable[[Operation], bool] = lambda op: False
-    ) -> Program:
-        shared = share_subkernels(self.ops)
-        live_ins = (*self.inputs, *self.constants)
-        ops, constants = fuse_linear_gradients(
-            shared, live_ins, self._zeros, is_excluded
-        )
-        if shared is self.ops and len(ops) == len(self.ops):
-            return self
-        return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
 
     @cached_property
     def with_loops(self) -> Program:
@@ -263,25 +240,18 @@ class Program:
         Args:
             min_ops: the fewest operations of a region.
         """
-        plain = (
-            self._with_shared_subkernels()
-            if has_products
-            else self._fuse_linear_layers(is_faster_fused)
-        )
-        live_ins, outputs = (*plain.inputs, *plain.constants), plain.outputs
+        live_ins, outputs = (*self.inputs, *self.constants), self.outputs
         settings = self.samples, has_products
+        shared = share_subkernels(self.ops)
         ops, new_constants = decompose_for_regions(
-            plain.ops, live_ins, outputs, *settings
+            shared, live_ins, outputs, *settings
         )
         live_ins = (*live_ins, *new_constants)
         return replace(
-            plain,
+            self,
             ops=tuple(with_regions(ops, live_ins, outputs, *settings, min_ops)),
-            constants={**plain.constants, **new_constants},
+            constants={**self.constants, **new_constants},
         )
-
-    def _with_shared_subkernels(self) -> Program:
-        return replace(self, ops=tuple(share_subkernels(self.ops)))
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:

@@ -47,7 +47,7 @@ def is_by_rows(
     with not_listening(), grad_mode(False):
         program, values = _traced_program(tracer, start, starts, outputs)
         # Operator by operator: machine code, after some calls, rounds otherwise.
-        function = compile_program(program.as_run)
+        function = compile_program(program)
         points = [[tracer.tensor(x) for x in values]]
         if tracer.is_reused:
             points.append(other_inputs(program, points[0]))
