@@ -9,7 +9,6 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..operators.axes import Elementwise
 from ..operators.table import TABLE
 from ..sizes.one_number import with_one_number
 from ..tracing.common_subexpressions import CommonSubexpressions
@@ -88,24 +87,16 @@ def _rewrite(
     in its last form, on values that are no aliases.
     """
     common = CommonSubexpressions()
-    negated: dict[Value, Value] = {}
     results = []
     for op in map(common.canonical, ops):
         if op.operator.alias:
             common.alias[op.outputs[0]] = op.args[0]
             continue
-        if _is_negation(op) and op.args[0] in negated:
-            common.alias[op.outputs[0]] = negated[op.args[0]]
-            continue
-        for signed_op in _move_signs_late(_as_plain_operator(op), negated, fresh):
-            for expanded_op in _expand_operands(common.canonical(signed_op), fresh):
-                expanded_op = common.canonical(expanded_op)
-                if expanded_op.operator.name == "copy" or not common.is_duplicate(
-                    expanded_op
-                ):
-                    results.append(expanded_op)
-                    if _is_negation(expanded_op):
-                        negated[expanded_op.outputs[0]] = expanded_op.args[0]
+        for new_op in map(
+            common.canonical, _expand_operands(_as_plain_operator(op), fresh)
+        ):
+            if new_op.operator.name == "copy" or not common.is_duplicate(new_op):
+                results.append(new_op)
     return results, common.alias
 
 
@@ -134,62 +125,6 @@ def simplify(program: Program) -> Program:
         live.update(op.inputs)
         pruned_ops.append(op)
     return replace(program, ops=tuple(pruned_ops[::-1]))
-
-
-NEGATION = (-1.0, 0.0, True)
-"""The further arguments with which ``scale`` negates."""
-
-
-def _is_negation(op: Operation) -> bool:
-    return op.operator.name == "scale" and op.args[1:] == NEGATION
-
-
-def _sign_may_move(op: Operation, arg: Value) -> bool:
-    """Tell whether a sign moves behind an operation that is linear in an argument.
-
-    It moves behind arithmetic. Sums and views of a negated value equal those of the
-    value itself, up to a factor.
-    """
-    (output,) = op.outputs
-    is_product = len(op.operator.linear) > 1
-    is_alike = isinstance(op.operator.axes, Elementwise) and output.shape == arg.shape
-    return output.dtype == arg.dtype and (is_product or is_alike)
-
-
-def _move_signs_late(
-    op: Operation, negated: dict[Value, Value], fresh: Iterator[int]
-) -> list[Operation]:
-    """Replace an operation by others that negate as late as possible, or at sums.
-
-    ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated. A negation that
-    turns out to be useless is then not needed.
-
-    Args:
-        negated: maps ``-x`` to x.
-    """
-    name, args = op.operator.name, [*op.args]
-    is_negative = False
-    if name in ("add", "subtract"):
-        signs = [arg in negated for arg in args]
-        signs[1] ^= name == "subtract"
-        args = [negated.get(arg, arg) for arg in args]
-        if signs == [True, False]:
-            args.reverse()
-        is_negative = all(signs)
-        name = "add" if signs[0] == signs[1] else "subtract"
-    for k in op.operator.linear:
-        if args[k] in negated and _sign_may_move(op, args[k]):
-            args[k], is_negative = negated[args[k]], not is_negative
-    if name != op.operator.name or tuple(args) != op.args:
-        op = replace(op, operator=TABLE[name], args=tuple(args))
-    if not is_negative:
-        return [op]
-    (output,) = op.outputs
-    positive = Value(next(fresh), output.shape, output.dtype, output.bytes)
-    negation = Operation(
-        TABLE["scale"], (positive, *NEGATION), (output,), False, op.where
-    )
-    return [replace(op, outputs=(positive,)), negation]
 
 
 MIN_EXPANDED_ELEMENTS = 8192

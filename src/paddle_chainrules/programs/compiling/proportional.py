@@ -10,7 +10,6 @@ from typing import Any
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
 from ..tracing.operations import Operation, Value, with_values
-from .passes import NEGATION
 
 Term = tuple[float, Value]
 """A factor, and the value that it multiplies."""
@@ -78,7 +77,7 @@ def ratio(a: float, b: float) -> float:
 def scale_op(x: Value, number: float, out: Value, where: str) -> Operation:
     """Return the operation that multiplies the tensor by a number."""
     if number == -1:
-        return Operation(TABLE["scale"], (x, *NEGATION), (out,), False, where)
+        return Operation(TABLE["scale"], (x, -1.0, 0.0, True), (out,), False, where)
     return Operation(TABLE["Tensor.__mul__"], (x, number), (out,), False, where)
 
 
