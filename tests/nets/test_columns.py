@@ -177,7 +177,8 @@ def test_rows_that_other_values_bring_together():
             return (1.0 + F.relu(x.mean() - 0.5)) * x[:, :1] ** 2
 
     net, params, _ = stateless(Together())
-    apart, together = paddle.full([5, 2], 0.3), paddle.full([5, 2], 0.8)
+    apart = paddle.linspace(0.1, 0.3, 10).reshape([5, 2])
+    together = apart + 0.5
     compiled = jit(lambda x: laplacian(net, params, x))
     for take in (lambda x: laplacian(net, params, x), compiled):
         for _ in range(12):

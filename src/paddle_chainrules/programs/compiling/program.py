@@ -243,9 +243,7 @@ class Program:
         live_ins, outputs = (*self.inputs, *self.constants), self.outputs
         settings = self.samples, has_products
         shared = share_subkernels(self.ops)
-        ops, new_constants = decompose_for_regions(
-            shared, live_ins, outputs, *settings
-        )
+        ops, new_constants = decompose_for_regions(shared, live_ins, outputs, *settings)
         live_ins = (*live_ins, *new_constants)
         return replace(
             self,
