@@ -12,6 +12,7 @@ from paddle import nn
 from conftest import assert_same, randn
 from paddle_chainrules import (
     FCNet,
+    cond,
     derivatives,
     jit,
     laplacian,
@@ -169,12 +170,28 @@ def test_rows_of_their_own_and_others():
         derivatives(means, {}, x, {"a": (0, 0)})
 
 
-def test_rows_that_other_values_bring_together():
+TOGETHER = {
+    "mean": lambda x: F.relu(x.mean() - 0.5) * x[:, :1] ** 2,
+    "roll": lambda x: paddle.roll(F.relu(x[:, :1] - 0.5) ** 2, 1, 0),
+    "flip": lambda x: F.relu(x[:, :1] - 0.5).flip(0) ** 2,
+    "cumsum": lambda x: paddle.cumsum(F.relu(x[:, :1] - 0.5) ** 2, 0),
+    "where": lambda x: paddle.where(x[:, :1] > 0.5, x.sum() * x[:, :1], x[:, :1] * 0.0),
+    "cond": lambda x: cond(
+        (x > 0.5).any(), lambda x: x.sum() * x[:, :1], lambda x: x[:, :1] * 0.0, x
+    ),
+    "row": lambda x: F.relu(x[2, 0] - 0.5) * x[:, :1],
+    "gather": lambda x: F.relu(x[:, :1] - 0.5)
+    * paddle.gather(x[:, :1], (x[:, 0] > 0.5).astype("int64") * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("joined", TOGETHER)
+def test_rows_that_other_values_bring_together(joined):
     """No program serves them: each call looks whether a row depends on others."""
 
     class Together(nn.Layer):
         def forward(self, x):
-            return (1.0 + F.relu(x.mean() - 0.5)) * x[:, :1] ** 2
+            return x[:, :1] ** 2 + TOGETHER[joined](x)
 
     net, params, _ = stateless(Together())
     apart = paddle.linspace(0.1, 0.3, 10).reshape([5, 2])
@@ -186,8 +203,17 @@ def test_rows_that_other_values_bring_together():
         with pytest.raises(ValueError, match="depends on other rows"):
             take(together)
     strict = jit(lambda x: laplacian(net, params, x), strict=True)
-    with pytest.raises(CaptureError, match="mean gives fewer numbers than there are"):
+    with pytest.raises(CaptureError, match="joins rows"):
         strict(apart)
+
+
+def test_a_net_whose_rows_only_the_numbers_tell_apart_is_a_program():
+    layer = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 1))
+    net, params, _ = stateless(layer)
+    x = randn([5, 2])
+    run = jit(lambda params, x: laplacian(net, params, x), strict=True)
+    for _ in range(40):
+        assert_same(run(params, x), laplacian(net, params, x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

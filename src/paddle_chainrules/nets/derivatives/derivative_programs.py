@@ -23,12 +23,13 @@ def run_as_program(
         return _connected_to(fn(*args), _tensors(args))
     if listener() is not None:
         return fn(*args)
-    cached_programs = net._derivative_programs if isinstance(net, Net) else {}
-    program = cached_programs.get(key)
+    cached_programs = net._derivative_programs if isinstance(net, Net) else None
+    program = None if cached_programs is None else cached_programs.get(key)
     if program is None:
-        new_program = Jitted(fn, strict=True, empty=True)
-        program = cached_programs.setdefault(key, new_program)
-    return run_strictly(program, fn, *args, reused=isinstance(net, Net))
+        program = Jitted(fn, strict=True, empty=True)
+        if cached_programs is not None:
+            program = cached_programs.setdefault(key, program)
+    return run_strictly(program, fn, *args, reused=cached_programs is not None)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

@@ -23,6 +23,7 @@ from ..comparison import other_inputs
 from ..compiling.passes import needed_ops
 from ..compiling.program import Program
 from ..compiling.source import compile_program
+from ..operators.axes import AxesArgument, Elementwise
 from ..tracing.existing import is_single_use
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
@@ -64,31 +65,55 @@ def is_by_rows(
             for input_index in moved
         )
     if follow_rows and tracer.is_reused and not is_single_use():
-        op = _summary(program, [starts[input_index] for input_index in moved])
+        op = _op_across_rows(program, [starts[input_index] for input_index in moved])
         if op is not None:
             tracer.fail(
-                f"{op.operator.name} gives fewer numbers than there are rows, so that "
-                "at other values a row may depend on others, which each call looks at "
-                "that is no program"
+                f"{op.operator.name} joins rows, so that at other values a row may "
+                "depend on others, which each call looks at that is no program"
             )
     return follow_rows
 
 
-def _summary(program: Program, moved: Sequence[Value]) -> Operation | None:
-    """Return an operation whose result, which outputs use, is of several rows.
+def _op_across_rows(program: Program, moved: Sequence[Value]) -> Operation | None:
+    """Return an operation that joins rows, if outputs use its result.
 
-    It has fewer elements than there are rows, as a mean or a single row has.
+    It gives fewer numbers than there are rows, as a mean or a single row, works along
+    the axes of rows, or takes entries by numbers that depend on the input, too.
     """
-    row_counts = [math.prod(x.shape[:-1] or x.shape) for x in moved]
+    row_axes = [x.shape[:-1] or x.shape for x in moved]
+    if not moved or min(map(math.prod, row_axes)) < 2:
+        return None
     ops, dependent = needed_ops(program.ops, program.outputs), {*moved}
+    by_rows = {*moved} if len({*row_axes}) == 1 else set()
     used = {*program.outputs, *(v for op in ops for v in op.inputs)}
-    for op in ops if moved else ():
-        if dependent.isdisjoint(op.inputs):
+    for op in ops:
+        inputs = dependent.intersection(op.inputs)
+        if not inputs:
             continue
         outputs = used.intersection(op.outputs)
-        if any(math.prod(output.shape) < min(row_counts) for output in outputs):
+        is_small = any(
+            math.prod(output.shape) < min(map(math.prod, row_axes))
+            for output in outputs
+        )
+        row_inputs = [v for v in op.inputs if v in by_rows]
+        axes, rank = op.operator.axes, len(row_axes[0])
+        is_by_rows = all(
+            v.shape[:rank] == row_axes[0] for v in (*row_inputs, *op.outputs)
+        ) and axes.keeps_rows(op.named, row_inputs, op.outputs, rank)
+        is_along_rows = (
+            bool(row_inputs)
+            and isinstance(axes, AxesArgument)
+            and not (axes.splits_or_joins or is_by_rows)
+        )
+        dtypes = {v.dtype.rstrip("0123456789") for v in inputs}
+        takes_by_value = (
+            not isinstance(axes, Elementwise) and {"int", "float"} <= dtypes
+        )
+        if is_small or is_along_rows or takes_by_value:
             return op
         dependent |= outputs
+        if row_inputs and is_by_rows:
+            by_rows |= outputs
     return None
 
 

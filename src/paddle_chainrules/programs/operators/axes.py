@@ -171,7 +171,7 @@ class AxesArgument(Axes):
         depends_on_size: bool = False,
     ) -> None:
         self.argument, self._none_flattens = argument, none_flattens
-        self._splits_or_joins, self._depends_on_size = splits_or_joins, depends_on_size
+        self.splits_or_joins, self._depends_on_size = splits_or_joins, depends_on_size
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
         names = operator.arguments
@@ -202,7 +202,7 @@ class AxesArgument(Axes):
     ) -> list[Any]:
         """Return batched results with each sample flattened to a vector."""
         tensors = [arg for arg in call.args if isinstance(arg, Tensor)]
-        if self._splits_or_joins or len(tensors) > 1 or len(call.shapes) > 1:
+        if self.splits_or_joins or len(tensors) > 1 or len(call.shapes) > 1:
             raise NoRule("numbers alone, which have no axes; give vectors")
         args = [batched_arg(call, i) for i in range(len(call.args))]
         for k, arg in enumerate(args):
