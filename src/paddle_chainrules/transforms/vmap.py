@@ -23,7 +23,7 @@ from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.tracing.operations import Operation
 from .as_programs.auto_jit import auto_jit
-from .as_programs.jit import Jitted, run_strictly
+from .as_programs.jitted import Jitted, run_strictly
 from .containers.tree import Tree, flatten_tree, is_indexed, nesting
 
 Axes = Any

@@ -9,7 +9,7 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener
-from ...transforms.as_programs.jit import Jitted, run_strictly
+from ...transforms.as_programs.jitted import Jitted, run_strictly
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 

@@ -12,7 +12,8 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ...transforms.as_programs.jit import Jitted, jit
+from ...transforms.as_programs.jit import jit
+from ...transforms.as_programs.jitted import Jitted
 from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.value_and_grad import value_and_grad
 

@@ -35,7 +35,7 @@ from .dependencies import (
     UnknownDependencies,
     transform_of,
 )
-from .jit import Jitted
+from .jitted import Jitted
 
 CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""

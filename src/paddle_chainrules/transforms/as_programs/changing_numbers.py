@@ -65,6 +65,9 @@ class NumberInputs(NamedTuple):
         ]
 
 
+NO_INPUTS = NumberInputs(frozenset(), frozenset())
+
+
 class ChangingNumbers:
     """The leaves of a function that are numbers, and inputs of its programs.
 
@@ -77,7 +80,7 @@ class ChangingNumbers:
     """
 
     def __init__(self) -> None:
-        self.inputs = NumberInputs(frozenset(), frozenset())
+        self.inputs = NO_INPUTS
         self.tries = True
         self._constant_positions: frozenset[int] = frozenset()
         self._first_values: dict[int, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from ...programs.capture_error import CaptureError
 from ...programs.switch import loops_are_on
 from .auto_jit import eager_reason
-from .jit import Jitted
+from .jitted import Jitted
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

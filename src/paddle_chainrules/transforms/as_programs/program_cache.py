@@ -17,7 +17,6 @@ from ...paddle_side.autograd.running import is_running
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
-from ...paddle_side.traced_numbers import Formula
 from ...programs.capture import OpenTrace, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
@@ -112,15 +111,10 @@ class ProgramCache:
         tries: how many errors of fn itself do not count, since they may pass.
         empty: whether it makes programs for tensors without elements, too, which gain
             nothing by one but derivatives.
-        note: is called with leaves of a new kind, for which fn is captured.
+        note: is called with this cache, fn, and leaves for which fn was captured.
         once: whether fn is called once for each program, and not compared with it on
             other values.
-
-    Attributes:
-        divisions: quotients and powers of numbers among the leaves.
     """
-
-    divisions: Sequence[Formula] = ()
 
     def __init__(
         self,
@@ -131,7 +125,7 @@ class ProgramCache:
         most: int = 0,
         tries: float = MAX_PASSING_ERRORS,
         empty: bool = False,
-        note: Callable[[Sequence[Any]], None] | None = None,
+        note: Callable[[ProgramCache, Flat, Sequence[Any]], None] | None = None,
         once: bool = False,
     ) -> None:
         self._note, self.once = note, once
@@ -344,7 +338,7 @@ class ProgramCache:
 
     def _call_note(self, leaves: Sequence[Any]) -> None:
         if self._note is not None:
-            self._note(leaves)
+            self._note(self, self._fn, leaves)
 
     def compile_vjp(self, leaves: Sequence[Any]) -> CompiledVJP:
         """Return the programs of the value and of its gradients."""

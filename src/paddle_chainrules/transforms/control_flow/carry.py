@@ -13,7 +13,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.rules.operators import install_rules
-from ..as_programs.jit import Jitted
+from ..as_programs.jitted import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
 

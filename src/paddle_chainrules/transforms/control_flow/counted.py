@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.arguments import checked_function, checked_integer
-from ..as_programs.jit import Jitted
+from ..as_programs.jitted import Jitted
 from ..containers.tree import Tree
 from .scan import scan
 

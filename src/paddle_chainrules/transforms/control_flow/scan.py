@@ -29,7 +29,7 @@ from ...programs.compiling.repeated_steps import (
 from ...programs.scan_op import ScanDraws, trace_scan
 from ...programs.switch import loops_are_on, programs_are_on
 from ...programs.tracing.existing import single_use_captures
-from ..as_programs.jit import Jitted
+from ..as_programs.jitted import Jitted
 from ..as_programs.program_cache import CompiledFunction
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among
