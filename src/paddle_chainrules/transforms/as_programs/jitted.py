@@ -311,12 +311,13 @@ class Jitted:
             ZeroDivisionError: Python divides by a number that is an input, and zero.
         """
         static, args, kwargs = self._static.split(args, kwargs)
+        static_items = static.items
         leaves, spec = flatten_tree((args, kwargs))
         leaf_indices = distinct_leaf_indices(leaves)
         orders = key_orders((args, kwargs))
         state = 0
         if self._state is not None:
-            holders = holders_of_state([*(v for _, v in static.items), *leaves])
+            holders = holders_of_state([*(v for _, v in static_items), *leaves])
             state = self._state.number(self._fn, holders)
         key: Any = (static.key, spec, orders, leaf_indices), state
         if leaf_indices is not None:

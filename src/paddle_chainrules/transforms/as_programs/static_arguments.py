@@ -60,6 +60,7 @@ class StaticArguments:
             numbered = {name for i, name in enumerate(parameters) if i in positions}
             positions, names = positions | named, names | numbered
         self.positions, self.names = positions, names
+        self._sorted_positions = tuple(sorted(positions))
 
     def __bool__(self) -> bool:
         return bool(self.positions or self.names)
@@ -70,13 +71,16 @@ class StaticArguments:
         """Return the static arguments of a call, and the others without them."""
         if not self:
             return NO_VALUES, args, kwargs
-        positions = sorted(i for i in self.positions if i < len(args))
-        by_name = {n: kwargs[n] for n in sorted(self.names & kwargs.keys())}
-        return (
-            StaticValues(tuple((i, args[i]) for i in positions), by_name),
-            tuple(None if i in self.positions else a for i, a in enumerate(args)),
-            {name: v for name, v in kwargs.items() if name not in by_name},
-        )
+        by_position, others = [], [*args]
+        for i in self._sorted_positions:
+            if i < len(others):
+                by_position.append((i, args[i]))
+                others[i] = None
+        by_name: dict[str, Any] = {}
+        if kwargs:
+            by_name = {n: kwargs[n] for n in sorted(self.names & kwargs.keys())}
+            kwargs = {n: v for n, v in kwargs.items() if n not in by_name}
+        return StaticValues(tuple(by_position), by_name), tuple(others), kwargs
 
 
 def _one_or_more(value: Any) -> Iterable[Any]:
