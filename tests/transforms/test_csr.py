@@ -364,3 +364,13 @@ def test_gradients_of_a_loss_in_a_trained_step():
     close(value, expected)
     close(grads, dense)
     close(grad_x.values, entries(dense_x, x))
+
+
+def test_a_gradient_has_values_alone():
+    x = CSR.of(paddle.to_tensor([[0.0, 2.0], [3.0, 0.0]]))
+    gradient = grad(lambda x: (x @ paddle.ones([2, 1])).pow(2).sum())(x)
+    for ask in (lambda g: g.to_dense(), len, lambda g: g.shape, lambda g: g.nnz):
+        with pytest.raises(ValueError, match=r"x\.with_values\(grad\.values\)"):
+            ask(gradient)
+    dense = x.with_values(gradient.values).to_dense()
+    np.testing.assert_array_equal(dense.numpy(), [[0.0, 4.0], [6.0, 0.0]])

@@ -133,12 +133,26 @@ class CSR:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        return len(self.crows) - 1, self.features
+        return len(self), self.features
 
     @property
     def nnz(self) -> int:
         """The number of entries."""
-        return len(self.cols)
+        return len(self._index("cols"))
+
+    def _index(self, name: str) -> Tensor:
+        """Return ``crows`` or ``cols``.
+
+        Raises:
+            ValueError: this is a gradient, which has none.
+        """
+        index = getattr(self, name)
+        if index is None:
+            raise ValueError(
+                f"the gradient of a CSR has values alone, and got asked for {name}; "
+                "give x.with_values(grad.values), with the x that it is of"
+            )
+        return index
 
     @property
     def ndim(self) -> int:
@@ -151,10 +165,10 @@ class CSR:
 
     @property
     def place(self) -> Any:
-        return self.cols.place
+        return self._index("cols").place
 
     def __len__(self) -> int:
-        return len(self.crows) - 1
+        return len(self._index("crows")) - 1
 
     def __getitem__(self, rows: slice) -> CSR:
         """Return consecutive rows."""
@@ -181,7 +195,7 @@ class CSR:
 
     def to_dense(self, dtype: Any = None) -> Tensor:
         """Return the matrix as a tensor of shape [n, d]."""
-        rows = row_indices(self.crows, self.cols)
+        rows = row_indices(self._index("crows"), self.cols)
         values = self.values
         if values is None:
             values = paddle.ones([self.nnz], dtype or "float32")
