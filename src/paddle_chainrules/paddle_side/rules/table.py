@@ -23,7 +23,6 @@ from paddle.distributed.fleet.recompute.recompute import recompute
 from . import in_place, integer_results
 from . import tensors_as_numbers as tensor_numbers
 from .derivatives import formulas, linear_algebra, losses, norms, piecewise
-from .derivatives.formulas import by_rules, where_traced
 from .graph_breaks import BREAKS, refuse_traced_number, to_tensor, warn_of_constants
 
 Rule = Callable[..., Any]
@@ -33,14 +32,16 @@ OPERATORS: dict[str, Rule] = {}
 
 
 def define_tape_rule(name: str, rule: Rule) -> None:
-    """Have an operator go through a rule while a graph is recorded.
+    """Have an operator, or a method ``Tensor.name``, go through a rule while recorded.
 
     Raises:
         ValueError: it has one already.
     """
-    if name in OPERATORS:
+    method = name.removeprefix("Tensor.")
+    rules, label = (OPERATORS, name) if method == name else (METHODS, method)
+    if label in rules:
         raise ValueError(f"the operator {name} has two rules of the tape; leave one")
-    OPERATORS[name] = rule
+    rules[label] = rule
 
 
 IN_PLACE: dict[str, Rule] = {
@@ -83,15 +84,12 @@ FUNCTIONS: dict[Any, Rule] = {
 METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
     "__setitem__": in_place.refreshing_views(in_place.set_item),
-    "__matmul__": where_traced(linear_algebra.matmul),
-    "__pow__": by_rules("__pow__", of_complex=True),
-    "__rpow__": by_rules("__rpow__", of_complex=True),
     "copy_": in_place.refreshing_views(in_place.copy),
     "set_value": in_place.set_value,
     **dict.fromkeys(BREAKS, warn_of_constants),
 }
-"""Rules by the names of ``paddle.Tensor``, whose operators do not go through the
-others."""
+"""Rules by the names of ``paddle.Tensor``, to which entries add those of methods that
+compute."""
 
 WITH_OUT = (
     *("abs", "acos", "add", "amax", "amin", "angle", "as_complex", "as_real"),

@@ -35,7 +35,13 @@ for name in ("radd", "rsub", "rtruediv"):
     define(f"Tensor.__{name}__", "x y", cheap=name != "rtruediv", **ARITHMETIC)
 define("Tensor.__rmul__", "x y", cheap=True, linear=(0,), **ARITHMETIC)
 for name in ("pow", "rpow"):
-    define(f"Tensor.__{name}__", "x y", axes=ELEMENTS, promotes=(0, 1))
+    define(
+        f"Tensor.__{name}__",
+        "x y",
+        axes=ELEMENTS,
+        promotes=(0, 1),
+        tape=by_rules(f"__{name}__", of_complex=True),
+    )
 for name in ("add", "subtract"):
     define(name, cheap=True, **ARITHMETIC)
 for name in ("divide", "maximum", "minimum"):

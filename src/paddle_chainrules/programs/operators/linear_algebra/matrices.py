@@ -55,7 +55,14 @@ define(
     promotes=(0, 1),
     tape=where_traced(linear_algebra_rules.matmul),
 )
-define("Tensor.__matmul__", "x y", infix="@", axes=PRODUCT, promotes=(0, 1))
+define(
+    "Tensor.__matmul__",
+    "x y",
+    infix="@",
+    axes=PRODUCT,
+    promotes=(0, 1),
+    tape=where_traced(linear_algebra_rules.matmul),
+)
 define("bmm", axes=ANYWHERE)
 define("matmul_grad", "x y out_grad transpose_x transpose_y", axes=ANYWHERE)
 define("linear", "x weight bias", axes=PRODUCT)
