@@ -9,7 +9,7 @@ import paddle
 import paddle_chainrules.bridge
 from paddle_chainrules import FCNet, Net, StatelessLayer
 from paddle_chainrules.paddle_side.listener import listener
-from paddle_chainrules.transforms.tape import dispatch, recording
+from paddle_chainrules.transforms.recordings import dispatch, recording
 
 SMALL = 1_000_000
 """Bytes; larger tensors are not looked at."""

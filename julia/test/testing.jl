@@ -34,7 +34,7 @@ end
     right = check_vjp(layer, randn(Xoshiro(1), 3, 4); eltypes = (Float32,))
     scope = pydict()
     pyexec("""
-    from paddle_chainrules.transforms.tape.recording import Recording
+    from paddle_chainrules.transforms.recordings.recording import Recording
     right = Recording.gradients
     def wrong(*args, **kwargs):
         grads = right(*args, **kwargs)

@@ -17,7 +17,7 @@ from paddle_chainrules import (
     laplacian,
     vjp,
 )
-from paddle_chainrules.transforms.tape.recording import Recording
+from paddle_chainrules.transforms.recordings.recording import Recording
 
 
 def test_forward_and_pullback_with_one_tensor_per_parameter():

@@ -10,7 +10,7 @@ from conftest import assert_same, assert_unchanged, randn, snapshot
 from layers import Tangled
 from paddle_chainrules import FCNet, stateless
 from paddle_chainrules.testing import TOLERANCES, check_vjp, compare
-from paddle_chainrules.transforms.tape.recording import Recording
+from paddle_chainrules.transforms.recordings.recording import Recording
 
 
 class Several(nn.Layer):

@@ -14,7 +14,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.autograd.partial_gradients import PROGRAM, node_of, nodes
-from ..transforms.tape.reached import program_gradients_noted
+from ..transforms.recordings.reached import program_gradients_noted
 
 RETAINS = "backward(retain_graph=True) goes back through a graph more than once"
 

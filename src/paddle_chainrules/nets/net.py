@@ -27,9 +27,9 @@ from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
-from ..transforms.tape.dispatch import record
-from ..transforms.tape.eager import run_by_rules
-from ..transforms.tape.effects import (
+from ..transforms.recordings.dispatch import record
+from ..transforms.recordings.eager import run_by_rules
+from ..transforms.recordings.effects import (
     Effects,
     copied,
     flags,
@@ -38,8 +38,8 @@ from ..transforms.tape.effects import (
     tensors_among,
     versions,
 )
-from ..transforms.tape.outputs import detached, unaliased
-from ..transforms.tape.recording import both_reasons, records_graph
+from ..transforms.recordings.outputs import detached, unaliased
+from ..transforms.recordings.recording import both_reasons, records_graph
 from .calls.inputs import CallInputs
 from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback

@@ -27,7 +27,7 @@ from ...transforms.as_programs.program_cache import (
 )
 from ...transforms.as_programs.program_recording import ProgramRecording, run
 from ...transforms.containers.tree import ONE_LEAF, Tree
-from ...transforms.tape.effects import flags
+from ...transforms.recordings.effects import flags
 from ..parameters.param_trees import ParamTree
 from .inputs import CallInputs
 from .pullback import RecordedPullback

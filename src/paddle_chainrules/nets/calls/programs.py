@@ -27,7 +27,7 @@ from ...transforms.as_programs.program_nodes import (
 )
 from ...transforms.as_programs.program_recording import CompiledVJP, ProgramRecording
 from ...transforms.containers.tree import flatten_tree
-from ...transforms.tape.recording import records_graph
+from ...transforms.recordings.recording import records_graph
 from .dispatch_cache import DispatchCache, Structure
 from .inputs import CallInputs
 

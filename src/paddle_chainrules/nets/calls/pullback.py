@@ -13,8 +13,8 @@ from ...paddle_side.autograd.row_sparse import RowSparse
 from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, cotangent_leaves, flatten_tree, nesting
 from ...transforms.derivatives.typed import Y_co
-from ...transforms.tape.kept_graph import KeptGraph
-from ...transforms.tape.recording import Recording
+from ...transforms.recordings.kept_graph import KeptGraph
+from ...transforms.recordings.recording import Recording
 from ..parameters.param_trees import ParamTree
 from ..parameters.params import ParamSpec
 from .grad_buffers import Primal, check_buffers, write

@@ -14,7 +14,7 @@ from paddle import Tensor
 
 from ...programs.derivatives.partials import MultiIndex
 from ...transforms.containers.tree import Tree
-from ...transforms.tape.effects import Effects
+from ...transforms.recordings.effects import Effects
 from ..calls.programs import NetPrograms, programs_for_derivative
 from ..layers.stateless import RESERVED
 from ..net import Net

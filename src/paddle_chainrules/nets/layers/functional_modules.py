@@ -13,7 +13,7 @@ from paddle import Tensor
 from ...paddle_side.listener import not_listening
 from ...paddle_side.locks import new_lock
 from ...transforms.containers.tree import Tree
-from ...transforms.tape.effects import Effects, differ, versions
+from ...transforms.recordings.effects import Effects, differ, versions
 from .functional_module import FunctionalModule, StateKey, copied
 
 

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...transforms.containers.tree import Tree, flatten_tree, is_indexed
-from ...transforms.tape.effects import is_refused_write, tensors_among, versions
+from ...transforms.recordings.effects import is_refused_write, tensors_among, versions
 
 _REFUSALS = (ValueError, IndexError, AssertionError)
 """Errors that layers raise for a tensor with too few axes."""

@@ -20,7 +20,7 @@ from ...paddle_side.process.random_state import checked_seed, drawing_from
 from ...programs.static_graphs import need_tensors, sot
 from ...programs.switch import programs_are_on
 from ...transforms.containers.tree import Tree
-from ...transforms.tape.effects import Effects
+from ...transforms.recordings.effects import Effects
 from ..calls.programs import NetPrograms, programs_for_jit_flag
 from ..calls.pullback import NetPullback
 from ..calls.wrt import Wrt, items_of, select_names

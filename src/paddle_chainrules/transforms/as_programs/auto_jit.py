@@ -24,7 +24,7 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
 from ..containers.tree import flatten_tree
-from ..tape.recording import records_graph
+from ..recordings.recording import records_graph
 from .by_rules import call_by_rules
 from .dependencies import (
     ATOMS,

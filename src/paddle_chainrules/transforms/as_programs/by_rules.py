@@ -8,13 +8,13 @@ from typing import Any, cast
 from ...paddle_side.listener import listener
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import flatten_tree
-from ..tape.eager import run_by_rules
+from ..recordings.eager import run_by_rules
 
 
 def call_by_rules(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run ``fn(*args, **kwargs)`` on trees by rules; see :mod:`..tape.eager`."""
+    """Run ``fn(*args, **kwargs)`` on trees by rules; see :mod:`..recordings.eager`."""
     if listener() is not None:
         return fn(*args, **kwargs)
     need_tensors(sot.fallback(True))

@@ -28,8 +28,8 @@ from ...programs.compiling.split import ForwardBackward, split
 from ...programs.sizes.any_size import infer_samples
 from ...programs.switch import loops_are_on
 from ...programs.tracing.operations import Value
-from ..tape.dispatch import record
-from ..tape.effects import Effects, tensors_among
+from ..recordings.dispatch import record
+from ..recordings.effects import Effects, tensors_among
 from .keys import key_of
 from .program_recording import CompiledVJP, ProgramRecording, run
 from .varying_sizes import FirstSizes, VaryingSizes, split_first_sizes
@@ -98,6 +98,25 @@ class CompiledFunction(NamedTuple):
         return None
 
 
+class _FlatOutputs:
+    """A function without the structure of its results, which is that of the first call.
+
+    Args:
+        fn: the function.
+    """
+
+    structure: Any = None
+
+    def __init__(self, fn: Flat) -> None:
+        self._fn, self._has_run = fn, False
+
+    def __call__(self, leaves: list[Any]) -> Sequence[Any]:
+        outputs, structure = self._fn(leaves)
+        if not self._has_run:
+            self.structure, self._has_run = structure, True
+        return outputs
+
+
 class ProgramCache:
     """Programs of a function of a list of leaves, made at the first call of a kind.
 
@@ -143,7 +162,7 @@ class ProgramCache:
     ) -> tuple[Sequence[Any], Any, ProgramRecording]:
         """Run the forward program; return outputs, structure and recording.
 
-        The recording runs the backward pass; see :func:`..tape.dispatch.record`.
+        The recording runs the backward pass; see :func:`..recordings.dispatch.record`.
 
         Raises:
             CaptureError: there is no program.
@@ -299,17 +318,11 @@ class ProgramCache:
         """Capture the function; return that, and the structure of its results."""
         if not (self._empty or all(t.size for t in tensors_among(leaves))):
             raise CaptureError("a tensor has no elements; such calls make no program")
-        structures: list[Any] = []
-
-        def call_flat(leaves: list[Any]) -> Sequence[Any]:
-            outputs, structure = self._fn(leaves)
-            structures.append(structure)
-            return outputs
-
+        flat_outputs = _FlatOutputs(self._fn)
         captured = capture(
-            call_flat, leaves, check=check, begun=open_traces, once=self.once
+            flat_outputs, leaves, check=check, begun=open_traces, once=self.once
         )
-        return captured, structures[0]
+        return captured, flat_outputs.structure
 
     def compile_value(
         self, leaves: Sequence[Any], open_traces: list[OpenTrace] | None = None

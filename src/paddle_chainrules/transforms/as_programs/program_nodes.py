@@ -22,10 +22,10 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
 from ...programs.tracing.existing import is_single_use, single_use_captures
 from ...programs.tracing.operations import Value
-from ..tape.eager import run_by_rules
-from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
-from ..tape.nodes import attach_to_graph
-from ..tape.recording import recorded
+from ..recordings.eager import run_by_rules
+from ..recordings.effects import Effects, check_unchanged, check_unwritten, versions
+from ..recordings.nodes import attach_to_graph
+from ..recordings.recording import recorded
 from .program_cache import CompiledFunction, ProgramCache, seed_like, split_joint
 from .program_recording import NO_MORE, run
 
@@ -350,7 +350,7 @@ def _joint_on_tape(
 
 
 class _ProgramCall:
-    """A call of a program, as :class:`..tape.nodes.Differentiable`."""
+    """A call of a program, as :class:`..recordings.nodes.Differentiable`."""
 
     def __init__(
         self,

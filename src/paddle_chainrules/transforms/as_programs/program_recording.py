@@ -17,15 +17,15 @@ from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward
 from ...programs.sizes.any_size import infer_samples
 from ...programs.switch import loops_are_on
-from ..tape.cotangents import check_seed
-from ..tape.dispatch import record
-from ..tape.effects import (
+from ..recordings.cotangents import check_seed
+from ..recordings.dispatch import record
+from ..recordings.effects import (
     check_unchanged,
     check_unwritten,
     tensors_among,
     versions,
 )
-from ..tape.recording import Recording, records_graph
+from ..recordings.recording import Recording, records_graph
 
 core: Any = _core
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..tape.effects import tensors_among
+from ..recordings.effects import tensors_among
 from .keys import key_of
 
 FirstSizes = tuple[int, ...]

@@ -15,7 +15,7 @@ from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.rules.operators import install_rules
 from ..as_programs.jitted import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
-from ..tape.effects import tensors_among, versions
+from ..recordings.effects import tensors_among, versions
 
 NUMBERS: tuple[type[Any], ...] = bool, int, float, complex, np.ndarray, np.generic
 """Types of values that are made tensors."""

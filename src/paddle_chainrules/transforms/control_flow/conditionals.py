@@ -22,8 +22,8 @@ from ...programs.while_op import trace_while
 from ..as_programs.program_cache import CompiledFunction
 from ..as_programs.program_recording import run
 from ..containers.tree import Tree, flatten_tree, nesting
-from ..tape.effects import tensors_among
-from ..tape.recording import records_graph
+from ..recordings.effects import tensors_among
+from ..recordings.recording import records_graph
 from .carry import (
     as_tensor,
     call_step_checked,

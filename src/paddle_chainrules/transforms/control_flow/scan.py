@@ -32,8 +32,8 @@ from ...programs.tracing.existing import single_use_captures
 from ..as_programs.jitted import Jitted
 from ..as_programs.program_cache import CompiledFunction
 from ..containers.tree import Tree, flatten_tree, nesting
-from ..tape.effects import tensors_among
-from ..tape.recording import records_graph
+from ..recordings.effects import tensors_among
+from ..recordings.recording import records_graph
 from .carry import (
     as_tensor,
     call_step_checked,

@@ -16,7 +16,7 @@ from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree
-from ..tape.kept_graph import KeptGraph
+from ..recordings.kept_graph import KeptGraph
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
 from .vjp import vjp

@@ -21,9 +21,9 @@ from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import by_program
 from ..containers.tree import Tree, flatten_tree, nesting
-from ..tape.cotangents import check_cotangent
-from ..tape.kept_graph import KeptGraph
-from ..tape.recording import Recording
+from ..recordings.cotangents import check_cotangent
+from ..recordings.kept_graph import KeptGraph
+from ..recordings.recording import Recording
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction
 

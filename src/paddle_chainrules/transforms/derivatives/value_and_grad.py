@@ -14,7 +14,7 @@ from ...paddle_side.process.random_state import random_state_restored_on_error
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree, without_indices
-from ..tape.effects import Effects
+from ..recordings.effects import Effects
 from .argnums import Argnums, Selection, positions_of, select
 from .closures import may_reach
 from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y

@@ -13,10 +13,10 @@ from ...paddle_side.arguments import checked_flag, checked_function, refuse_hand
 from ...paddle_side.dtypes import is_differentiable
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
-from ..tape.dispatch import record
-from ..tape.effects import Effects
-from ..tape.kept_graph import KeptGraph
-from ..tape.recording import Recording
+from ..recordings.dispatch import record
+from ..recordings.effects import Effects
+from ..recordings.kept_graph import KeptGraph
+from ..recordings.recording import Recording
 from .closures import may_reach
 from .typed import Aux, Function, WithAux, Y, Y_co
 

@@ -1,1 +1,0 @@
-"""The graph that Paddle records of a function, and the backward pass through it."""
