@@ -42,7 +42,7 @@ from .program_cache import (
 )
 from .program_nodes import call, lookup_program
 from .recompiling import RecompileLog
-from .static_arguments import StaticArguments
+from .static_arguments import NO_VALUES, StaticArguments
 from .unpacking import key_orders, make_unpack
 
 MAX_DEPTH = 8
@@ -90,10 +90,11 @@ class Jitted:
         self._empty = empty
         self._most = most or (lambda: most_samples(fn))
         self._static = StaticArguments(fn, static_argnums, static_names)
+        self._has_static = bool(self._static.positions or self._static.names)
         self._is_method, self._instances = False, Instances()
         self._has_run = False
         self._state = OuterState() if explicit else None
-        self._last = LastCall() if explicit and not self._static else None
+        self._last = LastCall() if explicit and not self._has_static else None
         self._kinds: dict[Any, KindOfCall] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
         self.derived_programs: dict[Any, Any] = {}
@@ -310,8 +311,12 @@ class Jitted:
         Raises:
             ZeroDivisionError: Python divides by a number that is an input, and zero.
         """
-        static, args, kwargs = self._static.split(args, kwargs)
-        static_items = static.items
+        static = NO_VALUES
+        static_items: tuple[tuple[Any, Any], ...] = ()
+        static_key: tuple[Any, ...] = ()
+        if self._has_static:
+            static, args, kwargs = self._static.split(args, kwargs)
+            static_items, static_key = static.items, static.key
         leaves, spec = flatten_tree((args, kwargs))
         leaf_indices = distinct_leaf_indices(leaves)
         orders = key_orders((args, kwargs))
@@ -319,7 +324,7 @@ class Jitted:
         if self._state is not None:
             holders = holders_of_state([*(v for _, v in static_items), *leaves])
             state = self._state.number(self._fn, holders)
-        key: Any = (static.key, spec, orders, leaf_indices), state
+        key: Any = (static_key, spec, orders, leaf_indices), state
         if leaf_indices is not None:
             leaves = [
                 leaves[leaf_indices.index(k)] for k in range(1 + max(leaf_indices))
@@ -345,7 +350,8 @@ class Jitted:
                     cache.pop(next(iter(cache)), None)
         elif len(self._kinds) > MAX_PROGRAMS_PER_FUNCTION // 2:
             self._kinds[key] = self._kinds.pop(key, kind)  # as the one used last
-        kind.function.check_divisions(raw_leaves)
+        if kind.function.divisions:
+            kind.function.check_divisions(raw_leaves)
         return kind, leaves, numbers
 
     def _new_kind(self, structure: CallNesting) -> KindOfCall:

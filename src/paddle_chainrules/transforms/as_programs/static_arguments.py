@@ -62,15 +62,10 @@ class StaticArguments:
         self.positions, self.names = positions, names
         self._sorted_positions = tuple(sorted(positions))
 
-    def __bool__(self) -> bool:
-        return bool(self.positions or self.names)
-
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[StaticValues, tuple[Any, ...], dict[str, Any]]:
         """Return the static arguments of a call, and the others without them."""
-        if not self:
-            return NO_VALUES, args, kwargs
         by_position, others = [], [*args]
         for i in self._sorted_positions:
             if i < len(others):
