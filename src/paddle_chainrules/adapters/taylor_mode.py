@@ -369,7 +369,6 @@ class TaylorMode:
             yield from net.params
 
     def _warn_once(self, reason: str) -> None:
-        """Warn once."""
         if reason not in self.reasons:
             self.reasons.append(reason)
             warnings.warn(reason, NativeWarning, stacklevel=4)

@@ -328,7 +328,6 @@ def _object_file(
 
 
 def _text_functions(name: str) -> str:
-    """Return the functions that return texts."""
     cases = " ".join(f"i32 {i}, label %case{i}" for i in range(len(ERRORS)))
     rows = [f"case{i}:\n  ret ptr @error.{i}" for i in range(len(ERRORS))]
     return "\n".join(

@@ -189,7 +189,6 @@ class Branches:
     def _results_for_samples(
         self, program: Program, tensors: Sequence[Tensor], size: int
     ) -> list[Tensor]:
-        """Return a program's results for all samples."""
         assert self.batched is not None
         return results_for_samples(program, tensors, self.batched, size)
 

@@ -312,7 +312,6 @@ class _Schedule:
 
 
 def _connected_components(ops: Sequence[Operation]) -> list[list[Operation]]:
-    """Return the connected components of operations."""
     root: dict[Value, Value] = {}
 
     def find(x: Value) -> Value:

@@ -99,7 +99,6 @@ class JuliaSource:
         self.lines.append((f"{target} = {expression}", op.where))
 
     def _new_name(self, value: Value) -> str:
-        """Return a new name."""
         name = self._names[value] = f"t{next(self._name_numbers)}"
         return name
 

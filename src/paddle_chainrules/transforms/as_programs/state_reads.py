@@ -395,7 +395,6 @@ class _Reader:
         self._add_read(label, content, lambda: get() == content, None, None, undo)
 
     def _read_object_array(self, label: str, object_array: Any) -> None:
-        """Read an array of objects."""
         items = object_array.ravel().tolist()
 
         def is_same() -> bool:
@@ -427,7 +426,6 @@ class _Reader:
     def _read_entries(
         self, label: str, dictionary: dict[Any, Any], form: str = "[{!r}]"
     ) -> None:
-        """Read the entries of a dict."""
         keys = [*dictionary]
 
         def undo() -> None:

@@ -165,7 +165,6 @@ class _Convolution(WindowStep):
     def _result_block(
         self, ir: FunctionBuilder, result: str, block: Block
     ) -> MatrixOperand:
-        """Return a block of the result."""
         strides = self._windows.filters * self._windows.window_count, self._columns
         base = self._address(ir, result, *zip(block, strides, strict=True))
         return MatrixOperand(base, self._windows.window_count)

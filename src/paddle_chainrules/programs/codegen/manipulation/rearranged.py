@@ -77,7 +77,6 @@ def _lower_roll(builder: StageBuilder, op: Operation) -> None:
 
 
 def _axis_slice(view: BufferView, axis: int, start: int, count: int) -> BufferView:
-    """Return a slice of an axis."""
     shape = (*view.shape[:axis], count, *view.shape[axis + 1 :])
     return BufferView(
         view.buffer, view.offset_at(axis, SymInt(start)), shape, view.strides

@@ -51,7 +51,6 @@ def _layer_norm_grad_julia(call: JuliaCall) -> str:
 
 
 def _channel_dimension(call: JuliaCall, layout: str) -> int:
-    """Return the dimension of the channels."""
     n = call.ndim()
     return n - 1 if layout.startswith("NC") or n == 2 else 1
 

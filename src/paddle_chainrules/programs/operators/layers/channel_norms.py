@@ -124,7 +124,6 @@ def standardize_gradient(
 def _affine_gradients(
     g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any
 ) -> list[Any]:
-    """Return the gradients by scale and bias."""
     scale_grad = None if scale is None else ops.sum(g * y, layout.others, None, False)
     bias_grad = None if bias is None else ops.sum(g, layout.others, None, False)
     return [scale_grad, bias_grad]
