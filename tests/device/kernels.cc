@@ -1,5 +1,5 @@
-// The two kernels without which no tensor of a device can be a view. All others run on the CPU, for
-// which Paddle copies their tensors to the host and back.
+// The three kernels that Paddle asks a device for by itself: of views, and of the gradients of views.
+// All others run on the CPU, for which Paddle copies their tensors to the host and back.
 
 #include <complex>
 #include <vector>
@@ -85,6 +85,14 @@ void StridedCopy(const Context& context, const phi::DenseTensor& x, const Sizes&
        dims, strides);
 }
 
+template <typename T, typename Context>
+void Fill(const Context& context, const phi::DenseTensor& x, const phi::Scalar& value, phi::DenseTensor* out) {
+  const Sizes dims = of(out->dims()), strides = of(out->strides()), all_one(dims.size(), 0);
+  const T number = value.to<T>();
+  T* result = out->has_allocation() ? out->data<T>() : context.template Alloc<T>(out);
+  copy(&number, dims, all_one, bytes<T>(context, result, dims, strides), dims, strides);
+}
+
 }  // namespace fake_gpu
 
 #define OF_ALL_TYPES                                                                                     \
@@ -92,4 +100,5 @@ void StridedCopy(const Context& context, const phi::DenseTensor& x, const Sizes&
       phi::dtype::complex<float>, phi::dtype::complex<double>
 
 PD_REGISTER_PLUGIN_KERNEL(contiguous, fake_gpu, ALL_LAYOUT, fake_gpu::Contiguous, OF_ALL_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(fill, fake_gpu, ALL_LAYOUT, fake_gpu::Fill, OF_ALL_TYPES) {}
 PD_REGISTER_PLUGIN_KERNEL(strided_copy, fake_gpu, ALL_LAYOUT, fake_gpu::StridedCopy, OF_ALL_TYPES) {}
