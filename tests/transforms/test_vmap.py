@@ -259,3 +259,16 @@ def test_beside_pytorch():
     inner = torch.func.vmap(torch.func.hessian(lambda x: net(torch, theirs, x)))(x)
     found = vmap(hessian(lambda x: net(paddle, params, x)))(X)
     np.testing.assert_allclose(found.numpy(), inner.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "bool"])
+def test_a_masked_write_of_small_integers(dtype):
+    x = paddle.to_tensor([[1, 2, 3], [4, 0, 1]]).astype(dtype)
+    mask = paddle.to_tensor([[True, False, True], [False, False, True]])
+
+    def fn(x, mask):
+        y = x.clone()
+        y[mask] = 1
+        return y
+
+    assert_same(vmap(fn)(x, mask), fn(x, mask))

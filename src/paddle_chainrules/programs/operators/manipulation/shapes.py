@@ -407,7 +407,19 @@ def _masked_matrix(x: Tensor, condition: Callable[[Tensor, Tensor], Tensor]) -> 
     rows = paddle.arange(x.shape[-2], dtype="float32").reshape([-1, 1])
     columns = paddle.arange(x.shape[-1], dtype="float32").reshape([1, -1])
     mask = ops.expand(condition(rows, columns), x.shape)
-    return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
+    return _where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
+
+
+_WITHOUT_WHERE = (paddle.uint8, paddle.int8, paddle.int16)
+"""Dtypes for which Paddle has no kernel of ``where``."""
+
+
+def _where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Choose between tensors of one dtype, whatever it is."""
+    if x.dtype not in _WITHOUT_WHERE:
+        return ops.where(mask, x, y)
+    chosen = ops.where(mask, ops.cast(x, paddle.int32), ops.cast(y, paddle.int32))
+    return ops.cast(chosen, x.dtype)
 
 
 @formula_of("masked_fill")
@@ -415,8 +427,7 @@ def _masked_fill_formula(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
     value = value if value.dtype == x.dtype else value.astype(x.dtype)
     x, mask, value = (ops.expand(operand, shape) for operand in (x, mask, value))
-    result: Tensor = ops.where(mask, value, x)
-    return result
+    return _where(mask, value, x)
 
 
 @reverse_of("pad")
