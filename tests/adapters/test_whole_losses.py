@@ -156,7 +156,7 @@ AS_USUAL = {
     "prints": (printing, "prints or writes to a file, by print"),
     "draws by NumPy": (drawing, "draw random numbers by NumPy or Python"),
     "draws by Paddle": (drawing_by_paddle, "draw random numbers by Paddle"),
-    "decides by a value": (deciding, "a value leaves the program by __float__"),
+    "decides by a value": (deciding, "a value leaves the program by float(x)"),
 }
 
 

@@ -81,13 +81,16 @@ def required(x):
 UNSAFE = {
     "leaves by float": (
         lambda x: x * float(x.sum()),
-        "leaves the program by __float__",
+        r"leaves the program by float\(x\)",
     ),
-    "leaves by numpy": (lambda x: x * x.numpy().max(), "leaves the program by numpy"),
+    "leaves by numpy": (
+        lambda x: x * x.numpy().max(),
+        r"leaves the program by x\.numpy\(\)",
+    ),
     "leaves by item": (lambda x: x * x.max().item(), "leaves the program by"),
     "leaves by if": (
         lambda x: x if x.sum() > 0 else -x,
-        "leaves the program by __bool__",
+        "decides by a value: use cond",
     ),
     "an unknown operator": (grows, r"the operator nonzero is not in the table"),
     "computed beforehand": (beforehand(), "no operator that programs know"),

@@ -51,7 +51,11 @@ def decided(x):
 
 
 EAGER = {
-    "a decision by a value": (decided, (X,), "a value leaves the program by __float__"),
+    "a decision by a value": (
+        decided,
+        (X,),
+        r"a value leaves the program by float\(x\)",
+    ),
     "a NumPy array": (
         lambda x: paddle.to_tensor(x) * 2,
         (np.ones(3),),

@@ -324,6 +324,7 @@ def _linearize(
             if any(tangent is not None for tangent in tangents)
         ]
         if not is_by_rows(tracer, start, starts, outputs, moved):
+            _check_rows(inputs, outputs, moved)
             raise ValueError(
                 "the net's result in one row depends on other rows of the input, as by "
                 "statistics of a batch or attention over it, so that it has no "
@@ -334,6 +335,25 @@ def _linearize(
     return LinearizationPoint(
         tracer, inputs, start, starts, outputs, directions_at_point
     )
+
+
+def _check_rows(
+    inputs: Sequence[Tensor], outputs: Sequence[Any], moved: Sequence[int]
+) -> None:
+    """Refuse outputs that have no rows as the inputs have.
+
+    Raises:
+        ValueError: one has none.
+    """
+    row_counts = {inputs[i].shape[0] for i in moved if inputs[i].ndim}
+    for output in outputs:
+        if isinstance(output, Tensor) and not row_counts & {*output.shape[:1]}:
+            raise ValueError(
+                f"the net gives {list(output.shape)} for an input of "
+                f"{list(inputs[moved[0]].shape)}, where derivatives by the input are "
+                "of one value a sample; return [n, 1], without a sum or mean of the "
+                "batch"
+            )
 
 
 def _differentiate_along(

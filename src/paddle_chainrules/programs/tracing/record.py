@@ -37,6 +37,15 @@ from .within import passive_listening
 _DRAWING = SEEDS.union(DRAWING)
 
 
+_SPELLED = (
+    {f"__{name}__": f"{name}(x)" for name in ("float", "int", "complex")}
+    | {name: f"x.{name}()" for name in ("item", "numpy", "tolist")}
+    | {"__array__": "np.asarray(x)", "__index__": "an index, a size or range(x)"}
+    | {"grad": "x.grad", "_grad_ivar": "x.grad"}
+)
+"""Attributes by which values leave, as code writes that."""
+
+
 class Tracer(ValueTable):
     """The operators that a function has called, and tensors that stand for values."""
 
@@ -152,10 +161,16 @@ class Tracer(ValueTable):
             if attribute == "_copy_to" and args[0].place._equals(args[1]):
                 with grad_mode(False):  # off the graph, as Paddle's copy is
                     return self.every(TABLE["assign"], [args[0]])
+            if attribute == "__bool__":
+                self.fail(
+                    "if, while, and, or, not or assert decides by a value: use cond or "
+                    "paddle.where, or compute it before and give it as an argument"
+                )
             self.fail(
-                f"a value leaves the program by {attribute}, for Python to compute or "
-                "decide with it: write it in tensor operations (paddle.where for if), "
-                "or compute it before and give it as an argument"
+                f"a value leaves the program by {_SPELLED.get(attribute, attribute)}, "
+                "for Python to compute or decide with it: write it in tensor "
+                "operations (paddle.where for if), or compute it before and give it as "
+                "an argument"
             )
 
     def apply(
