@@ -6,10 +6,13 @@ import paddle
 import pytest
 
 from conftest import products_on, randn
+from differences import slope_along
 from paddle_chainrules import (
     FCNet,
     explain,
+    grad,
     jit,
+    jvp,
     make_program,
     optimizers,
     stack_params,
@@ -250,3 +253,23 @@ def test_a_rate_that_is_an_argument():
         expected = {name: p - rate * grads[name] for name, p in params.items()}
         assert_same(found, expected)
     assert "program" in explain(step, params, paddle.to_tensor(0.1))
+
+
+def test_the_rate_of_lamb_has_a_gradient_where_parameters_are_zero():
+    net = FCNet((2, 3, 1), "tanh", "float64")  # whose biases are zero at first
+    params, x = net.init(0), randn([5, 2], "float64")
+
+    def loss(rate):
+        optimizer, moved = lamb(rate), params
+        state = optimizer.init(moved)
+        for _ in range(2):
+            grads = grad(lambda p: (net(p, x) ** 2).mean())(moved)
+            updates, state = optimizer.update(grads, state, moved)
+            moved = apply_updates(moved, updates)
+        return (net(moved, x) ** 2).mean()
+
+    rate = paddle.to_tensor(0.1, "float64")
+    expected = float(slope_along(loss, rate, paddle.ones_like(rate)))
+    assert float(grad(loss)(rate)) == pytest.approx(expected, rel=1e-6)
+    tangent = jvp(loss, (rate,), (paddle.ones_like(rate),))[1]
+    assert float(tangent) == pytest.approx(expected, rel=1e-6)

@@ -8,6 +8,7 @@ from mpmath import mp, mpf
 
 from conftest import randn
 from paddle_chainrules import grad, hvp, jit, jvp
+from paddle_chainrules.programs import switch
 
 POINTS = [
     -1e20,
@@ -67,3 +68,24 @@ def test_cross_entropy_of_logits_that_are_zero(reduction, weighted):
         np.testing.assert_allclose(slope(x).numpy(), expected, atol=1e-7)
     bend = hvp(loss, x, paddle.ones_like(x)).numpy()
     np.testing.assert_allclose(bend, scale * sigmoid * (1 - sigmoid), atol=1e-7)
+
+
+INFINITE = paddle.to_tensor([float("inf"), float("-inf"), float("nan"), 1.0, -0.2])
+AT_INFINITY = {
+    "softshrink": F.softshrink,
+    "thresholded_relu": F.thresholded_relu,
+    "hardshrink": F.hardshrink,
+    "kl_div": lambda x: F.kl_div(x, x * 0.0 + 0.5, reduction="none"),
+    "hardswish": F.hardswish,
+    "softsign": F.softsign,
+    "mish": F.mish,
+}
+
+
+@pytest.mark.parametrize("name", AT_INFINITY)
+def test_infinities_are_the_same_at_every_call(name, monkeypatch):
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
+    fn = AT_INFINITY[name]
+    run, expected = jit(fn), fn(INFINITE).numpy()
+    for _ in range(4):
+        np.testing.assert_allclose(run(INFINITE).numpy(), expected, 1e-6)

@@ -221,11 +221,12 @@ def lamb(
         if decay:
             step = step + p * decay
         if decay or always_adapt:
-            sizes = [paddle.sqrt((x * x).sum()) for x in (p, step)]
-            ones = paddle.ones_like(sizes[0])
-            both_nonzero = paddle.logical_and(sizes[0] > 0.0, sizes[1] > 0.0)
-            ratio = sizes[0] / paddle.where(both_nonzero, sizes[1], ones)
-            step = step * paddle.where(both_nonzero, ratio, ones)
+            squares = [(x * x).sum() for x in (p, step)]
+            ones = paddle.ones_like(squares[0])
+            both_nonzero = paddle.logical_and(squares[0] > 0.0, squares[1] > 0.0)
+            # A root of zero has no derivative, also where it is not chosen.
+            roots = [paddle.sqrt(paddle.where(both_nonzero, s, ones)) for s in squares]
+            step = step * (roots[0] / roots[1])
         return rate * step, m, v
 
     starts = [full_like_params, full_like_params, none_like_params]

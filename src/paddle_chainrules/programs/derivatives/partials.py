@@ -338,7 +338,7 @@ def _linearize(
 
 
 def _check_rows(
-    inputs: Sequence[Tensor], outputs: Sequence[Any], moved: Sequence[int]
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], moved: Sequence[int]
 ) -> None:
     """Refuse outputs that have no rows as the inputs have.
 
@@ -347,7 +347,7 @@ def _check_rows(
     """
     row_counts = {inputs[i].shape[0] for i in moved if inputs[i].ndim}
     for output in outputs:
-        if isinstance(output, Tensor) and not row_counts & {*output.shape[:1]}:
+        if not row_counts & {*output.shape[:1]}:
             raise ValueError(
                 f"the net gives {list(output.shape)} for an input of "
                 f"{list(inputs[moved[0]].shape)}, where derivatives by the input are "

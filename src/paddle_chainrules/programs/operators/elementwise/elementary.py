@@ -90,7 +90,9 @@ define("lerp", axes=ELEMENTS, tape=by_rules("lerp", 2))
 def _softshrink_formula(x: Tensor, threshold: float) -> Tensor:
     t = single(threshold)
     inside = or_nan(x, paddle.zeros_like(x))
-    return ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
+    result = ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
+    # Paddle multiplies what it does not choose by zero.
+    return ops.where(ops.isinf(x), paddle.full_like(x, math.nan), result)
 
 
 @reverse_of("hardshrink")
@@ -104,6 +106,8 @@ def _hardshrink_reverse(call: Call) -> list[Any]:
 @formula_of("thresholded_relu")
 def _thresholded_relu_formula(x: Tensor, threshold: float, value: float) -> Tensor:
     low = or_nan(x, paddle.full_like(x, single(value)))
+    # Paddle multiplies what it does not choose by zero.
+    low = ops.where(ops.isinf(x), paddle.full_like(x, math.nan), low)
     return ops.where(x > single(threshold), x, low)
 
 

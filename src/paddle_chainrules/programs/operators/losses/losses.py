@@ -182,5 +182,5 @@ def _divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
         logs: Tensor = ops.exp(target) * (target - x)
         return logs
     term = target * (bounded_log(target, 0.0, 0.0) - x)
-    result: Tensor = ops.where(target > 0, term, paddle.zeros_like(term))
+    result: Tensor = ops.where(target <= 0, paddle.zeros_like(term), term)
     return result
