@@ -218,7 +218,11 @@ def test_what_has_no_rule_runs_one_by_one_and_says_so():
         (lambda: vmap(lambda x: x, 0, 5)(X), ValueError, "out_axes has axis 5"),
         (lambda: vmap(lambda x: x, chunk_size=0), ValueError, "from 1 on"),
         (lambda: vmap(lambda x: x, randomness="x"), ValueError, "error, different"),
-        (lambda: vmap(lambda x: x if x.sum() > 0 else -x)(X), CaptureError, "bool"),
+        (
+            lambda: vmap(lambda x: x if x.sum() > 0 else -x)(X),
+            CaptureError,
+            "decides by a value",
+        ),
         (lambda: stack_params([]), ValueError, "no parameters to stack"),
         (
             lambda: stack_params([PARAMS, FCNet((3, 2)).init(0)]),
