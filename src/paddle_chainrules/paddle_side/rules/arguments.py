@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
@@ -21,7 +21,7 @@ ALIASES = (
 
 
 def without_aliases(
-    arguments: Sequence[str] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    arguments: Sequence[str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments of a call without aliases, and without a name for the result.
 
@@ -30,8 +30,8 @@ def without_aliases(
     Args:
         arguments: the operator's own names, None if they are not known.
     """
-    if arguments is None:
-        return args, {**kwargs}
+    if arguments is None or not (kwargs or len(args) > len(arguments)):
+        return args, kwargs
     if len(args) == len(arguments) + 1 and isinstance(args[-1], str | None):
         args = args[:-1]
     return args, {

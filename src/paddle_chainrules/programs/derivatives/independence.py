@@ -8,7 +8,7 @@ over it), that derivative has no use.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import paddle
@@ -68,20 +68,23 @@ def is_by_rows(
         op = _op_across_rows(program, [starts[input_index] for input_index in moved])
         if op is not None:
             tracer.fail(
-                f"{op.operator.name} joins rows, so that at other values a row may "
-                "depend on others, which each call looks at that is no program"
+                f"{op.operator.name} joins rows, so a row may depend on others at "
+                "other values. A program can't check that; call it without jit, which "
+                "checks at each call"
             )
     return follow_rows
 
 
 def _op_across_rows(program: Program, moved: Sequence[Value]) -> Operation | None:
-    """Return an operation that joins rows, if outputs use its result.
+    """Return an operation that joins rows and is used by the outputs, or None.
 
-    It gives fewer numbers than there are rows, as a mean or a single row, works along
-    the axes of rows, or takes entries by numbers that depend on the input, too.
+    Such an operation does one of three things: it returns fewer numbers than there are
+    rows (a mean, a single row); it works along the axes of rows (``roll``, ``cumsum``);
+    or it indexes values of the input by integers computed from the input.
     """
     row_axes = [x.shape[:-1] or x.shape for x in moved]
-    if not moved or min(map(math.prod, row_axes)) < 2:
+    row_count = min(map(math.prod, row_axes), default=0)
+    if row_count < 2:
         return None
     ops, dependent = needed_ops(program.ops, program.outputs), {*moved}
     by_rows = {*moved} if len({*row_axes}) == 1 else set()
@@ -91,30 +94,38 @@ def _op_across_rows(program: Program, moved: Sequence[Value]) -> Operation | Non
         if not inputs:
             continue
         outputs = used.intersection(op.outputs)
-        is_small = any(
-            math.prod(output.shape) < min(map(math.prod, row_axes))
-            for output in outputs
-        )
-        row_inputs = [v for v in op.inputs if v in by_rows]
-        axes, rank = op.operator.axes, len(row_axes[0])
-        is_by_rows = all(
-            v.shape[:rank] == row_axes[0] for v in (*row_inputs, *op.outputs)
-        ) and axes.keeps_rows(op.named, row_inputs, op.outputs, rank)
-        is_along_rows = (
-            bool(row_inputs)
-            and isinstance(axes, AxesArgument)
-            and not (axes.splits_or_joins or is_by_rows)
-        )
-        dtypes = {v.dtype.rstrip("0123456789") for v in inputs}
-        takes_by_value = (
-            not isinstance(axes, Elementwise) and {"int", "float"} <= dtypes
-        )
-        if is_small or is_along_rows or takes_by_value:
+        if any(math.prod(output.shape) < row_count for output in outputs):
             return op
+        if _indexes_by_values(op, inputs):
+            return op
+        row_inputs = [v for v in op.inputs if v in by_rows]
+        if row_inputs:
+            if _keeps_rows(op, row_inputs, row_axes[0]):
+                by_rows |= outputs
+            elif isinstance(op.operator.axes, AxesArgument) and not (
+                op.operator.axes.splits_or_joins
+            ):
+                return op
         dependent |= outputs
-        if row_inputs and is_by_rows:
-            by_rows |= outputs
     return None
+
+
+def _indexes_by_values(op: Operation, inputs: Iterable[Value]) -> bool:
+    """Tell whether an operation that is not elementwise has integers and floats."""
+    dtypes = {v.dtype.rstrip("0123456789") for v in inputs}
+    is_elementwise = isinstance(op.operator.axes, Elementwise)
+    return not is_elementwise and {"int", "float"} <= dtypes
+
+
+def _keeps_rows(
+    op: Operation, row_inputs: Sequence[Value], rows: tuple[int, ...]
+) -> bool:
+    """Tell whether each row of the outputs depends on the same row alone."""
+    rank = len(rows)
+    have_rows = all(v.shape[:rank] == rows for v in (*row_inputs, *op.outputs))
+    return have_rows and op.operator.axes.keeps_rows(
+        op.named, row_inputs, op.outputs, rank
+    )
 
 
 def _traced_program(

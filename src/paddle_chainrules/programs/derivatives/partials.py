@@ -349,9 +349,9 @@ def _check_rows(
     for output in outputs:
         if not row_counts & {*output.shape[:1]}:
             raise ValueError(
-                f"the net gives {list(output.shape)} for an input of "
-                f"{list(inputs[moved[0]].shape)}, where derivatives by the input are "
-                "of one value a sample; return [n, 1], without a sum or mean of the "
+                f"the net returns shape {list(output.shape)} for an input of shape "
+                f"{list(inputs[moved[0]].shape)}, but derivatives by the input need a "
+                "value for each sample; return [n, 1], without a sum or mean over the "
                 "batch"
             )
 

@@ -163,8 +163,8 @@ class Tracer(ValueTable):
                     return self.every(TABLE["assign"], [args[0]])
             if attribute == "__bool__":
                 self.fail(
-                    "if, while, and, or, not or assert decides by a value: use cond or "
-                    "paddle.where, or compute it before and give it as an argument"
+                    "an if, while, and, or, not or assert decides by a value: use cond "
+                    "or paddle.where, or compute it before and give it as an argument"
                 )
             self.fail(
                 f"a value leaves the program by {_SPELLED.get(attribute, attribute)}, "

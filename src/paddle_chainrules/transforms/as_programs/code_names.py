@@ -44,7 +44,11 @@ def names_read(code: types.CodeType) -> NamesRead:
     attributes: set[str] = set()
     imports: set[tuple[str, int]] = set()
     for inner_code in codes_of(code):
-        instructions = [*dis.get_instructions(inner_code)]
+        instructions = [
+            instruction
+            for instruction in dis.get_instructions(inner_code)
+            if instruction.opname != "EXTENDED_ARG"  # of long functions, before others
+        ]
         for i, instruction in enumerate(instructions):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names.add(instruction.argval)

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ...programs.compiling.program import Program
 from .dependencies import JITTED
-from .jitted import Jitted
+from .jitted import Jitted, new_jitted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -100,13 +100,8 @@ def jit(
     if fn is None:
         options = {"static_argnums": static_argnums, "strict": strict}
         return functools.partial(jit, **options, static_argnames=static_argnames)
-    jitted = Jitted(
-        fn, static_argnums, strict, static_names=static_argnames, explicit=True
-    )
-    by_options = _jitted_by_options(fn)
-    return by_options.setdefault(
-        jitted.options, functools.wraps(fn, updated=())(jitted)
-    )
+    jitted = new_jitted(fn, static_argnums, strict, static_argnames)
+    return _jitted_by_options(fn).setdefault(jitted.options, jitted)
 
 
 def _jitted_by_options(fn: Any) -> dict[Any, Any]:

@@ -112,7 +112,7 @@ class Jitted:
         if name and module is not None and _module_attribute(module, name) is self:
             return name
         names, positions = sorted(self._static.names), sorted(self._static.positions)
-        return _again, (self._fn, positions, self._strict, names)
+        return new_jitted, (self._fn, positions, self._strict, names)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._is_method = True
@@ -434,7 +434,13 @@ def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
     return any(_holds_state(field, depth - 1) for field in fields)
 
 
-def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
-    """Return a copy, which makes its programs anew."""
-    copy = Jitted(fn, static, strict, static_names=names, explicit=True)
-    return functools.wraps(fn, updated=())(copy)
+def new_jitted(
+    fn: Any,
+    static: int | Sequence[int],
+    strict: bool,
+    names: str | Sequence[str],
+) -> Jitted:
+    """Return fn as :func:`.jit.jit` returns it, without programs."""
+    jitted = Jitted(fn, static, strict, static_names=names, explicit=True)
+    functools.update_wrapper(jitted, fn, updated=())
+    return jitted

@@ -466,9 +466,9 @@ class _Reader:
         code = names_read(fn.__code__)
         if code.unknowable:
             raise CaptureError(
-                f"{fn.__name__} calls {code.unknowable}, by which it reads what no "
-                "name in it tells; name the variable or module, or give it as an "
-                "argument"
+                f"{fn.__name__} calls {code.unknowable}, so its code does not tell "
+                "which variables or modules it reads; name them, or give them as "
+                "arguments"
             )
         if not ENVIRONMENT_NAMES.isdisjoint(code.names | code.attributes):
             self.read_contents("os.environ", os.environ)

@@ -149,8 +149,8 @@ class CSR:
         index = getattr(self, name)
         if index is None:
             raise ValueError(
-                f"the gradient of a CSR has values alone, and got asked for {name}; "
-                "give x.with_values(grad.values), with the x that it is of"
+                f"the gradient of a CSR has values alone, and no {name}; use "
+                "x.with_values(grad.values), where x is the CSR"
             )
         return index
 
