@@ -28,6 +28,7 @@ from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.batches import blocks
 from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.transforms.as_programs.guarded_calls import CALLS_BEFORE_GUARDED
 from run_summary import count_case as count_case
 from run_summary import pytest_configure as pytest_configure
 from run_summary import record_julia as record_julia
@@ -153,7 +154,7 @@ def native(layer, args, cotangent, kwargs=None, wrt_kwargs=False):
 
 def as_programs(net, params, *args, **kwargs):
     """Have calls of this kind run as programs from here on, where the net has them."""
-    for _ in range(CALLS_BEFORE_PROGRAM + 2):
+    for _ in range(CALLS_BEFORE_PROGRAM + CALLS_BEFORE_GUARDED + 1):
         net.pullback(params, *args, **kwargs)
         net.forward(params, *args, **kwargs)
 

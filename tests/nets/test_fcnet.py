@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conftest import as_programs, assert_same, native, randn
 from differences import slopes_of
 from paddle_chainrules import ACTIVATIONS, FCNet, stateless
-from paddle_chainrules.nets.calls.dispatch_cache import CachedPullback
+from paddle_chainrules.nets.calls.net_guards import GuardedPullback
 from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 from paddle_chainrules.nets.chain import chain_of
 from paddle_chainrules.programs.switch import programs_are_on
@@ -113,7 +113,7 @@ def test_programs_equal_paddle_grad(sizes, activation, n, seed):
     cotangent = randn([n, sizes[-1]], "float64", seed + 2)
     as_programs(net, params, x)
     y, pullback = net.pullback(params, x)
-    assert isinstance(pullback, CachedPullback) == (n > 0 and programs_are_on())
+    assert isinstance(pullback, GuardedPullback) == (n > 0 and programs_are_on())
     expected, expected_pullback = recorded.pullback(params, x)
     assert_same(y, expected, rtol=1e-12, atol=1e-12)
     for wrt in (("params", "args"), "params", "args"):

@@ -7,15 +7,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.dispatch_cache import CachedVJP
+from ..nets.calls.net_guards import GuardedPullback
 from ..nets.calls.pullback import RecordedPullback
 from ..nets.calls.wrt import Flags
 from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..paddle_side.process.random_state import drawing_from, random_state
-from ..transforms.as_programs.program_recording import run
 from ..transforms.containers.tree import flatten_tree
-from .bound_calls import BoundCalls
 from .packing import BackwardFunction, Packed, contiguous_detached, pack
 from .retained_bytes import RetainedBytesMeter, allocated, last_retained_bytes
 
@@ -44,26 +42,20 @@ class BoundNet:
         self._meter = meter
         self._nesting = nesting
         self._has_views = whole
-        self._calls = BoundCalls(net, params)
 
     def forward(self, *leaves: Any) -> Packed:
-        if self._nesting is None and (result := self._calls.forward(leaves)):
-            return pack(result[0])
         args, kwargs = self._arguments(leaves)
         return pack(self._net.forward(self._params, *args, **kwargs))
 
     def pullback(self, *leaves: Any) -> tuple[Packed, BackwardFunction]:
-        if self._nesting is None:
-            cached, all_leaves = self._calls.vjp_entry(leaves)
-            if cached is not None and cached.backward is not None and not cached.draws:
-                results = cached.run_forward(all_leaves)
-                if results is not None:
-                    return contiguous_detached(results[0]), self._cached_pullback(
-                        cached, leaves, all_leaves, results
-                    )
-        state = random_state()
+        programs, call = self._net._programs, self._arguments(leaves)
+        state = random_state() if programs is None or programs.draws else None
+        result = self._guarded(*call)
+        if result is None:
+            state = state or random_state()
+            result = self._recorded(*call)
         recorded: RecordedPullback | None
-        output, recorded, *aux = self._recorded(*self._arguments(leaves))
+        output, recorded, *aux = result
         output_count = len(flatten_tree(output)[0]) if aux else None
 
         def backward(
@@ -83,46 +75,19 @@ class BoundNet:
 
         return pack((output, *aux) if aux else output), backward
 
-    def _cached_pullback(
-        self,
-        cached: CachedVJP,
-        leaves: tuple[Any, ...],
-        all_leaves: list[Tensor],
-        forward_results: list[Tensor],
-    ) -> BackwardFunction:
-        """Return the pullback of a cached call of one output, by its programs."""
-        last_retained_bytes.value = cached.retained_bytes
-        retained: list[Tensor] | None = forward_results
-
-        def backward(
-            params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
-        ) -> tuple[Any, ...]:
-            nonlocal retained
-            forward_results = retained or cached.run_forward(all_leaves)
-            retained = None if last else forward_results
-            if forward_results is None:
-                pullback = self._replay(None, leaves)
-                return self._gradients(pullback, params, inputs, (cotangent,))
-            if (
-                isinstance(params, bool)
-                and cotangent is not None
-                and (params or inputs)
-            ):
-                requested = (params,) * (len(all_leaves) - len(leaves)) + (
-                    inputs,
-                ) * len(leaves)
-                residuals = forward_results[cached.count :]
-                results = iter(
-                    run(cached.backward_for(requested), [*residuals, cotangent])
-                )
-                return tuple(
-                    contiguous_detached(next(results)) if flag else None
-                    for flag in requested
-                )
-            pullback = cached.make_pullback(all_leaves, forward_results)
-            return self._gradients(pullback, params, inputs, (cotangent,))
-
-        return backward
+    def _guarded(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """Return output and pullback by a function for calls like this one, or None."""
+        programs = self._net._programs
+        if programs is None:
+            return None
+        result: tuple[Any, GuardedPullback] | None = programs.pullbacks.result(
+            self._params, args, kwargs
+        )
+        if result is not None:
+            last_retained_bytes.value = result[1].retained_bytes
+        return result
 
     def _gradients(
         self,

@@ -48,7 +48,6 @@ from .parameters.params import P, Params, ParamSpec
 from .parameters.state_dicts import copies_by_names, names_in
 
 if TYPE_CHECKING:
-    from .calls.dispatch_cache import DispatchCache
     from .chain import Chain
 
 
@@ -132,26 +131,12 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         need_tensors(sot.fallback(True))
-        if (fast_result := self._last_forward(params, args, kwargs)) is not None:
-            return fast_result[0]
+        if (programs := self._programs) is not None:
+            outputs = programs.values.result(params, args, kwargs)
+            if outputs is not None:
+                return outputs[0]
         self._check(params, args)
         return self._forward(params, args, kwargs, {})
-
-    def _last_forward(
-        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Sequence[Any] | None:
-        """Return the output by the last call's program, in a sequence, or None."""
-        if kwargs or self._programs is None:
-            return None
-        return self._programs.cache.last_forward(params, args)
-
-    def _last_pullback(
-        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, Any] | None:
-        """Return output and pullback by the last call's programs, or None."""
-        if kwargs or self._programs is None:
-            return None
-        return self._programs.cache.last_pullback(params, args)
 
     def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`forward`: ``net(params, x)`` is ``net.forward(params, x)``."""
@@ -167,13 +152,7 @@ class Net(abc.ABC):
         effects = self._effects
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
-        programs, positional_only = self._programs, not (kwargs or constants)
-        if (
-            programs
-            and positional_only
-            and (cached_output := programs.cache.forward(params, args))
-        ):
-            return cached_output[0]
+        programs = self._programs
         inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (result := programs.forward(inputs, constants)):
             return result[0]
@@ -265,11 +244,6 @@ class Net(abc.ABC):
         return result
 
     @property
-    def _dispatch_cache(self) -> DispatchCache | None:
-        """The calls that go straight to their programs; None without programs."""
-        return self._programs.cache if self._programs else None
-
-    @property
     def _derivative_programs(self) -> dict[Any, Any] | None:
         """Programs of derivatives by the input; None where none are kept."""
         return self._programs.derivatives if self._programs else None
@@ -309,8 +283,10 @@ class Net(abc.ABC):
         gradients are on), it uses rules of its own.
         """
         need_tensors(sot.fallback(True))
-        if (fast_result := self._last_pullback(params, args, kwargs)) is not None:
-            return fast_result
+        if (programs := self._programs) is not None:
+            result = programs.pullbacks.result(params, args, kwargs)
+            if result is not None:
+                return result
         self._check(params, args)
         return self._unchecked_pullback(params, args, kwargs)
 
@@ -332,13 +308,7 @@ class Net(abc.ABC):
 
         With ``has_aux`` the third result is what the formula gives beside the output.
         """
-        programs, positional_only = self._programs, not (kwargs or constants)
-        if (
-            programs
-            and positional_only
-            and (cached_result := programs.cache.pullback(params, args))
-        ):
-            return cached_result
+        programs = self._programs
         inputs = CallInputs(self.spec, params, args, kwargs)
         if programs and (result := programs.record(inputs, constants)):
             value, aux, out_spec, taped = result
@@ -385,9 +355,9 @@ class Net(abc.ABC):
             (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
         """
         positional = args if isinstance(args, tuple) else (args,)
-        grads = None
-        if self._programs and not kwargs:
-            grads = self._programs.cache.last_vjp(params, positional, cotangent)
+        grads, programs = None, self._programs
+        if programs is not None:
+            grads = programs.vjps.result(params, positional, kwargs, cotangent)
         if grads is None:
             _, pullback, *_ = self.pullback(params, *positional, **kwargs)
             grads = pullback(cotangent)

@@ -68,6 +68,8 @@ class _ThreadModes(threading.local):
     whole = False
     sizes_alone = False
     noted_gradients: dict[int, bool] | None = None
+    recordings: Any = ()
+    suspended = False
 
 
 local = _ThreadModes()

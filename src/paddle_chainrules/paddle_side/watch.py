@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -10,9 +9,7 @@ from weakref import ref
 
 from paddle import Tensor
 
-from .listener import listener
-
-_thread = threading.local()
+from .listener import listener, local
 
 written_outside = [0]
 """Number of operations in place outside of recordings."""
@@ -115,7 +112,7 @@ class TapeContext:
 
 def set_recordings(stack: list[TapeContext]) -> None:
     """Replace the recordings under way on this thread."""
-    _thread.stack = stack
+    local.recordings = stack
 
 
 class tapes_suspended:
@@ -125,22 +122,22 @@ class tapes_suspended:
     """
 
     def __enter__(self) -> None:
-        self._before = recordings(), getattr(_thread, "is_suspended", False)
-        _thread.stack, _thread.is_suspended = [], True
+        self._before = recordings(), local.suspended
+        local.recordings, local.suspended = [], True
 
     def __exit__(self, *_: object) -> None:
-        _thread.stack, _thread.is_suspended = self._before
+        local.recordings, local.suspended = self._before
 
 
 def note_written() -> None:
     """Count an operation in place outside of recordings."""
-    if not getattr(_thread, "is_suspended", False):
+    if not local.suspended:
         written_outside[0] += 1
 
 
 def watched() -> bool:
     """Tell whether a recording is under way on this thread."""
-    return bool(recordings())
+    return bool(local.recordings)
 
 
 def as_leaf(constant: Tensor) -> Tensor:
@@ -170,10 +167,9 @@ def has_view(constant: Tensor) -> bool:
 
 def recordings() -> list[TapeContext]:
     """Return the recordings under way on this thread, the innermost last."""
-    try:
-        results: list[TapeContext] = _thread.stack
-    except AttributeError:
-        results = _thread.stack = []
+    if isinstance(local.recordings, tuple):  # none has begun on this thread
+        local.recordings = []
+    results: list[TapeContext] = local.recordings
     return results
 
 

@@ -34,6 +34,7 @@ class CallInputs:
     """The parameters and arguments of a net's call, as a row of leaves.
 
     Attributes:
+        spec: the net's parameters.
         leaves: the checked parameters, or theta, then the leaves of all arguments.
         order: the names in the order of the caller; None for theta.
         call_args: the checked parameters, arguments and keyword arguments.
@@ -46,7 +47,7 @@ class CallInputs:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self._spec = spec
+        self.spec = spec
         param_leaves: list[Any]
         self.call_args: tuple[Any, ...]
         if isinstance(params, Tensor):
@@ -75,11 +76,11 @@ class CallInputs:
         Parameters are in a dict.
         """
         if self.order is None:
-            values = self._spec.unflatten(leaves[0])
+            values = self.spec.unflatten(leaves[0])
         elif leaves is self.leaves:
             return self.call_args
         else:
-            values = self._spec.named(leaves[: self._args_start])
+            values = self.spec.named(leaves[: self._args_start])
         args = self.args_spec.unflatten(leaves[self._args_start : self._kwargs_start])
         if self.kwargs_spec is NO_KEYWORDS[1]:
             return values, args, {}
@@ -88,5 +89,5 @@ class CallInputs:
     def form(self, output: Any) -> CallStructure:
         """Return the nesting of the call, with an output nested like this one."""
         return CallStructure(
-            self._spec, self.order, self.args_spec, self.kwargs_spec, output
+            self.spec, self.order, self.args_spec, self.kwargs_spec, output
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
@@ -15,6 +15,8 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
+from ...transforms.as_programs.guarded_calls import GuardedCalls
+from ...transforms.as_programs.guards import GuardedCall
 from ...transforms.as_programs.program_cache import (
     CaptureRefusal,
     CompiledFunction,
@@ -23,13 +25,38 @@ from ...transforms.as_programs.program_cache import (
 from ...transforms.as_programs.program_nodes import (
     call,
     lookup_program,
-    lookup_unchecked_program,
 )
 from ...transforms.as_programs.program_recording import CompiledVJP, ProgramRecording
-from ...transforms.containers.tree import flatten_tree
+from ...transforms.containers.tree import ONE_LEAF, flatten_tree
 from ...transforms.recordings.recording import records_graph
-from .dispatch_cache import DispatchCache, Structure
 from .inputs import CallInputs
+from .net_guards import NetVJP, add_vjp, write_pullback, write_value
+
+
+class Structure(NamedTuple):
+    """Nesting of the outputs, and of the buffers after them."""
+
+    output: Any
+    number: int
+    buffers: Any
+
+    @property
+    def is_one_leaf(self) -> bool:
+        """True if the output is one leaf, without buffers."""
+        return self.buffers is None and self.output is ONE_LEAF
+
+    def unflatten(self, outputs: Sequence[Any]) -> Any:
+        """Return the output; with buffers, the pair of output and buffers."""
+        value, buffers = self.split(outputs)
+        return value if self.buffers is None else (value, buffers)
+
+    def split(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the output, and buffers or None."""
+        value = self.output.unflatten(outputs[: self.number])
+        if self.buffers is None:
+            return value, None
+        return value, self.buffers.unflatten(outputs[self.number :])
+
 
 CALLS_BEFORE_PROGRAM = 3
 """Calls of a kind that run natively before an automatic program."""
@@ -67,12 +94,17 @@ class NetPrograms:
     Args:
         patience: how many calls of a kind come before there is a program.
         most: up to how many samples its code decides nothing by their number.
+
+    Attributes:
+        draws: whether a call with its backward pass has drawn random numbers.
     """
 
     def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
         self._net, self._patience, self.most = net, patience, most
         self._caches: dict[Any, ProgramCache] = {}
-        self.cache = DispatchCache(net)
+        self.values, self.pullbacks = GuardedCalls(), GuardedCalls()
+        self.vjps = GuardedCalls()
+        self.draws = False
         self.derivatives: dict[Any, Any] = {}
 
     def describe(self) -> str:
@@ -101,23 +133,18 @@ class NetPrograms:
         try:
             programs, leaves = self._cache_and_leaves(inputs, constants)
             with drawing_from(constants.get("_seed")):
-                outputs, structure = call(programs, leaves, None)
+                outputs, compiled = call(programs, leaves, None)
         except CaptureError:
             return ()
-        if not constants:
-            result, _ = lookup_unchecked_program(programs, leaves, None)
-            self.cache.store_value(inputs, result)
-        return (structure.nested(outputs),)
+        if not constants and self._is_off_graph(inputs):
+            self.values.note(compiled, lambda: write_value(inputs, compiled))
+        return (compiled.structure.unflatten(outputs),)
 
     def record(
         self, inputs: CallInputs, constants: dict[str, Any]
     ) -> tuple[Any, Any, Any, ProgramRecording] | None:
         """Return output, buffers, how the output is nested, and the recording."""
-        if (
-            not self._can_serve()
-            or watched()
-            or records_graph(inputs.leaves, self._reaches_graph())
-        ):
+        if not self._can_serve() or not self._is_off_graph(inputs):
             return None
         try:
             programs, leaves = self._cache_and_leaves(inputs, constants)
@@ -127,8 +154,27 @@ class NetPrograms:
             return None
         recording.truncate(len(inputs.leaves), structure.number)
         if not constants:
-            self.cache.store_vjp(inputs, programs, recording)
+            self._note_vjp(inputs, programs, recording)
         return (*structure.split(outputs), structure.output, recording)
+
+    def _note_vjp(
+        self, inputs: CallInputs, programs: ProgramCache, recording: ProgramRecording
+    ) -> None:
+        """Note a call with its backward pass, off the caller's graph."""
+        vjps: list[NetVJP] = []
+
+        def write() -> GuardedCall | None:
+            vjps.append(NetVJP(inputs, recording))
+            self.draws = self.draws or vjps[0].draws
+            return write_pullback(inputs, programs, vjps[0])
+
+        self.pullbacks.note(recording.compiled, write)
+        if vjps:
+            add_vjp(inputs, vjps[0], self.vjps)
+
+    def _is_off_graph(self, inputs: CallInputs) -> bool:
+        """Tell whether nobody differentiates a call's result by Paddle's tape."""
+        return not (watched() or records_graph(inputs.leaves, self._reaches_graph()))
 
     def value(self, inputs: CallInputs) -> tuple[CompiledFunction, list[Any]]:
         """Return the program of calls like this one, and the leaves that it takes.

@@ -296,8 +296,10 @@ class StatelessLayer(Net):
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
-        if (fast_result := self._last_forward(params, args, kwargs)) is not None:
-            return fast_result[0]
+        if (programs := self._own_programs) is not None:
+            outputs = programs.values.result(params, args, kwargs)
+            if outputs is not None:
+                return outputs[0]
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self._split_keywords(kwargs)
@@ -342,8 +344,10 @@ class StatelessLayer(Net):
         need_tensors(sot.fallback(True))
         if self._moving:
             self._warn_of_moving(kwargs)
-        if (fast_result := self._last_pullback(params, args, kwargs)) is not None:
-            return fast_result
+        if (programs := self._own_programs) is not None:
+            result = programs.pullbacks.result(params, args, kwargs)
+            if result is not None:
+                return result
         return self._unchecked_pullback(params, args, kwargs)
 
     def _unchecked_pullback(

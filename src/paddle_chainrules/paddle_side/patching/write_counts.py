@@ -30,8 +30,8 @@ class _ThreadCounts(threading.local):
 
 _thread = _ThreadCounts()
 
-_write_count = [0]
-"""Number of writes so far."""
+write_count = [0]
+"""Number of writes so far, where a call that counts cannot be afforded."""
 
 _last_writes: dict[Any, tuple[int, Sequence[Any]]] = {}
 """The number of the last write, and references to the parameters that it moved.
@@ -89,16 +89,16 @@ def _counted_steps(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _note_write(key: Any, moved: Sequence[Any] = ()) -> None:
     with lock:
-        _write_count[0] += 1
+        write_count[0] += 1
         _last_writes.pop(key, None)
-        _last_writes[key] = _write_count[0], moved
+        _last_writes[key] = write_count[0], moved
         if len(_last_writes) > MAX_WRITES:
             del _last_writes[next(iter(_last_writes))]
 
 
 def writes_so_far() -> int:
     """Return how many writes there were."""
-    return _write_count[0]
+    return write_count[0]
 
 
 def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
@@ -106,7 +106,7 @@ def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
 
     A write is seen if the first byte that it writes belongs to one of the tensors.
     """
-    if _write_count[0] == count:
+    if write_count[0] == count:
         return False
     with lock:
         addresses = sorted(_write_addresses(count))

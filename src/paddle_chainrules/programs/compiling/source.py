@@ -13,10 +13,10 @@ import linecache
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle import Tensor
 
@@ -120,7 +120,7 @@ def source(
     if first_line:
         lines.append(f"    {first_line}")
     if program.samples is not None:
-        lines.append(f"    n = {_number_of_samples(program)}")
+        lines.append(f"    n = {_number_of_samples(program, _label)}")
     for op, dead in zip(program.ops, program.last_uses, strict=True):
         if isinstance(op.operator, Region):
             lines += [f"    {line}" for line in region_lines(op)]
@@ -165,13 +165,13 @@ def source(
     return "\n".join(lines) + "\n", names
 
 
-def _number_of_samples(program: Any) -> str:
+def _number_of_samples(program: Any, name_of: Callable[[Value], str]) -> str:
     """Return an expression for the number of samples, from the size of an input."""
     size, varying, _ = program.samples
     for value in program.inputs:
         for k, dim in enumerate(value.shape):
             if dim in varying:
-                return f"t{value.number}.shape[{k}] // {dim // size}"
+                return f"{name_of(value)}.shape[{k}] // {dim // size}"
     return "0"  # no size varies with it
 
 
@@ -274,14 +274,62 @@ def _function_with_loops(
     return _python_function(program, names, first_line, trusts)
 
 
-def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
-    """Return a function that checks all inputs, and runs the program.
+class Entry(NamedTuple):
+    """Machine code that is a whole program, and what it takes and gives.
 
-    It returns None, having done nothing, if one is not as it was at the capture. So a
-    caller need not know their shapes and dtypes.
+    It checks all inputs. It returns None, having done nothing, if one is not as it was
+    at the capture.
 
-    Returns:
-        None if the program is more than one region, or does not use all inputs.
+    Attributes:
+        enter: the builtin function.
+        inputs: the program's inputs and constants in its order.
+        outputs: what it gives, in its order.
+        program: the program.
+    """
+
+    enter: Callable[..., list[Tensor] | None]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    program: Any
+
+    def lines(
+        self,
+        result: str,
+        name_of: Callable[[Value], str],
+        bind: Callable[[Any], str],
+    ) -> tuple[list[str], list[str]]:
+        """Return lines that enter it, or return None, and names of the outputs.
+
+        Args:
+            result: a name for what it gives; names of its outputs begin with this.
+            name_of: gives the name of an input.
+            bind: gives a name for an object.
+        """
+        constants, samples = self.program.constants, self.program.samples
+
+        def label(value: Value) -> str:
+            if value in constants:
+                return bind(constants[value])
+            return name_of(value)
+
+        args = ", ".join(map(label, self.inputs))
+        condition = f"{result} is None"
+        if samples is not None:
+            number = _number_of_samples(self.program, name_of)
+            condition += f" or not 1 < {number} <= {samples.most}"
+        lines = [
+            f"{result} = {bind(self.enter)}({args})",
+            f"if {condition}: return None",
+        ]
+        names = {v: f"{result}_{k}" for k, v in enumerate(self.outputs)}
+        lines.append(f"[{', '.join(names.values())}] = {result}")
+        return lines, [names.get(v) or label(v) for v in self.program.outputs]
+
+
+def entry_of(program: Any) -> Entry | None:
+    """Return the machine code of a program with loops.
+
+    None if the program is more than one region, or does not use all inputs.
     """
     if len(program.ops) != 1 or not isinstance(program.ops[0].operator, Region):
         return None
@@ -290,30 +338,39 @@ def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
     inputs, outputs = region.order[:-count], region.order[-count:]
     if region.entry is None or not {*program.inputs} <= {*inputs}:
         return None
-    names: dict[str, Any] = {"enter": region.entry}
+    return Entry(region.entry, tuple(inputs), tuple(outputs), program)
 
-    def label(value: Value) -> str:
-        if value in program.constants:
-            names[f"c{value.number}"] = program.constants[value]
-            return f"c{value.number}"
-        return f"t{value.number}"
 
-    def joined(values: Iterable[Value]) -> str:
-        return ", ".join(map(label, values))
+def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
+    """Return a function that checks all inputs, and runs the program.
 
-    condition = "made is not None"
-    if program.samples is not None:
-        condition += f" and 1 < {_number_of_samples(program)} <= {program.samples.most}"
-    lines = [
-        f"def entered({joined(program.inputs)}):",
-        f"    made = enter({joined(inputs)})",
-        f"    if not ({condition}): return None",
-        f"    [{joined(outputs)}] = made",
-        f"    return [{joined(program.outputs)}]",
-    ]
-    exec("\n".join(lines), names)
-    result: Callable[..., list[Tensor] | None] = names["entered"]
+    So a caller need not know their shapes and dtypes. Its attribute ``entry`` is the
+    :class:`Entry`.
+
+    Returns:
+        None if there is no such entry.
+    """
+    entry = entry_of(program)
+    if entry is None:
+        return None
+    names: dict[str, Any] = {}
+
+    def bind(value: Any) -> str:
+        name = f"_{len(names)}"
+        names[name] = value
+        return name
+
+    inputs = ", ".join(map(_label, program.inputs))
+    lines, outputs = entry.lines("made", _label, bind)
+    body = "".join(f"    {line}\n" for line in lines)
+    exec(f"def entered({inputs}):\n{body}    return [{', '.join(outputs)}]", names)
+    result: Any = names["entered"]
+    result.entry = entry
     return result
+
+
+def _label(value: Value) -> str:
+    return f"t{value.number}"
 
 
 def _python_function(

@@ -26,11 +26,13 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import single_use_captures
 from ...programs.tracing.record import Tracer
 from ..containers.tree import flatten_tree
+from ..recordings.effects import tensors_among
 from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers
 from .dependencies import ATOMS, most_samples
 from .function_of_leaves import CallNesting, FunctionOfLeaves, distinct_leaf_indices
-from .keys import kinds_of_leaves, may_change, modes
-from .last_call import FastPathGuard, LastCall
+from .guarded_calls import GuardedCalls
+from .guards import GuardBuilder, GuardedCall, key_orders
+from .keys import may_change
 from .methods import Instances, WeakMethod
 from .outer_state import OuterState
 from .program_cache import (
@@ -43,7 +45,6 @@ from .program_cache import (
 from .program_nodes import call, lookup_program
 from .recompiling import RecompileLog
 from .static_arguments import NO_VALUES, StaticArguments
-from .unpacking import key_orders, make_unpack
 
 MAX_DEPTH = 8
 """How deep an argument that is compared by its value is searched for functions."""
@@ -94,7 +95,7 @@ class Jitted:
         self._is_method, self._instances = False, Instances()
         self._has_run = False
         self._state = OuterState() if explicit else None
-        self._last = LastCall() if explicit and not self._has_static else None
+        self._guarded = GuardedCalls()
         self._kinds: dict[Any, KindOfCall] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
         self.derived_programs: dict[Any, Any] = {}
@@ -165,13 +166,11 @@ class Jitted:
         if self._recompile_log is not None:
             self._recompile_log.count_call()
         try:
-            state = self._state
-            if self._last is not None and state is not None:
-                fast_result = self._last.result((args, kwargs), state, self._fn)
-                if fast_result is not None:
-                    return fast_result[0]
-            result, structure = self._serve(call, args, kwargs)
-            return structure.unflatten(result)
+            outputs = self._guarded.result(args, kwargs)
+            if outputs is not None:
+                return outputs[0]
+            result, compiled = self._serve(call, args, kwargs)
+            return compiled.structure.unflatten(result)
         except CaptureError as error:
             if self._strict:
                 raise
@@ -231,8 +230,8 @@ class Jitted:
             result = serve(programs, leaves)
             if function.divisions is not divisions:
                 self._kind_of_call(args, kwargs)  # which divides
-            if self._last is not None and self._last.is_worth_a_search():
-                self._search_fast_path(programs, leaves, args, kwargs)
+            if serve is call and not self._has_static:
+                self._note_served(result[1], leaves, args, kwargs)
             return result
         except CaptureError as error:
             self._leave_out_changed(programs, undo=True)
@@ -255,30 +254,50 @@ class Jitted:
         numbers.make_constant(numbers.inputs.positions)
         return result
 
-    def _search_fast_path(
+    def _note_served(
         self,
-        programs: ProgramCache,
+        compiled: CompiledFunction,
         leaves: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """Offer the call's program to the fast path, where that can guard it."""
+        """Note a call that a program has served, for the functions of its kind.
+
+        Args:
+            leaves: of the call as a program takes them.
+        """
+        if True not in compiled.captured.requires:
+            self._guarded.note(
+                compiled, lambda: self._write_guarded(compiled, leaves, args, kwargs)
+            )
+
+    def _write_guarded(
+        self,
+        compiled: CompiledFunction,
+        leaves: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> GuardedCall | None:
+        """Return a function for calls like this one, where guards can see all."""
         arg_leaves = flatten_tree((args, kwargs))[0]
-        arg_tensors = [x for x in arg_leaves if isinstance(x, Tensor)]
-        if (
-            self._last is None
-            or self._state is None
-            or distinct_leaf_indices(arg_tensors) is not None
-        ):
-            return
-        if holders_of_state(arg_leaves):
-            return
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if [*map(id, arg_tensors)] == [*map(id, tensors)]:
-            state = self._state.number(self._fn)
-            unpack = make_unpack((args, kwargs))
-            guard = FastPathGuard(unpack, kinds_of_leaves(arg_tensors), state, modes())
-            self._last.search(programs, leaves, guard)
+        arg_tensors = tensors_among(arg_leaves)
+        if [*map(id, arg_tensors)] != [*map(id, tensors_among(leaves))]:
+            return None
+        builder = GuardBuilder("args, kwargs")
+        builder.require_no_listener()
+        builder.require_modes()
+        names = builder.leaves_of(args, "args") + builder.leaves_of(kwargs, "kwargs")
+        builder.require_off_graph(names)
+        builder.require_distinct(names)
+        if self._state is not None:
+            if holders_of_state(arg_leaves):
+                return None
+            number = self._state.number(self._fn)
+            builder.require(f"{builder.bind(self._state.is_number)}({number})")
+        captured, structure = compiled.captured, compiled.structure
+        builder.require_fresh(captured)
+        results = builder.enter(captured.program, names, arg_tensors)
+        return builder.build(f"({builder.nested(captured, structure, results)},)")
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
         """Keep programs whatever becomes of the state that the function changes.

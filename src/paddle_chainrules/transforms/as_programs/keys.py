@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle import Tensor, get_default_dtype, is_grad_enabled
+from paddle import Tensor, get_default_dtype
+from paddle.base import core as _core
 from paddle.device import get_device
 
 from ...paddle_side.devices import ON_CPU_ALONE
 from ...paddle_side.dtypes import casts_automatically
 from ...programs.capture_error import CaptureError
+
+core: Any = _core
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
@@ -22,13 +25,19 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return (*modes()[1:], *kinds_of_leaves(leaves))
 
 
-def modes() -> tuple[Any, ...]:
-    """Return what beside a call's arguments decides which program serves.
+MODES: Sequence[Callable[[], Any]] = (
+    *(core._has_grad, casts_automatically, get_default_dtype),
+    *(() if ON_CPU_ALONE else (get_device,)),
+)
+"""What beside a call's arguments decides which program serves.
 
-    That is whether gradients are on, and how new tensors are made.
-    """
-    device = None if ON_CPU_ALONE else get_device()
-    return is_grad_enabled(), casts_automatically(), get_default_dtype(), device
+That is whether gradients are on, and how new tensors are made.
+"""
+
+
+def modes() -> tuple[Any, ...]:
+    """Return the values of :data:`MODES`."""
+    return tuple([mode() for mode in MODES])
 
 
 def kinds_of_leaves(leaves: Sequence[Any]) -> tuple[Any, ...]:

@@ -112,6 +112,14 @@ class OuterState:
                 "arguments"
             ) from error
 
+    def is_number(self, number: int) -> bool:
+        """Tell whether the state still has this number, without arguments' state."""
+        try:
+            same = self._current == number and not self._holders
+            return same and self._unchanged()
+        except Exception:  # of the user's own methods
+            return False
+
     def number_again(self, fn: Callable[..., Any]) -> int:
         """Return the number of the state with the last call's arguments."""
         return self.number(fn, self._holders)

@@ -72,6 +72,11 @@ class CompiledFunction(NamedTuple):
         return self.captured.is_stale()
 
     @property
+    def entered(self) -> Any:
+        """Its machine code, as :attr:`.Program.entered`."""
+        return self.captured.program.entered
+
+    @property
     def most(self) -> int:
         """The most samples that it serves, if it serves any number."""
         samples = self.captured.program.samples

@@ -49,8 +49,8 @@ def call(
     key: Any = None,
     open_traces: list[OpenTrace] | None = None,
     known_gradients: KnownGradients | None = None,
-) -> tuple[list[Any], Any]:
-    """Run ``fn(leaves)``; return results, on the graph where fn's are, and structure.
+) -> tuple[list[Any], CompiledFunction]:
+    """Run ``fn(leaves)``; return results, on the graph where fn's are, and the program.
 
     Args:
         open_traces: the trace that :func:`lookup_unchecked_program` has just left.
@@ -66,7 +66,7 @@ def call(
     if flags is None or True not in captured.requires:
         open_traces.clear()
         results = run(captured.program, tensors, trusted=True)  # its key has all kinds
-        return captured.filled(results), result.structure
+        return captured.filled(results), result
     node: DifferentiableProgram = programs.get_or_compile(
         "node",
         leaves,
@@ -77,7 +77,7 @@ def call(
     inputs = [leaves[i] for i in node.grad_leaves] + node.free_tensors
     if not inputs:  # what requires gradients was made within, and is gone
         results = run(captured.program, tensors, trusted=True)
-        return captured.filled(results), result.structure
+        return captured.filled(results), result
     forward_backward = node.forward_backward
     results = run(forward_backward.forward, tensors)
     outputs: list[Any] = results[: forward_backward.count]
@@ -94,7 +94,7 @@ def call(
     )
     for i, output in zip(node.graph_outputs, graph_outputs, strict=True):
         outputs[i] = output
-    return captured.filled(outputs), result.structure
+    return captured.filled(outputs), result
 
 
 def lookup_program(

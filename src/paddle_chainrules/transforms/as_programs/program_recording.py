@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
-from ...paddle_side.patching.write_counts import writes_so_far
+from ...paddle_side.patching.write_counts import write_count
 from ...paddle_side.process.random_state import note_drawing, running_seeds
 from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
@@ -23,7 +23,7 @@ from ..recordings.effects import (
     check_unchanged,
     check_unwritten,
     tensors_among,
-    versions,
+    version_of,
 )
 from ..recordings.recording import Recording, records_graph
 
@@ -44,6 +44,11 @@ class CompiledVJP(NamedTuple):
     def is_stale(self) -> bool:
         """Tell whether it was captured with tensors that have been replaced since."""
         return self.captured.is_stale()
+
+    @property
+    def entered(self) -> Any:
+        """The forward program's machine code, as :attr:`.Program.entered`."""
+        return self.forward_backward.forward.entered
 
     @property
     def most(self) -> int:
@@ -130,11 +135,12 @@ class ProgramRecording(Recording):
         self.compiled, self._saved = compiled, saved
         self._call, self._tensors = (fn, leaves), tensors
         self._outputs = self._results = outputs
-        self._versions = versions(
-            map(saved.__getitem__, compiled.forward_backward.reachable)
-        )
-        self._versions_before = versions(self._read_tensors())
-        self._writes_before = writes_so_far()
+        # In line, without versions(), since each call of a net comes here.
+        self._reachable = [saved[i] for i in compiled.forward_backward.reachable]
+        self._versions = sum(map(version_of, self._reachable))
+        constants = compiled.forward_backward.forward.constants.values()
+        self._versions_before = sum(map(version_of, (*tensors, *constants)))
+        self._writes_before = write_count[0]
 
     connected = _sparse = False
     _tape: Recording | None = None
@@ -193,15 +199,13 @@ class ProgramRecording(Recording):
         Raises:
             RuntimeError: an operation in place has changed it.
         """
-        saved = self._saved
-        if self._writes_before != writes_so_far():
+        if self._writes_before != write_count[0]:
             check_unwritten(self._tensors, self._writes_before)
-        check_unchanged(
-            map(saved.__getitem__, self.compiled.forward_backward.reachable),
-            self._versions,
-            "a result, a parameter or the argument",
-        )
-        return saved
+        if self._versions != sum(map(version_of, self._reachable)):
+            check_unchanged(
+                self._reachable, self._versions, "a result, a parameter or the argument"
+            )
+        return self._saved
 
     def retained_bytes(self) -> int:
         """Return the bytes of residuals and results that the call keeps alive."""

@@ -87,7 +87,7 @@ def tensors_among(values: Iterable[Any]) -> list[Tensor]:
 
 def versions(tensors: Iterable[Tensor]) -> int:
     """Return a number that moves when an operation writes into one of the tensors."""
-    return sum(map(_VERSION, tensors))
+    return sum(map(version_of, tensors))
 
 
 def flags(tensors: Iterable[Tensor]) -> list[bool]:
@@ -95,7 +95,7 @@ def flags(tensors: Iterable[Tensor]) -> list[bool]:
     return [*map(_FLAG, tensors)]
 
 
-_VERSION, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
+version_of, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
 
 
 def restore_flags(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from paddle import Tensor
 
 from conftest import randn
-from paddle_chainrules.transforms.as_programs.unpacking import make_unpack
+from paddle_chainrules.transforms.as_programs.guards import GuardBuilder
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 Pair = namedtuple("Pair", "first second")
@@ -37,6 +37,13 @@ TREES = {
     "another number": lambda a, b: (a, 2.5),
     "nothing": lambda a, b: (a, None),
 }
+
+
+def make_unpack(tree):
+    """Return a function that gives the tensors of trees nested like this one."""
+    builder = GuardBuilder("tree")
+    leaves = builder.leaves_of(tree, "tree")
+    return builder.build(f"({''.join(f'{leaf}, ' for leaf in leaves)})")
 
 
 def tensors_of(tree):

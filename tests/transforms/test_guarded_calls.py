@@ -1,4 +1,4 @@
-"""The program of the last calls, which later calls enter without a look at shapes."""
+"""Functions written for kinds of calls serve these, and no others."""
 
 import numpy as np
 import paddle
@@ -6,7 +6,8 @@ import pytest
 
 from conftest import loops_on, products_on, programs_on, randn
 from paddle_chainrules import FCNet, jit, optimizers, value_and_grad
-from paddle_chainrules.transforms.as_programs.last_call import LastCall
+from paddle_chainrules.transforms.as_programs import guarded_calls
+from paddle_chainrules.transforms.as_programs.guarded_calls import GuardedCalls
 
 pytestmark = [programs_on]
 
@@ -16,8 +17,13 @@ def settled(fn, *args, calls=80):
     compiled = jit(fn)
     for _ in range(calls):
         compiled(*args)
-    assert compiled._last._compiled is not None
+    assert served(compiled, *args)
     return compiled
+
+
+def served(compiled, *args, **kwargs):
+    """Tell whether a function written for such calls serves one."""
+    return compiled._guarded.result(args, kwargs) is not None
 
 
 def check(compiled, fn, *args):
@@ -63,8 +69,9 @@ def test_a_program_for_any_number_of_samples_serves_from_two_on():
     compiled = jit(scaled)
     for k in range(120):
         compiled(randn([3 + k % 5, 4], seed=k))
-    (found,) = [compiled._last._compiled]
-    program = found.captured.program
+    assert served(compiled, randn([2, 4]))
+    assert not served(compiled, randn([1, 4]))
+    program = compiled.program(randn([7, 4]))
     assert program.samples is not None
     assert program.entered(randn([2, 4])) is not None
     assert program.entered(randn([1, 4])) is None
@@ -156,15 +163,16 @@ def test_arguments_that_are_no_tensors():
         check(compiled, fn, x, y)
 
 
-def test_nets_enter_the_program_of_their_last_call():
+def test_nets_enter_the_programs_of_earlier_calls():
     net = FCNet((3, 5, 2), "tanh")
     params, other = net.init(0), net.init(1)
     for _ in range(80):
         net(params, randn([7, 3])), net.pullback(params, randn([7, 3]))
-    cache = net._programs.cache
-    assert cache._last_value is not None
-    assert cache._last_vjp is not None
     x = randn([7, 3], seed=1)
+    assert net._programs.values.result(params, (x,), {}) is not None
+    assert net._programs.pullbacks.result(params, (x,), {}) is not None
+    assert net._programs.values.result(params, (x, x), {}) is None
+    assert net._programs.values.result(params, (x,), {"x": x}) is None
     want = _by_hand(other, x)
     np.testing.assert_allclose(net(other, x), want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(net.pullback(other, x)[0], want, rtol=1e-5, atol=1e-6)
@@ -221,7 +229,7 @@ def test_gradients_of_a_step_follow_its_tensors():
         params = net.init(k)
         x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
         value, grads = step(params, x, y)
-    assert step._last._compiled is not None
+    assert served(step, params, x, y)
     for k in range(3):
         params = net.init(k)
         x, y = randn([7, 3], seed=k), randn([7, 1], seed=k + 100)
@@ -238,12 +246,49 @@ def test_gradients_of_a_step_follow_its_tensors():
             np.testing.assert_allclose(grads[name], leaf.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_it_stops_looking_where_there_is_nothing():
-    last = LastCall()
-    searches = sum(last.is_worth_a_search() for _ in range(160))
-    assert searches == 10
-    last._searches = 32
-    assert not any(last.is_worth_a_search() for _ in range(160))
+class Compiled:
+    """A program without machine code, or with some."""
+
+    entered = None
+
+
+def serves(argument, calls):
+    """Return a function for one argument, which notes its calls."""
+
+    def call(x):
+        calls.append(argument)
+        return (x,) if x == argument else None
+
+    return call
+
+
+def test_functions_are_written_for_the_third_call_of_a_kind_and_not_without_end():
+    guarded, written, compiled = GuardedCalls(), [], Compiled()
+    for _ in range(3 * guarded_calls.MAX_WRITTEN + 30):
+        guarded.note(compiled, lambda: written.append(1))
+    assert len(written) == guarded_calls.MAX_WRITTEN
+
+
+def test_the_function_that_served_last_is_tried_first_and_the_last_is_dropped():
+    guarded, calls = GuardedCalls(), []
+    for k in range(guarded_calls.MAX_KINDS + 1):
+        guarded.add(Compiled(), serves(k, calls))
+    assert guarded.result(0) is None
+    assert calls == [*range(guarded_calls.MAX_KINDS, 0, -1)]
+    assert guarded.result(1) == (1,)
+    calls.clear()
+    assert guarded.result(1) == (1,)
+    assert calls == [1]
+
+
+def test_machine_code_takes_the_place_of_the_functions_before_it():
+    guarded, calls, compiled, other = GuardedCalls(), [], Compiled(), Compiled()
+    for k, program in ((1, compiled), (2, other), (3, compiled)):
+        guarded.add(program, serves(k, calls))
+    assert [guarded.result(k) for k in (1, 2, 3)] == [(1,), (2,), (3,)]
+    compiled.entered = print
+    guarded.add(compiled, serves(4, calls))
+    assert [guarded.result(k) for k in (1, 2, 3, 4)] == [None, (2,), None, (4,)]
 
 
 def test_steps_with_optimizer_states_are_served():
@@ -260,9 +305,9 @@ def test_steps_with_optimizer_states_are_served():
     compiled = settled(step, params, adam.init(params), x, y)
     ours = theirs = (params, adam.init(params))
     for _ in range(5):
+        assert served(compiled, *ours, x, y)
         *ours, loss = compiled(*ours, x, y)
         *theirs, want = step(*theirs, x, y)
-        assert compiled._last._misses == 0
         np.testing.assert_allclose(loss, want, rtol=1e-5)
         for name in params:
             np.testing.assert_allclose(ours[0][name], theirs[0][name], rtol=1e-4)
@@ -284,7 +329,7 @@ def test_numbers_flags_and_words_beside_tensors_count():
     compiled = jit(powers)
     for _ in range(80):
         compiled(x, y, **given)
-    assert compiled._last._compiled is not None
+    assert served(compiled, x, y, **given)
     for name, value in (("power", 3), ("power", 2.0), ("negative", True), ("kind", "")):
         for now in (given | {name: value}, given):
             for _ in range(2):
@@ -305,7 +350,8 @@ def test_programs_of_several_parts_are_found_by_shapes():
     compiled, scale = jit(convolved), randn([1])
     for _ in range(40):
         compiled(tree(3, 2, 5, 6), scale)
-    assert compiled._last._compiled is not None
+    assert served(compiled, tree(3, 2, 5, 6), scale)
+    assert not served(compiled, tree(2, 2, 5, 6), scale)
     for shape in [(3, 2, 5, 6), (2, 2, 5, 6), (3, 2, 7, 4), (3, 2, 6, 5)] * 3:
         check(compiled, convolved, tree(*shape), scale)
     with pytest.raises(ValueError, match="float64"):
@@ -325,7 +371,7 @@ def test_programs_that_draw_go_on_drawing():
     x, compiled = randn([20, 30]), jit(dropped)
     for _ in range(40):
         compiled(x)
-    assert compiled._last._compiled is not None
+    assert served(compiled, x)
     paddle.seed(7)
     found = [compiled(x).numpy() for _ in range(4)]
     paddle.seed(7)
