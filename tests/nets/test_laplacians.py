@@ -123,7 +123,7 @@ def test_many_coordinates_are_taken_in_turn(d, at_once, monkeypatch):
     x = randn([3, d], "float64", 50)
 
     def both():
-        net._derivative_programs.clear()
+        net._programs.derivatives.clear()
         step = value_and_grad(lambda p, x: (laplacian(net, p, x) ** 2).sum(), (0, 1))
         loss, (grads, by_x) = step(params, x)
         return [loss, *forward_laplacian(net, params, x), *grads.values(), by_x]

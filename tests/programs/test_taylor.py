@@ -473,7 +473,7 @@ def test_many_points_go_in_blocks(n, kind, small_blocks, monkeypatch):
         return laplacian(net, p, x)
 
     def both():
-        net._derivative_programs.clear()
+        net._programs.derivatives.clear()
         seeds = cotangents if kind == "derivatives" else cotangents[0]
         found = gradients(function, params, x, seeds)
         leaf = x.detach()

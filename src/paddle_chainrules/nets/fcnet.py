@@ -91,9 +91,14 @@ class FCNet(Net):
         resolve(self.activation)
         dtype_named(self.dtype)
 
-    def _depends_on(self) -> list[Any] | None:
-        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
-        return [] if isinstance(self.activation, str) else None
+    def _depends_on(self) -> list[Any]:
+        """Return what results depend on besides arguments: an activation of others."""
+        return [] if isinstance(self.activation, str) else [self.activation]
+
+    @property
+    def _is_opaque(self) -> bool:
+        """True if it can't be known what its results depend on."""
+        return not isinstance(self.activation, str)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is derived from these is made anew, some of it can't be pickled.

@@ -244,11 +244,6 @@ class Net(abc.ABC):
         return result
 
     @property
-    def _derivative_programs(self) -> dict[Any, Any] | None:
-        """Programs of derivatives by the input; None where none are kept."""
-        return self._programs.derivatives if self._programs else None
-
-    @property
     def _programs(self) -> NetPrograms | None:
         """The net's programs; None if its calls are no programs."""
         return None

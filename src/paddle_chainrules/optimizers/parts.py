@@ -17,6 +17,7 @@ from .transformation import (
     Optimizer,
     full_like_params,
     in_dtype_of,
+    in_real_parts,
     leaves_without_none,
     map_leaves,
     stateless_update,
@@ -86,7 +87,7 @@ def clip_by_norm(largest: float) -> Optimizer:
 
 def global_norm(tree: Tree) -> Tensor:
     """Return the norm of all entries of all tensors in a tree together."""
-    leaves = leaves_without_none(tree)
+    leaves = leaves_without_none(in_real_parts(tree))
     if not leaves:
         raise ValueError("a tree without tensors has no norm; give one with gradients")
     double = any(g.dtype == paddle.float64 for g in leaves)

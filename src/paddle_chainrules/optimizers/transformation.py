@@ -17,7 +17,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import single
+from ..paddle_side.dtypes import is_complex, single
 from ..transforms.containers.tree import Tree, flatten_tree, nesting
 
 Leaf = Any
@@ -82,11 +82,15 @@ MISSING_KERNEL = r"kernel with key \((\w+), [^,]*, (\w+)\) of kernel `(\w+)`"
 def with_state(
     kind: type, init: Callable[[Tree], Any], update: Callable[..., Any]
 ) -> Optimizer:
-    """Create an optimizer that checks the type of its state in each step."""
+    """Create an optimizer that checks the type of its state in each step.
+
+    It moves the real and imaginary parts of complex parameters as if these were the
+    parameters, as PyTorch's do; its state is of these parts.
+    """
 
     def checked_init(params: Tree) -> Any:
         leaves_without_none(params)
-        return init(params)
+        return init(in_real_parts(params))
 
     @names_kernels
     def checked_update(
@@ -98,9 +102,44 @@ def with_state(
                 f"{type(state).__name__}; give the one that its own init or update "
                 "gave, as update(grads, state, params)"
             )
-        return update(grads, state, params)
+        if not any(map(_is_complex, flatten_tree(grads)[0])):
+            return update(grads, state, in_real_parts(params))
+        if params is not None:
+            map_leaves(_check_both_complex, grads, params)
+        updates, state = update(in_real_parts(grads), state, in_real_parts(params))
+        return map_leaves(_like_gradient, grads, updates)[0], state
 
     return Optimizer(checked_init, checked_update)
+
+
+def in_real_parts(tree: Tree) -> Tree:
+    """Return a tree with real and imaginary parts, on a last axis, for complex leaves.
+
+    Of what is no tree of tensors, nothing is changed.
+    """
+    leaves, spec = flatten_tree(tree)
+    if not any(map(_is_complex, leaves)):
+        return tree
+    return spec.unflatten([paddle.as_real(x) if _is_complex(x) else x for x in leaves])
+
+
+def _is_complex(leaf: Leaf) -> bool:
+    return isinstance(leaf, Tensor) and is_complex(leaf)
+
+
+def _check_both_complex(gradient: Leaf, p: Leaf) -> tuple[None]:
+    if _is_complex(gradient) and not _is_complex(p):
+        raise TypeError(
+            "a gradient is complex, and its parameter is real; give its real part"
+        )
+    return (None,)
+
+
+def _like_gradient(gradient: Leaf, update: Leaf) -> tuple[Leaf]:
+    """Return an update as a complex tensor if its gradient is one."""
+    if update is None or not _is_complex(gradient):
+        return (update,)
+    return (paddle.as_complex(update),)
 
 
 @names_kernels

@@ -13,6 +13,7 @@ from ...programs import switch
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
+from ...transforms.as_programs.outer_state import OuterState
 from ...transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ...transforms.as_programs.program_recording import (
     CompiledVJP,
@@ -27,13 +28,15 @@ from .pullback import RecordedPullback
 from .wrt import Flags
 
 
-def write_value(inputs: CallInputs, compiled: CompiledFunction) -> GuardedCall | None:
+def write_value(
+    inputs: CallInputs, compiled: CompiledFunction, state: OuterState | None
+) -> GuardedCall | None:
     """Return a function ``call(params, args, kwargs)`` for calls like this one.
 
     It gives the output at the start of a sequence. None if there can be no function.
     """
     builder = GuardBuilder("params, args, kwargs")
-    leaves = _begin(builder, inputs, compiled)
+    leaves = _begin(builder, inputs, compiled, state)
     if leaves is None:
         return None
     captured, structure = compiled.captured, compiled.structure
@@ -42,14 +45,17 @@ def write_value(inputs: CallInputs, compiled: CompiledFunction) -> GuardedCall |
 
 
 def write_pullback(
-    inputs: CallInputs, programs: ProgramCache, vjp: NetVJP
+    inputs: CallInputs,
+    programs: ProgramCache,
+    vjp: NetVJP,
+    state: OuterState | None,
 ) -> GuardedCall | None:
     """Return a function that gives output and pullback of calls like this one.
 
     It is ``call(params, args, kwargs)``. None if there can be no function.
     """
     builder = GuardBuilder("params, args, kwargs")
-    leaves = _begin(builder, inputs, vjp.compiled)
+    leaves = _begin(builder, inputs, vjp.compiled, state)
     if leaves is None or len(leaves) < len(inputs.leaves):
         return None  # what is no tensor may change in place
     compiled, tensors = vjp.compiled, tensors_among(inputs.leaves)
@@ -68,7 +74,9 @@ def write_pullback(
     return builder.build(f"({value}, {pullback})")
 
 
-def add_vjp(inputs: CallInputs, vjp: NetVJP, calls: GuardedCalls) -> None:
+def add_vjp(
+    inputs: CallInputs, vjp: NetVJP, calls: GuardedCalls, state: OuterState | None
+) -> None:
     """Add a function ``call(params, args, kwargs, cotangent)`` for all gradients.
 
     At first it runs two programs, later one, where that is possible.
@@ -76,7 +84,7 @@ def add_vjp(inputs: CallInputs, vjp: NetVJP, calls: GuardedCalls) -> None:
     builder = GuardBuilder("params, args, kwargs, cotangent")
     if vjp.backward is None or vjp.draws or inputs.call_args[2]:
         return
-    leaves = _begin(builder, inputs, vjp.compiled, ["cotangent"])
+    leaves = _begin(builder, inputs, vjp.compiled, state, ["cotangent"])
     if leaves is None:
         return
     order, args_spec = inputs.order, inputs.args_spec  # without tensors
@@ -119,6 +127,7 @@ def _begin(
     builder: GuardBuilder,
     inputs: CallInputs,
     compiled: CompiledFunction | CompiledVJP,
+    state: OuterState | None,
     more: Sequence[str] = (),
 ) -> list[str] | None:
     """Emit the guards of a kind of call; return the names of its tensors.
@@ -126,6 +135,7 @@ def _begin(
     None if the parameters are nested otherwise than in a dict in the net's order.
 
     Args:
+        state: of the net's code.
         more: names of arguments that have to be off the graph, too.
     """
     params, args, kwargs = inputs.call_args
@@ -147,6 +157,8 @@ def _begin(
         builder.require("not kwargs")
     builder.require_off_graph([*leaves, *more])
     builder.require_fresh(compiled.captured)
+    if state is not None:
+        builder.require_state(state)
     return leaves
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import paddle
@@ -17,7 +18,9 @@ from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardedCall
+from ...transforms.as_programs.outer_state import OuterState
 from ...transforms.as_programs.program_cache import (
+    MAX_PROGRAMS_PER_FUNCTION,
     CaptureRefusal,
     CompiledFunction,
     ProgramCache,
@@ -68,24 +71,31 @@ def programs_for_paddle_layers(net: Any) -> NetPrograms | None:
 
 
 def programs_for_jit_flag(
-    net: Any, jit: bool | None, is_own: bool
+    net: Any, jit: bool | None, layer: paddle.nn.Layer | None
 ) -> NetPrograms | None:
     """Return the programs of a net that was made with ``jit``.
 
     By default there are some for a net made of Paddle's code alone.
+
+    Args:
+        layer: the net's layer if it has code of others, which may read other state.
     """
     if jit is None:
-        return programs_for_paddle_layers(net) if is_own else None
-    most = ANY if is_own else 0
-    is_on = checked_flag("jit", jit) and programs_are_on()
-    return NetPrograms(net, 0, most) if is_on else None
+        return programs_for_paddle_layers(net) if layer is None else None
+    if not (checked_flag("jit", jit) and programs_are_on()):
+        return None
+    if layer is None:
+        return NetPrograms(net, 0, ANY)
+    return NetPrograms(net, 0, 0, OuterState(layer))
 
 
 def programs_for_derivative(
     net: Any, net_programs: NetPrograms | None
 ) -> NetPrograms | None:
     """Return the programs of a derivative of a net with these programs."""
-    return net_programs and NetPrograms(net, most=net_programs.most)
+    return net_programs and NetPrograms(
+        net, most=net_programs.most, state=net_programs.state
+    )
 
 
 class NetPrograms:
@@ -94,13 +104,21 @@ class NetPrograms:
     Args:
         patience: how many calls of a kind come before there is a program.
         most: up to how many samples its code decides nothing by their number.
+        state: what its code reads besides arguments, if that is code of others.
 
     Attributes:
         draws: whether a call with its backward pass has drawn random numbers.
     """
 
-    def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
+    def __init__(
+        self,
+        net: Any,
+        patience: int = 0,
+        most: int = 0,
+        state: OuterState | None = None,
+    ) -> None:
         self._net, self._patience, self.most = net, patience, most
+        self.state = state
         self._caches: dict[Any, ProgramCache] = {}
         self.values, self.pullbacks = GuardedCalls(), GuardedCalls()
         self.vjps = GuardedCalls()
@@ -132,12 +150,14 @@ class NetPrograms:
             return ()
         try:
             programs, leaves = self._cache_and_leaves(inputs, constants)
-            with drawing_from(constants.get("_seed")):
+            with self._state_watched(programs), drawing_from(constants.get("_seed")):
                 outputs, compiled = call(programs, leaves, None)
         except CaptureError:
             return ()
         if not constants and self._is_off_graph(inputs):
-            self.values.note(compiled, lambda: write_value(inputs, compiled))
+            self.values.note(
+                compiled, lambda: write_value(inputs, compiled, self.state)
+            )
         return (compiled.structure.unflatten(outputs),)
 
     def record(
@@ -148,7 +168,7 @@ class NetPrograms:
             return None
         try:
             programs, leaves = self._cache_and_leaves(inputs, constants)
-            with drawing_from(constants.get("_seed")):
+            with self._state_watched(programs), drawing_from(constants.get("_seed")):
                 outputs, structure, recording = programs.record(leaves)
         except CaptureError:
             return None
@@ -166,11 +186,11 @@ class NetPrograms:
         def write() -> GuardedCall | None:
             vjps.append(NetVJP(inputs, recording))
             self.draws = self.draws or vjps[0].draws
-            return write_pullback(inputs, programs, vjps[0])
+            return write_pullback(inputs, programs, vjps[0], self.state)
 
         self.pullbacks.note(recording.compiled, write)
         if vjps:
-            add_vjp(inputs, vjps[0], self.vjps)
+            add_vjp(inputs, vjps[0], self.vjps, self.state)
 
     def _is_off_graph(self, inputs: CallInputs) -> bool:
         """Tell whether nobody differentiates a call's result by Paddle's tape."""
@@ -193,6 +213,22 @@ class NetPrograms:
         """
         programs, leaves = self._self_contained(inputs)
         return programs.get_or_compile("vjp", leaves, programs.compile_vjp), leaves
+
+    @contextmanager
+    def _state_watched(self, programs: ProgramCache) -> Iterator[None]:
+        """Leave out, in the end, the state that the net's own code changes meanwhile.
+
+        Programs stay what they are, whatever becomes of that state.
+        """
+        yield
+        state = self.state
+        if state is None or state.is_unchanged() or not state.leave_out_changed():
+            return
+        number = state.number()
+        for key, cache in [*self._caches.items()]:
+            if cache is programs:
+                new_key = number, *key[1:]
+                self._caches[new_key] = cache
 
     def _self_contained(self, inputs: CallInputs) -> tuple[ProgramCache, list[Any]]:
         """Return cache and leaves of a call whose result depends on no other state."""
@@ -225,9 +261,12 @@ class NetPrograms:
     ) -> tuple[ProgramCache, list[Any]]:
         """Return the program cache for these nestings, and the leaves of the call."""
         names = _buffer_names(constants)
-        key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
+        state = 0 if self.state is None else self.state.number()
+        key = state, inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names
         cache = self._caches.get(key)
         if cache is None:
+            while len(self._caches) >= MAX_PROGRAMS_PER_FUNCTION:
+                self._caches.pop(next(iter(self._caches)))
             flat = _FlatNet(self._net, inputs.without_leaves(), names)
             param_count = 1 if inputs.order is None else len(inputs.order)
             attrs = self._patience, self.most

@@ -23,13 +23,14 @@ def run_as_program(
         return _connected_to(fn(*args), _tensors(args))
     if listener() is not None:
         return fn(*args)
-    cached_programs = net._derivative_programs if isinstance(net, Net) else None
-    program = None if cached_programs is None else cached_programs.get(key)
+    net_programs = net._programs if isinstance(net, Net) else None
+    if net_programs is None:
+        return run_strictly(Jitted(fn, strict=True, empty=True), fn, *args)
+    program = net_programs.derivatives.get(key)
     if program is None:
-        program = Jitted(fn, strict=True, empty=True)
-        if cached_programs is not None:
-            program = cached_programs.setdefault(key, program)
-    return run_strictly(program, fn, *args, reused=cached_programs is not None)
+        program = Jitted(fn, strict=True, empty=True, state=net_programs.state)
+        program = net_programs.derivatives.setdefault(key, program)
+    return run_strictly(program, fn, *args, reused=True)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

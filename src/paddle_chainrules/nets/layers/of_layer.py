@@ -27,9 +27,9 @@ def stateless(
         frozen: parameters not to train, by name, pattern such as ``"encoder.*"`` or
             predicate of names, or several of these; they join the buffers.
         jit: whether calls become programs, as :func:`.jit` makes them, where they can.
-            The layer's forward must then depend on no object of Python that changes. If
-            None, only layers made of Paddle's classes alone become programs, after some
-            calls.
+            Python state that the layer's code reads, such as a global, is compared at
+            each call, as there. If None, only layers made of Paddle's classes alone
+            become programs, after some calls.
 
     Returns:
         net: a :class:`StatelessLayer`.

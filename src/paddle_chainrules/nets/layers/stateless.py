@@ -98,20 +98,26 @@ class StatelessLayer(Net):
         self._calls = Effects(check_free=self._refuse_originals)
         self._samples = OneSample()
         self._moving = moved_buffers(layer)
+        self._is_paddles_own = is_paddles_own(layer)
         self._own_programs = programs_for_jit_flag(
-            self, self._jit, is_paddles_own(layer)
+            self, self._jit, None if self._is_paddles_own else layer
         )
 
     @property
     def _programs(self) -> NetPrograms | None:
         return self._own_programs
 
-    def _depends_on(self) -> list[Any] | None:
-        """Return what its results depend on, for :mod:`.as_programs.dependencies`.
+    def _depends_on(self) -> list[Any]:
+        """Return what its results depend on besides arguments.
 
-        None if the code of its layer is others', which may depend on anything.
+        That is the layer where its code is others', which may read anything.
         """
-        return [self._layer, self._buffers] if self._own_programs else None
+        return [] if self._is_paddles_own else [self._layer]
+
+    @property
+    def _is_opaque(self) -> bool:
+        """True if it can't be known what its results depend on."""
+        return self._own_programs is None
 
     def _refuse_originals(self, free: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.

@@ -153,12 +153,15 @@ class Dependencies:
             return self._key_of_function(value)
         depends_on = getattr(kind, "_depends_on", None)
         if _is_ours(kind.__module__) and depends_on is not None:
-            if getattr(getattr(value, "_programs", None), "most", None) == 0:
+            programs: Any = getattr(value, "_programs", None)
+            state = 0
+            if getattr(programs, "most", None) == 0:
                 self.asks_sizes = True  # of a layer whose code is not Paddle's
-            dependencies = depends_on(value)
-            if dependencies is not None:
-                return *self._identity_key("ours", value), *map(
-                    self._key_of_dependency, dependencies
+                state = programs.state.number() if programs.state is not None else 0
+            if not getattr(value, "_is_opaque", False):
+                return (
+                    *(*self._identity_key("ours", value), state),
+                    *map(self._key_of_dependency, depends_on(value)),
                 )
         elif _is_constant(value):
             return self._identity_key("constant", value)

@@ -20,6 +20,7 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.source import Entry
 from ..containers.tree import ONE_LEAF, Tree, flatten_tree
 from .keys import MODES, exactly, kinds_of_leaves
+from .outer_state import OuterState
 from .program_recording import run
 
 GuardedCall = Callable[..., Any]
@@ -107,6 +108,10 @@ class GuardBuilder:
             self.require(f"{leaves[0]} is not {leaves[1]}")
         elif len(leaves) > 2:
             self.require(f"len({{*map(id, ({', '.join(leaves)}))}}) == {len(leaves)}")
+
+    def require_state(self, state: OuterState) -> None:
+        """Emit the guard that a function's outer state is as it is now."""
+        self.require(f"{self.bind(state.is_number)}({state.number()})")
 
     def require_fresh(self, captured: CapturedFunction) -> None:
         """Emit the guard that a program's constants are as they were."""

@@ -68,6 +68,7 @@ class Jitted:
         explicit: whether the user has called jit. Then fn is called once per program,
             numbers that change become inputs, and many recompiles give a warning.
             Otherwise fn is compared with its programs on other values.
+        state: what fn reads besides its arguments. With ``explicit`` it is looked for.
     """
 
     def _depends_on(self) -> list[Any]:
@@ -84,6 +85,7 @@ class Jitted:
         empty: bool = False,
         static_names: str | Sequence[str] = (),
         explicit: bool = False,
+        state: OuterState | None = None,
     ) -> None:
         self._recompile_log = RecompileLog(fn) if explicit else None
         self._fn, self._patience = checked_function("fn", fn), patience
@@ -94,7 +96,7 @@ class Jitted:
         self._has_static = bool(self._static.positions or self._static.names)
         self._is_method, self._instances = False, Instances()
         self._has_run = False
-        self._state = OuterState() if explicit else None
+        self._state = OuterState(self._fn) if explicit else state
         self._guarded = GuardedCalls()
         self._kinds: dict[Any, KindOfCall] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
@@ -292,8 +294,7 @@ class Jitted:
         if self._state is not None:
             if holders_of_state(arg_leaves):
                 return None
-            number = self._state.number(self._fn)
-            builder.require(f"{builder.bind(self._state.is_number)}({number})")
+            builder.require_state(self._state)
         captured, structure = compiled.captured, compiled.structure
         builder.require_fresh(captured)
         results = builder.enter(captured.program, names, arg_tensors)
@@ -306,7 +307,7 @@ class Jitted:
             undo: whether to undo the changes, since the function will run once more.
         """
         if self._state is not None and self._state.leave_out_changed(undo):
-            number = self._state.number_again(self._fn)
+            number = self._state.number_again()
             for key, kind in [*self._kinds.items()]:
                 if kind.programs is programs:
                     new_key = (key[0], number, *key[2:])
@@ -316,7 +317,7 @@ class Jitted:
         """Have only the first run within a call change Python state."""
         has_run, self._has_run = self._has_run, True
         if has_run and self._state is not None:
-            return self._state.state_restored(self._fn)
+            return self._state.state_restored()
         return nullcontext()
 
     def _kind_of_call(
@@ -342,7 +343,7 @@ class Jitted:
         state = 0
         if self._state is not None:
             holders = holders_of_state([*(v for _, v in static_items), *leaves])
-            state = self._state.number(self._fn, holders)
+            state = self._state.number(holders)
         key: Any = (static_key, spec, orders, leaf_indices), state
         if leaf_indices is not None:
             leaves = [

@@ -71,11 +71,15 @@ def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
 class OuterState:
     """The states of what a function reads besides its arguments, each with a number.
 
+    Args:
+        fn: the function, or a layer that is to be called.
+
     State that the function itself changes while it is captured does not count. A method
     that changes its instance is meant to, each time, so it is no program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fn: Any) -> None:
+        self._fn = fn
         self._reads: list[StateRead] = []
         self._holders: tuple[Any, ...] = ()
         self._unchanged: Callable[[], bool] = lambda: False
@@ -85,8 +89,8 @@ class OuterState:
         self._instance_changes = 0
         self._refusal = ""
 
-    def number(self, fn: Callable[..., Any], holders: tuple[Any, ...] = ()) -> int:
-        """Return the number of a function's state, the same for equal states.
+    def number(self, holders: tuple[Any, ...] = ()) -> int:
+        """Return the number of the function's state, the same for equal states.
 
         Args:
             holders: arguments whose state counts too: functions, and other objects.
@@ -97,7 +101,7 @@ class OuterState:
         if self._refusal:
             raise CaptureError(self._refusal)
         try:
-            return self._number(fn, holders)
+            return self._number(holders)
         except RecursionError:
             raise CaptureError(
                 "it reads objects that are nested too deep to be compared at each "
@@ -120,15 +124,22 @@ class OuterState:
         except Exception:  # of the user's own methods
             return False
 
-    def number_again(self, fn: Callable[..., Any]) -> int:
-        """Return the number of the state with the last call's arguments."""
-        return self.number(fn, self._holders)
+    def is_unchanged(self) -> bool:
+        """Tell whether nothing that was read last has changed."""
+        try:
+            return self._unchanged()
+        except Exception:  # of the user's own methods
+            return False
 
-    def _number(self, fn: Callable[..., Any], holders: tuple[Any, ...]) -> int:
+    def number_again(self) -> int:
+        """Return the number of the state with the last call's arguments."""
+        return self.number(self._holders)
+
+    def _number(self, holders: tuple[Any, ...]) -> int:
         are_same = holders is self._holders or _are_same(holders, self._holders)
         if not (are_same and self._unchanged()):
             self._unchanged, self._holders = (lambda: False), holders
-            self._reads = reads_of(fn, self._excluded, holders)
+            self._reads = reads_of(self._fn, self._excluded, holders)
             key = tuple([(read.label, read.key) for read in self._reads])
             self._count += 1
             self._current = self._numbers.setdefault(key, self._count)
@@ -167,11 +178,11 @@ class OuterState:
         return bool(changed) and not of_instance
 
     @contextmanager
-    def state_restored(self, fn: Callable[..., Any]) -> Iterator[None]:
+    def state_restored(self) -> Iterator[None]:
         """Restore in the end the state that a further run of the function changes."""
         before: list[StateRead] = []
         with suppress(Exception):  # of the user's own methods
-            before = reads_of(fn, frozenset(), self._holders)
+            before = reads_of(self._fn, frozenset(), self._holders)
         try:
             yield
         finally:

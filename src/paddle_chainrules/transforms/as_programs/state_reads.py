@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import enum
 import functools
+import operator
 import os
 import sys
 import types
@@ -51,6 +53,7 @@ UNUSED_SPECIAL_METHODS = frozenset(
 
 BOUND_METHODS_OF_BUILTINS = (types.BuiltinMethodType, types.MethodWrapperType)
 _EMPTY_DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
+GETTERS = operator.attrgetter, operator.methodcaller
 VIEWS_OF_DICTS = tuple(
     type(view)
     for mapping in _EMPTY_DICTS
@@ -290,10 +293,16 @@ class _Reader:
             self.read_contents(f"{label}.__self__", value.__self__)
         elif kind in VIEWS_OF_DICTS:
             self._read_mapping(label, value.mapping)
-        elif kind is functools.partial:
+        elif isinstance(value, functools.partial | functools.partialmethod):
             for component in (value.func, *value.args):
                 self.read_contents(label, component)
             self._read_entries(f"{label}.keywords", value.keywords)
+            if value.func in (getattr, hasattr):
+                self.names.update(name for name in value.args if type(name) is str)
+        elif isinstance(value, functools.cached_property):
+            self.read_contents(label, value.func)
+        elif kind in GETTERS:
+            self._read_getter(label, value)
         elif isinstance(value, types.ModuleType):
             if not _is_constant(value.__name__):
                 self._read_attributes(label, vars(value))
@@ -321,9 +330,18 @@ class _Reader:
         elif isinstance(value, set | frozenset):
             self._read_members(label, value)
         elif hasattr(kind, "_depends_on"):
-            for component in value._depends_on() or ():
+            for component in value._depends_on():
                 self.read_contents(label, component)
         self._read_object(label, value)
+
+    def _read_getter(self, label: str, getter: Any) -> None:
+        """Read the names of attributes that an ``attrgetter`` reads, or a method's."""
+        _, args, *_ = getter.__reduce__()
+        for value in args:
+            if type(value) is str:
+                self.names.update(value.split("."))
+            else:
+                self.read_contents(label, value)
 
     def _read_tensor(self, label: str, tensor: Tensor) -> None:
         """Read what code names of a tensor besides its numbers, which programs read."""
@@ -541,6 +559,8 @@ class _Reader:
                 for name, attribute in attributes.items()
                 if _is_value_attribute(attribute)
             }
+        if isinstance(value, enum.Enum):
+            names.add("_value_")
         if isinstance(value, paddle.nn.Layer):
             names -= CONSTRUCTION_ATTRIBUTES - self.named
         for name in sorted(names):
@@ -577,8 +597,18 @@ class _Reader:
         return user_classes
 
     def _read_attributes(self, label: str, variables: dict[str, Any]) -> None:
-        """Read the named variables of a module, also those it lacks."""
-        for name in sorted(self.named - IMPLICIT_METHODS):
+        """Read the named variables of a module, also those it lacks.
+
+        By names that code computes it may read all that are no functions nor modules.
+        """
+        names = self.named - IMPLICIT_METHODS - {ANY_NAME}
+        if ANY_NAME in self.named:
+            names |= {
+                name
+                for name, value in variables.items()
+                if not name.startswith("__") and not isinstance(value, NOT_VALUES)
+            }
+        for name in sorted(names):
             self._read_dict_entry(f"{label}.{name}", variables, name)
 
 
@@ -589,6 +619,9 @@ CONSTRUCTION_ATTRIBUTES = frozenset(
     }
 )
 """Attributes of Paddle's layers that matter only while these are made."""
+
+NOT_VALUES = types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type
+"""Kinds of a module's variables that count only where code names them."""
 
 NOT_STATE = (types.ModuleType, functools.partial, type)
 """Kinds whose attributes do not count as state."""

@@ -1,0 +1,245 @@
+"""Python state that a layer's own code reads, in all that runs its net as a program."""
+
+import enum
+import functools
+import operator
+import sys
+import types
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import programs_on, randn
+from paddle_chainrules import FCNet, grad, jit, laplacian, stateless, value_and_grad
+from paddle_chainrules import vmap as vmap_of
+
+pytestmark = programs_on
+
+SCALE = 2.0
+ROWS = [2.0]
+BESIDE = paddle.to_tensor([2.0])
+calls = 0
+
+settings = types.ModuleType("settings_of_a_test")
+settings.k = 2.0
+sys.modules["settings_of_a_test"] = settings
+read_k = operator.attrgetter("k")
+
+
+class Config:
+    k = 2.0
+
+
+class Kind(enum.Enum):
+    FIRST = [2.0]  # noqa: RUF012
+
+
+def scaled(y):
+    return y * SCALE
+
+
+@paddle.no_grad()
+def without_gradients(y):
+    return y.detach() * 0.0 + SCALE
+
+
+class Base(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 1)
+        self.read, self.fn, self.steps = read_k, lambda y: y * SCALE, 0
+
+    def value(self, x):
+        return paddle.tanh(self.inner(x))
+
+
+class ReadsGlobal(Base):
+    def forward(self, x):
+        return self.value(x) * SCALE
+
+
+class ReadsList(Base):
+    def forward(self, x):
+        return self.value(x) * ROWS[0]
+
+
+class ReadsClass(Base):
+    def forward(self, x):
+        return self.value(x) * Config.k
+
+
+class ReadsOwnClass(Base):
+    k = 2.0
+
+    def forward(self, x):
+        return self.value(x) * self.k
+
+
+class ReadsTensor(Base):
+    def forward(self, x):
+        return self.value(x) * BESIDE
+
+
+class CallsHelper(Base):
+    def forward(self, x):
+        return scaled(self.value(x))
+
+
+class CallsHelperWithoutGradients(Base):
+    def forward(self, x):
+        y = self.value(x)
+        return y * without_gradients(y)
+
+
+class ReadsModule(Base):
+    def forward(self, x):
+        return self.value(x) * self.read(settings)
+
+
+class HoldsFunction(Base):
+    def forward(self, x):
+        return self.fn(self.value(x))
+
+
+class InAnother(Base):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(ReadsGlobal(), nn.LeakyReLU(1.0))
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Counts(Base):
+    def forward(self, x):
+        global calls
+        calls += 1
+        self.steps += 1
+        return self.value(x) * SCALE
+
+
+LAYERS = [
+    *(ReadsGlobal, ReadsList, ReadsClass, ReadsOwnClass, ReadsTensor, CallsHelper),
+    *(CallsHelperWithoutGradients, ReadsModule, HoldsFunction, InAnother, Counts),
+]
+
+
+def set_all(value):
+    global SCALE
+    SCALE = ROWS[0] = settings.k = Config.k = ReadsOwnClass.k = Kind.FIRST.value[0] = (
+        value
+    )
+    BESIDE.set_value(paddle.to_tensor([value]))
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    set_all(2.0)
+    yield
+    set_all(2.0)
+
+
+def ways(net, params, x):
+    """Return calls that give a value or gradient, all of them in proportion to it."""
+    ones = paddle.ones([len(x), 1])
+    loss = lambda p, x: net(p, x).sum()  # noqa: E731
+    compiled, steps = jit(loss), jit(value_and_grad(loss))
+    own, slope = jit(net), grad(lambda p: net(p, x).sum())
+    rows = vmap_of(lambda row: net(params, row[None])[0])
+    return {
+        "value": lambda: net(params, x),
+        "pullback": lambda: net.pullback(params, x)[1](ones)[1][0],
+        "vjp": lambda: net.vjp(params, x, ones)[1],
+        "jit": lambda: compiled(params, x),
+        "jit(net)": lambda: own(params, x),
+        "step": lambda: steps(params, x)[1]["inner.weight"],
+        "grad": lambda: slope(params)["inner.weight"],
+        "vmap": lambda: rows(x),
+        "laplacian": lambda: laplacian(net, params, x),
+    }
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+@pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)
+def test_programs_see_state_that_a_layer_reads(kind, compiled):
+    layer = kind()
+    net, params, _ = stateless(layer, jit=compiled)
+    if kind is InAnother:
+        params = {
+            name: randn(p.shape, seed=k) for k, (name, p) in enumerate(params.items())
+        }
+    x = randn([4, 3])
+    for name, call in ways(net, params, x).items():
+        if kind is InAnother and name in ("step", "grad"):
+            continue
+        set_all(2.0)
+        for _ in range(40):
+            before = call()
+        for value in (20.0, 2.0, 6.0):
+            set_all(value)
+            for _ in range(2):
+                np.testing.assert_allclose(
+                    call().numpy(), before.numpy() * value / 2, 1e-5, 1e-6, err_msg=name
+                )
+
+
+def test_an_activation_of_ones_own_is_read():
+    net = FCNet((3, 5, 1), lambda y: paddle.tanh(y) * SCALE)
+    params, x = net.init(0), randn([4, 3])
+    compiled = jit(lambda p, x: net(p, x))
+    for value in (2.0, 20.0, 3.0):
+        set_all(value)
+        for _ in range(3):
+            np.testing.assert_allclose(compiled(params, x), net(params, x), 1e-5, 1e-6)
+
+
+def test_a_layer_that_changes_state_at_each_call_makes_few_programs():
+    net, params, _ = stateless(Counts(), jit=True)
+    for _ in range(30):
+        net(params, randn([4, 3]))
+    assert len(net._programs._caches) <= 3
+
+
+method = operator.methodcaller("get")
+bound = functools.partial(getattr, settings, "k")
+
+
+class Object:
+    def __init__(self):
+        self.k = 2.0
+
+    def get(self):
+        return self.k
+
+    def times(self, factor, x):
+        return x * self.k * factor
+
+    twice = functools.partialmethod(times, 2.0)
+
+
+held = Object()
+
+READS = {
+    "vars of a module": lambda x: x * vars(settings)["k"],
+    "the dict of a module": lambda x: x * settings.__dict__["k"],
+    "getattr of a module": lambda x: x * getattr(settings, "k"),  # noqa: B009
+    "an attrgetter from outside": lambda x: x * read_k(settings),
+    "a methodcaller from outside": lambda x: x * method(held),
+    "a partial of getattr": lambda x: x * bound(),
+    "a list in an enumeration": lambda x: x * Kind.FIRST.value[0],
+    "a partialmethod": lambda x: held.twice(x),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_jit_sees_state_that_is_read_by_ways_round(name):
+    fn, x = READS[name], randn([3])
+    compiled = jit(fn)
+    for value in (2.0, 20.0, 3.0):
+        set_all(value)
+        held.k = value
+        for _ in range(3):
+            np.testing.assert_allclose(compiled(x), fn(x))
+    held.k = 2.0
