@@ -114,10 +114,10 @@ class Draws(Net):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (Counts, "such as calls;"),
+        (Counts, "such as Effects.calls;"),
         (Appends, "such as SEEN;"),
         (AppendsToTheLast, "such as LAST;"),
-        (GoesOn, "it reads count, a count, which goes on"),
+        (GoesOn, "it reads Number.count, a count, which goes on"),
         (Prints, "prints or writes to a file, by print"),
         (Writes, "prints or writes to a file, by write"),
         (Draws, "it reads generator, a Generator, which goes on"),

@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import functools
+import operator
 import types
 
 import numpy as np
@@ -166,6 +168,50 @@ def set_signs(net, value):
     net.array[0] = 0.0 if value != 3.0 else -0.0
 
 
+@paddle.no_grad()
+def without_gradients(y):
+    return paddle.full([1], FACTOR, "float64")
+
+
+def of_argument(settings, y):
+    return settings.factor * y
+
+
+READ_FACTOR = operator.attrgetter("factor")
+
+WAYS_ROUND = {
+    "a helper without gradients": lambda net, y: y * without_gradients(y),
+    "a module as an attribute": lambda net, y: y * net.settings.factor,
+    "a module in a list": lambda net, y: y * net.rows[0].factor,
+    "a module as an argument": lambda net, y: of_argument(MODULE, y),
+    "vars of a module": lambda net, y: y * vars(MODULE)["factor"],
+    "an attrgetter": lambda net, y: y * READ_FACTOR(MODULE),
+    "a partialmethod": lambda net, y: net.once(y),
+    "an attribute of a tensor": lambda net, y: y * TENSOR.factor,
+}
+
+
+def way_round(name):
+    class WayRound(Net):
+        def __init__(self):
+            super().__init__()
+            self.settings, self.rows, self.way = MODULE, [MODULE], WAYS_ROUND[name]
+
+        def times(self, factor, y):
+            return FACTOR * factor * y
+
+        once = functools.partialmethod(times, 1.0)
+
+        def forward(self, x):
+            return self.way(self, super().forward(x))
+
+    return WayRound
+
+
+def change_all(_, value):
+    globals()["FACTOR"] = MODULE.factor = TENSOR.factor = value
+
+
 NATIVE = plain
 
 
@@ -246,6 +292,7 @@ FOLLOWED = {
     ),
     "the sign of zero": (OfSign, set_signs),
     "another global tensor": (OfTensor, lambda _, v: set_global("TENSOR")(_, ONES[v])),
+    **{name: (way_round(name), change_all) for name in WAYS_ROUND},
 }
 
 
@@ -384,6 +431,16 @@ def test_parameters_that_are_replaced():
     assert mode.programs == 4
 
 
+def test_code_that_does_not_tell_what_it_reads_is_refused():
+    class ByGlobals(Net):
+        def forward(self, x):
+            return super().forward(x) * globals()["FACTOR"]
+
+    net = ByGlobals()
+    mode = compared(lambda k: residual(net, k), net, warns=["calls globals"])
+    assert (mode.programs, mode.natively) == (0, 6)
+
+
 def test_a_refusal_is_remembered(monkeypatch):
     """What is refused once costs no look at the net any more."""
     looks = []
@@ -394,23 +451,29 @@ def test_a_refusal_is_remembered(monkeypatch):
         build(self, *args)
 
     monkeypatch.setattr(net_calls.ObjectState, "__init__", counted)
-    monkeypatch.setattr(state, "MAX_VALUES", 50)
+    monkeypatch.setattr(state, "MAX_READS", 50)
     net = Net()
     mode = compared(lambda k: residual(net, k), net, warns=["more than 50 things"])
     assert (mode.programs, mode.natively) == (0, 6)
     assert len(looks) == 1
 
 
-class Unreadable(dict):
+class Unreadable(collections.abc.Mapping):
     """As a configuration one of whose values is missing."""
 
-    def items(self):
+    def __getitem__(self, name):
         raise LookupError("a value is missing")
+
+    def __iter__(self):
+        return iter(["width"])
+
+    def __len__(self):
+        return 1
 
 
 def test_what_cannot_be_read_is_refused():
     net = Net()
-    net.settings = Unreadable(width=7)
+    net.settings = Unreadable()
     mode = compared(lambda k: residual(net, k), net, warns=["a value is missing"])
     assert (mode.programs, mode.natively) == (0, 6)
 
@@ -453,4 +516,4 @@ def test_configurations_are_data(name):
 
     mode = compared(loss_of, net, count=8)
     assert (mode.programs, mode.natively) == (6, 2)
-    assert len(ObjectState(net, frozenset())._values) < 500
+    assert len(ObjectState(net, frozenset())._reads) < 500

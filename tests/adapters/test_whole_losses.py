@@ -119,7 +119,7 @@ def test_what_changes_all_the_time_runs_as_usual():
         SEEN["weight"] = 1.0 + step / 7
 
     script = trained(with_weight, 20, between)
-    warns = ["they read values that change from step to step, such as weight"]
+    warns = ["they read values that change from step to step, such as SEEN"]
     found, expected, mode = both_ways(script, taylor_mode, warns, jit=True)
     assert_equal(found, expected, rtol=1e-4)
     assert mode.losses.programs == MAX_PROGRAMS
@@ -152,7 +152,7 @@ def counting(x, u):
 
 
 AS_USUAL = {
-    "counts": (counting, "each call changes what it reads, such as 0"),
+    "counts": (counting, "each call changes what it reads, such as COUNTED"),
     "prints": (printing, "prints or writes to a file, by print"),
     "draws by NumPy": (drawing, "draw random numbers by NumPy or Python"),
     "draws by Paddle": (drawing_by_paddle, "draw random numbers by Paddle"),

@@ -65,10 +65,10 @@ def by_item(output, label, weight):
 
 
 @pytest.mark.parametrize(
-    ("loss", "why"),
-    [(by_step, "goes on at each use"), (by_item, "a value leaves the program")],
+    ("loss", "why", "most"),
+    [(by_step, "such as SEEN[0].global_step", 4), (by_item, "a value leaves", 0)],
 )
-def test_losses_that_do_more_run_as_usual(loss, why):
+def test_losses_that_do_more_run_as_usual(loss, why, most):
     def script():
         SEEN.clear()
         solver = solver_of(loss)
@@ -78,7 +78,7 @@ def test_losses_that_do_more_run_as_usual(loss, why):
 
     found, expected, mode = both_ways(script, taylor_mode, [why], jit=True)
     assert_equal(found, expected, rtol=1e-4)
-    assert mode.losses.programs == 0
+    assert mode.losses.programs <= most
     assert isinstance(paddle.ones([1]).item(), float)
 
 

@@ -29,7 +29,7 @@ MAX_STATES = 64
 """States that are kept, those that were met last."""
 
 
-def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
+def unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
     """Return a cheap test of whether nothing that was read has changed."""
     dict_entries: list[Any] = [read.dict_entry for read in reads if read.dict_entry]
     dicts, keys, values = (
@@ -66,6 +66,11 @@ def _unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
         return all(is_same() for is_same in tests)
 
     return all_unchanged
+
+
+def keys_of(reads: Iterable[StateRead]) -> tuple[Any, ...]:
+    """Return what equal states have in common."""
+    return tuple([(read.label, read.key) for read in reads])
 
 
 class OuterState:
@@ -140,13 +145,13 @@ class OuterState:
         if not (are_same and self._unchanged()):
             self._unchanged, self._holders = (lambda: False), holders
             self._reads = reads_of(self._fn, self._excluded, holders)
-            key = tuple([(read.label, read.key) for read in self._reads])
+            key = keys_of(self._reads)
             self._count += 1
             self._current = self._numbers.setdefault(key, self._count)
             self._numbers.move_to_end(key)
             while len(self._numbers) > MAX_STATES:
                 self._numbers.popitem(last=False)
-            self._unchanged = _unchanged_test(self._reads)
+            self._unchanged = unchanged_test(self._reads)
         return self._current
 
     def leave_out_changed(self, undo: bool = False) -> bool:

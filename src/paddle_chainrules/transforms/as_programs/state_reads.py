@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import enum
 import functools
+import io
 import operator
 import os
+import random
 import sys
+import threading
 import types
 import weakref
 from array import array
 from collections import OrderedDict, UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+    Sized,
+)
 from contextlib import suppress
 from importlib.util import resolve_name
 from operator import attrgetter, is_
@@ -24,20 +36,61 @@ from paddle import Tensor
 
 from ...programs.capture_error import CaptureError
 from .code_names import ANY_NAME, names_read
-from .dependencies import ATOMS, MAX_KEY_BYTES
+from .dependencies import ATOMS, MAX_KEY_BYTES, pure_attribute_names
 from .keys import exactly, module_of
 
-MAX_READS = 1_000
-"""Variables and containers that are compared at a call; more count as constant.
 
-Those of layers always count.
-"""
+class StatePolicy(NamedTuple):
+    """What counts as state that a function reads, and how much of it.
 
-MAX_ITEMS = 1_000
-"""Items of a container that are compared one by one; of more, their number is."""
+    Attributes:
+        constant: packages whose modules and classes count as constant, as Python's own
+            do.
+        max_reads: variables and containers that are compared at a call. Those of layers
+            always count.
+        max_items: items of a container that are compared one by one; of more, their
+            number is.
+        max_bytes: bytes of an array that is compared by its content.
+        refuses: whether to refuse what is more than that, and what each use changes. If
+            not, more counts as constant.
+        all_attributes: whether all attributes of objects count, not only those that
+            code names.
+        named_alone: the identities of objects of which only named attributes count.
+        trainers: classes of such objects.
+        without_state: packages on the state of whose objects and functions no result
+            depends.
+        ignored: attributes that do not count, each by the identity of the dict that it
+            is in, and its name.
+    """
 
-CONSTANT_PACKAGES = frozenset({"paddle", "numpy", "paddle_chainrules", "optree"})
-"""Packages whose modules and classes count as constant, as Python's own do."""
+    constant: frozenset[str] = frozenset(
+        {"paddle", "numpy", "paddle_chainrules", "optree"}
+    )
+    max_reads: int = 1_000
+    max_items: int = 1_000
+    max_bytes: int = MAX_KEY_BYTES
+    refuses: bool = False
+    all_attributes: bool = False
+    named_alone: frozenset[int] = frozenset()
+    trainers: tuple[str, ...] = ()
+    without_state: tuple[str, ...] = ()
+    ignored: Set[tuple[int, str]] = frozenset()
+
+    def is_constant(self, module: str | None) -> bool:
+        """Tell whether the variables of a module and its classes are never set."""
+        top = (module or "").partition(".")[0]
+        return top in self.constant or (
+            top != "__main__" and top in sys.stdlib_module_names
+        )
+
+
+DEFAULT_POLICY = StatePolicy()
+
+STATEFUL = (
+    *(Iterator, random.Random, np.random.Generator, np.random.RandomState),
+    *(contextvars.ContextVar, threading.local),
+)
+"""Types of objects that each use changes, and that don't show their state."""
 
 IMPLICIT_METHODS = frozenset({"forward", "__call__"})
 """Methods that run without being named, where an object is called."""
@@ -176,24 +229,22 @@ def always_same() -> bool:
     return True
 
 
-def _is_constant(module: str | None) -> bool:
-    """Tell whether the variables of a module and its classes are never set."""
-    top = (module or "").partition(".")[0]
-    return top in CONSTANT_PACKAGES or (
-        top != "__main__" and top in sys.stdlib_module_names
-    )
-
-
 def reads_of(
-    fn: Any, excluded: frozenset[str], objects: Sequence[Any] = ()
+    fn: Any,
+    excluded: frozenset[str],
+    objects: Sequence[Any] = (),
+    policy: StatePolicy = DEFAULT_POLICY,
 ) -> list[StateRead]:
     """Return all that a function and some objects read, except excluded labels.
 
     An attribute counts if any code names it, so it starts again with more names.
+
+    Raises:
+        CaptureError: there is what can't be compared, or more than the policy allows.
     """
     names = {"training", *IMPLICIT_METHODS}
     while True:
-        reader = _Reader(names, excluded)
+        reader = _Reader(names, excluded, policy)
         reader.read_contents("", fn)
         for i, value in enumerate(objects):
             reader.read_contents(f"an argument ({i})", value)
@@ -210,11 +261,14 @@ class _Reader:
         excluded: labels of state that does not count.
     """
 
-    def __init__(self, named: Iterable[str], excluded: frozenset[str]) -> None:
+    def __init__(
+        self, named: Iterable[str], excluded: frozenset[str], policy: StatePolicy
+    ) -> None:
         self.named, self.names, self._excluded = frozenset(named), {*named}, excluded
         self.reads: list[StateRead] = []
+        self._policy, self._is_constant = policy, policy.is_constant
         self._visited: dict[int, Any] = {}
-        self._max_reads, self._in_layer = MAX_READS, False
+        self._max_reads, self._in_layer = policy.max_reads, False
 
     def read_variable(
         self,
@@ -239,13 +293,20 @@ class _Reader:
         self, label: str, dictionary: dict[Any, Any], name: Any
     ) -> None:
         """Read a variable that stands in a dict, and read what its value holds."""
-        if label not in self._excluded:
+        is_ignored = (id(dictionary), name) in self._policy.ignored
+        if not is_ignored and label not in self._excluded:
             value = dictionary.get(name, MISSING)
             is_same = lambda: dictionary.get(name, MISSING) is value  # noqa: E731
             self._add_read(label, _key_of(value), is_same, (dictionary, name, value))
             self.read_contents(label, value)
 
     def _add_read(self, label: str, key: Any, *fields: Any) -> None:
+        if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
+            raise CaptureError(
+                f"it holds more than {self._policy.max_reads} things, so that changes "
+                "would take long to see; keep data and whole configurations outside of "
+                "the net"
+            )
         if self._in_layer or len(self.reads) < self._max_reads:
             self.reads.append(StateRead(label, key, *fields))
             self._max_reads += self._in_layer
@@ -261,6 +322,11 @@ class _Reader:
             self._visited[id(value)] = value
             self._read_tensor(label, value)
             return
+        if self._policy.refuses and _changes_with_use(value):
+            raise CaptureError(
+                f"it reads {label.removeprefix('.')}, a {kind.__name__}, which goes on "
+                "at each use; draw or count outside of the net and its transforms"
+            )
         is_layer = isinstance(value, paddle.nn.Layer)
         if not is_layer and len(self.reads) >= self._max_reads:
             return
@@ -304,18 +370,24 @@ class _Reader:
         elif kind in GETTERS:
             self._read_getter(label, value)
         elif isinstance(value, types.ModuleType):
-            if not _is_constant(value.__name__):
+            if not self._is_constant(value.__name__):
                 self._read_attributes(label, vars(value))
                 self._read_dict_entry(
                     f"{label}.__getattr__", vars(value), "__getattr__"
                 )
         elif isinstance(value, np.ndarray):
-            if _is_small(value):
+            if self._is_small(value):
                 self._read_bytes(label, value, value.tobytes, value.copy())
-            elif value.dtype == object and value.size <= MAX_ITEMS:
+            elif value.dtype == object and value.size <= self._policy.max_items:
                 self._read_object_array(label, value)
+            elif self._policy.refuses and value.flags.writeable:
+                raise CaptureError(
+                    f"it reads {label.removeprefix('.')}, an array of {value.nbytes:,} "
+                    "bytes, which takes long to compare; make it a tensor, or "
+                    "write-protect it by array.flags.writeable = False"
+                )
         elif isinstance(value, list | tuple | deque | Mapping):
-            if len(value) > MAX_ITEMS:
+            if len(value) > self._policy.max_items:
                 self._read_size(f"len({label})", value)
             elif isinstance(value, dict):
                 self._read_entries(label, value)
@@ -466,10 +538,10 @@ class _Reader:
     def _read_function(self, label: str, fn: types.FunctionType) -> None:
         """Read what a function closes over, its defaults, and globals it names."""
         module = fn.__module__ or ""
-        if module.partition(".")[0] == "paddle":
+        if _is_within(module, ("paddle", *self._policy.without_state)):
             return
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-        if _is_constant(module):  # none of its own variables changes
+        if self._is_constant(module):  # none of its own variables changes
             for name, cell in cells:
                 self.read_contents(name, _cell_value(cell))
             return
@@ -500,7 +572,7 @@ class _Reader:
 
     def _read_import(self, name: str) -> None:
         """Read a module that code imports, and the packages that it is in."""
-        if _is_constant(name):
+        if self._is_constant(name):
             return
         components = name.split(".")
         for i in range(1, len(components) + 1):
@@ -525,6 +597,8 @@ class _Reader:
     def _read_object(self, label: str, value: Any) -> None:
         """Read the attributes of an object that code names, and code of its class."""
         kind = type(value)
+        if _is_within(module_of(kind), self._policy.without_state):
+            return
         user_classes = self._read_class(label, kind)
         if user_classes:
             owner: Any = value
@@ -547,12 +621,17 @@ class _Reader:
         ):
             return
         if kind is types.FunctionType:
-            for name in sorted(self.named & attributes.keys()):
+            own = self.named - pure_attribute_names() - IMPLICIT_METHODS - {ANY_NAME}
+            for name in sorted(own | (self.named & attributes.keys())):
                 self._read_dict_entry(f"{label}.{name}", attributes, name)
             return
         names = {*(self.named - IMPLICIT_METHODS)} - {ANY_NAME}
+        all_count = self._all_attributes_count(value)
         if ANY_NAME in self.named or isinstance(value, ALL_ATTRIBUTES_COUNT):
             names |= attributes.keys()
+        elif all_count:
+            names = {*attributes} - IMPLICIT_METHODS
+            self._read_size(f"len(vars({label}))", attributes)
         if _is_paddles(kind):
             names |= {
                 name
@@ -572,12 +651,27 @@ class _Reader:
             for name in ("_forward_pre_hooks", "_forward_post_hooks"):
                 self._read_entries(f"{label}.{name}", attributes[name])
 
+    def _all_attributes_count(self, value: Any) -> bool:
+        """Tell whether those of an object count that no code names."""
+        if not self._policy.all_attributes or id(value) in self._policy.named_alone:
+            return False
+        names = {f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__}
+        return names.isdisjoint(self._policy.trainers)
+
+    def _is_small(self, value: Any) -> bool:
+        """Tell whether it is an array that is compared by its contents."""
+        return (
+            isinstance(value, np.ndarray)
+            and value.dtype != object
+            and value.nbytes <= self._policy.max_bytes
+        )
+
     def _read_class(self, label: str, kind: type) -> list[type]:
         """Read the named variables of a class; return those of its bases that count."""
         user_classes = [
             base
             for base in kind.__mro__
-            if not _is_constant(getattr(base, "__module__", "builtins"))
+            if not self._is_constant(getattr(base, "__module__", "builtins"))
         ]
         inherited: set[str] = set()  # which the base may come to shadow
         for base in reversed(user_classes):
@@ -585,7 +679,8 @@ class _Reader:
             names = {
                 n
                 for n in attributes
-                if not self.named.isdisjoint((n, ANY_NAME))
+                if self._policy.all_attributes
+                or not self.named.isdisjoint((n, ANY_NAME))
                 or _is_special(n, attributes[n])
             }
             for name in sorted(names | inherited):
@@ -686,6 +781,18 @@ def _set_attribute(owner: Any, name: str, value: Any) -> None:
         setattr(owner, name, value)
 
 
+def _changes_with_use(value: Any) -> bool:
+    """Tell whether its next use differs from the last; of open files output is seen."""
+    if isinstance(value, types.MethodType | types.BuiltinMethodType):
+        value = value.__self__
+    return isinstance(value, STATEFUL) and not isinstance(value, io.IOBase)
+
+
+def _is_within(module: str, packages: Iterable[str]) -> bool:
+    """Tell whether a module is one of these packages, or within one."""
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
 def _key_of(value: Any) -> Any:
     """Return the key of a value, apart from what it holds."""
     if type(value) in ATOMS:
@@ -696,18 +803,10 @@ def _key_of(value: Any) -> Any:
     if isinstance(value, types.MethodType):
         return IdentityKey(value.__func__)
     contents = (list, tuple, deque, dict, set, frozenset)
-    if isinstance(value, contents) or _is_small(value):
+    is_array = isinstance(value, np.ndarray) and value.dtype != object
+    if isinstance(value, contents) or (is_array and value.nbytes <= MAX_KEY_BYTES):
         return type(value)
     return IdentityKey(value)
 
 
 MISSING_KEY = IdentityKey(MISSING)
-
-
-def _is_small(value: Any) -> bool:
-    """Tell whether it is an array that is compared by its contents."""
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype != object
-        and value.nbytes <= MAX_KEY_BYTES
-    )
