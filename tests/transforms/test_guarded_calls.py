@@ -23,7 +23,7 @@ def settled(fn, *args, calls=80):
 
 def served(compiled, *args, **kwargs):
     """Tell whether a function written for such calls serves one."""
-    return compiled._guarded.result(args, kwargs) is not None
+    return compiled.guarded.result(args, kwargs) is not None
 
 
 def check(compiled, fn, *args):
@@ -264,9 +264,26 @@ def serves(argument, calls):
 
 def test_functions_are_written_for_the_third_call_of_a_kind_and_not_without_end():
     guarded, written, compiled = GuardedCalls(), [], Compiled()
-    for _ in range(3 * guarded_calls.MAX_WRITTEN + 30):
-        guarded.note(compiled, lambda: written.append(1))
-    assert len(written) == guarded_calls.MAX_WRITTEN
+
+    def write():
+        written.append(1)
+        return serves(len(written), [])
+
+    for k in range(3 * guarded_calls.MAX_WRITTEN + 30):
+        guarded.note(compiled, write)
+        assert len(written) == min((k + 1) // 3, guarded_calls.MAX_WRITTEN)
+
+
+def test_kinds_without_a_function_leave_others_theirs():
+    guarded, compiled, tried = GuardedCalls(), Compiled(), []
+    for _ in range(3):  # in step with the count
+        guarded.note(compiled, lambda: serves(1, []))
+        guarded.note(compiled, lambda: serves(2, []))
+        guarded.note(compiled, lambda: tried.append(1))
+    assert guarded.result(1) == (1,)
+    for _ in range(guarded_calls.MAX_FAILED + 30):
+        guarded.note(compiled, lambda: tried.append(1))
+    assert len(tried) == guarded_calls.MAX_FAILED
 
 
 def test_the_function_that_served_last_is_tried_first_and_the_last_is_dropped():

@@ -93,7 +93,7 @@ def add_vjp(
     def add_with_joint(joint: Any) -> None:
         grads = with_joint.enter_code(joint, row)[1:]
         call = with_joint.build(_gradients(with_joint, grads, order, args_spec))
-        calls.add(vjp.compiled, call)
+        calls.add(vjp.compiled, call, by_two_programs)
 
     vjp.on_joint = add_with_joint
     results = builder.assign(
@@ -101,7 +101,8 @@ def add_vjp(
     )
     builder.require(f"{results} is not None")
     grads = builder.items_of(f"{results}[1:]", len(leaves))
-    calls.add(vjp.compiled, builder.build(_gradients(builder, grads, order, args_spec)))
+    by_two_programs = builder.build(_gradients(builder, grads, order, args_spec))
+    calls.add(vjp.compiled, by_two_programs)
 
 
 def _gradients(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -124,6 +125,9 @@ class NetPrograms:
         self.vjps = GuardedCalls()
         self.draws = False
         self.derivatives: dict[Any, Any] = {}
+        self.guarded_derivatives: defaultdict[str, GuardedCalls] = defaultdict(
+            GuardedCalls
+        )
 
     def describe(self) -> str:
         """Say in a sentence what runs."""

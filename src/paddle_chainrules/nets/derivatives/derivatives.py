@@ -17,11 +17,12 @@ from ..checks import check_tensor
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
-from .derivative_programs import run_as_program
+from .derivative_programs import run_as_program, with_guards
 
 MAX_ORDER = 4
 
 
+@with_guards
 def taylor(
     net: Net | Callable[[Any, Any], Tensor],
     params: Any,
@@ -64,7 +65,6 @@ def taylor(
         >>> u_xx.shape
         paddle.Size([5, 1])
     """
-    need_tensors(sot.fallback(True))
     degree = checked_integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(
@@ -81,25 +81,26 @@ def taylor(
 
     def derivatives_along(
         params: Params, x: Tensor, directions: Tensor
-    ) -> list[Tensor]:
+    ) -> tuple[Tensor, ...]:
         if not directions.shape[0]:
             y = net(params, x)
             check_floating("the net's result", y)
-            return [y, *[paddle.zeros([0, *y.shape], y.dtype) for _ in indices[1:]]]
+            zeros = [paddle.zeros([0, *y.shape], y.dtype) for _ in indices[1:]]
+            return y, *zeros
         vectors = [directions] if directions.ndim == 1 else paddle.unbind(directions)
         results = [
             _partials(net, params, x, [_same_direction(vector)], indices)
             for vector in vectors
         ]
         if directions.ndim == 1:
-            return results[0]
-        return [results[0][0], *map(paddle.stack, [*zip(*results, strict=True)][1:])]
+            return tuple(results[0])
+        stacked = map(paddle.stack, [*zip(*results, strict=True)][1:])
+        return results[0][0], *stacked
 
-    return tuple(
-        run_as_program(
-            net, ("taylor", degree), derivatives_along, params, x, directions
-        )
+    result: tuple[Tensor, ...] = run_as_program(
+        net, ("taylor", degree), derivatives_along, params, x, directions
     )
+    return result
 
 
 def derivative(
@@ -137,10 +138,9 @@ def derivative(
         paddle.Size([5, 1])
     """
     need_tensors(sot.fallback(True))
-    width = check_input(net, params, x)
-    return _partials_by_index(net, params, x, (check_multi_index(multi_index, width),))[
-        0
-    ]
+    index = check_multi_index(multi_index, check_input(net, params, x))
+    result: Tensor = derivatives(net, params, x, (index,))[0]
+    return result
 
 
 @overload
@@ -161,6 +161,7 @@ def derivatives(
 ) -> dict[str, Tensor]: ...
 
 
+@with_guards
 def derivatives(
     net: Net | Callable[[Any, Any], Tree], params: Tree, x: Tree, wanted: Any
 ) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -206,24 +207,25 @@ def derivatives(
         >>> bool(paddle.allclose(found["u_xx"], u_xx))
         True
     """
-    need_tensors(sot.fallback(True))
     if isinstance(wanted, Mapping):
         return _partials_by_name(net, params, x, wanted)
     width = check_input(net, params, x)
-    return tuple(_partials_by_index(net, params, x, check_multi_indices(wanted, width)))
+    return _partials_by_index(net, params, x, check_multi_indices(wanted, width))
 
 
 def _partials_by_index(
     net: Any, params: Any, x: Tensor, indices: Sequence[MultiIndex]
-) -> list[Tensor]:
+) -> tuple[Tensor, ...]:
     used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
     used_indices = [tuple(index[i] for i in used) for index in indices]
 
-    def compute(params: Params, x: Tensor) -> list[Tensor]:
+    def compute(params: Params, x: Tensor) -> tuple[Tensor, ...]:
         directions = [_column_direction(Column(None, i)) for i in used]
-        return _partials(net, params, x, directions, used_indices, by_rows=x.ndim > 1)
+        by_rows = x.ndim > 1
+        return tuple(_partials(net, params, x, directions, used_indices, by_rows))
 
-    return run_as_program(net, tuple(indices), compute, params, x)
+    result: tuple[Tensor, ...] = run_as_program(net, tuple(indices), compute, params, x)
+    return result
 
 
 def _partials_by_name(

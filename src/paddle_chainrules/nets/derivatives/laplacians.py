@@ -10,12 +10,11 @@ import paddle
 from paddle import Tensor
 
 from ...programs.derivatives.partials import UNROLLED, Rows, second_sums
-from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
-from .derivative_programs import run_as_program
+from .derivative_programs import run_as_program, with_guards
 from .directions import Directions, directions, estimate_directions, split_by_sign
 
 
@@ -47,6 +46,7 @@ def laplacian(
 ) -> Tree: ...
 
 
+@with_guards
 def laplacian(
     net: Net | Callable[[Any, Any], Tree],
     params: Tree,
@@ -103,7 +103,6 @@ def laplacian(
         >>> laplacian(net, net.init(0), x).shape
         paddle.Size([5, 1])
     """
-    need_tensors(sot.fallback(True))
     columns = columns_of(x, by)
     summed_directions = directions(len(columns), weights)
     if estimator is not None or probes is not None or seed is not None:
@@ -116,6 +115,7 @@ def laplacian(
     return total
 
 
+@with_guards
 def forward_laplacian(
     net: Net | Callable[[Any, Any], Tree],
     params: Tree,
@@ -144,7 +144,6 @@ def forward_laplacian(
         >>> jacobian.shape
         paddle.Size([5, 1, 2])
     """
-    need_tensors(sot.fallback(True))
     columns = columns_of(x, by)
     summed_directions = directions(len(columns), weights)
     if len(summed_directions) < len(columns):

@@ -36,6 +36,7 @@ from .dependencies import (
     transform_of,
 )
 from .jitted import Jitted
+from .outer_state import OuterState
 
 CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""
@@ -64,10 +65,18 @@ def auto_jit(
     """
     kind_name = repr(kind)
     checked_function("fn", fn)
+    calls: AutoCalls | None = None
 
     @functools.wraps(transformed, updated=())
     def transformed_fn(*args: Any, **kwargs: Any) -> Any:
-        return by_program(kind_name, fn, transformed, order, args, kwargs)
+        nonlocal calls
+        if calls is None:
+            calls = _transform_calls(kind_name, fn)
+        if calls is not None:
+            outputs = calls.guarded.result(args, kwargs)
+            if outputs is not None:
+                return outputs[0]
+        return _run(calls, fn, transformed, order, args, kwargs)
 
     vars(transformed_fn)[TRANSFORM] = Transform(
         kind_name, fn, weakref.ref(transformed_fn)
@@ -82,11 +91,33 @@ def by_program(
 
     Without one, derivatives that are nested are taken by rules.
     """
+    calls = _transform_calls(kind, fn)
+    if calls is not None:
+        outputs = calls.guarded.result(args, kwargs)
+        if outputs is not None:
+            return outputs[0]
+    return _run(calls, fn, transformed, order, args, kwargs)
+
+
+def _run(
+    calls: AutoCalls | None,
+    fn: Any,
+    transformed: Any,
+    order: int,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    """Do as :func:`by_program` for a call that no guarded function serves."""
     result = _NOTHING
-    if not (is_plain() or not programs_are_on() or watched() or is_running()):
-        calls = _transform_calls(kind, fn)
-        if calls is not None and not calls.why:
-            result = calls.result(transformed, args, kwargs)
+    if not (
+        calls is None
+        or calls.why
+        or is_plain()
+        or not programs_are_on()
+        or watched()
+        or is_running()
+    ):
+        result = calls.result(transformed, args, kwargs)
     if result is not _NOTHING:
         return result
     if order > 1 or (order and (watched() or transform_of(fn) is not None)):
@@ -114,13 +145,13 @@ class _FunctionTransforms:
 
     def __init__(self, owner: Any = None) -> None:
         self.owner = weakref.ref(owner) if owner is not None else lambda: None
-        self.calls: dict[str, _Calls] = {}
+        self.calls: dict[str, AutoCalls] = {}
 
     def __reduce__(self) -> Any:
         return _FunctionTransforms, ()
 
 
-def _transform_calls(kind: str, fn: Any) -> _Calls | None:
+def _transform_calls(kind: str, fn: Any) -> AutoCalls | None:
     """Return the calls of a transform, stored on its function; None if impossible."""
     while (origin := transform_of(fn)) is not None:
         kind, fn = f"{kind}{origin.kind}", origin.fn
@@ -134,32 +165,35 @@ def _transform_calls(kind: str, fn: Any) -> _Calls | None:
     if result is None:
         if len(transforms.calls) >= MAX_TRANSFORMS:
             transforms.calls.pop(next(iter(transforms.calls)), None)
-        result = transforms.calls[kind] = _Calls(fn)
+        result = transforms.calls[kind] = AutoCalls(fn)
     return result
 
 
-class _Calls:
+class AutoCalls:
     """Calls of one transformed function.
 
     Attributes:
         why: the reason why they run natively, if they do.
+        guarded: functions for kinds of calls that have a program.
     """
 
     def __init__(self, fn: Any) -> None:
         self.why = ""
-        self._fn = weakref.ref(fn)
+        self._fn, self._state = weakref.ref(fn), OuterState(fn)
         self._calls = self._changes = 0
-        self._dependencies: Dependencies | None = None
+        self._settled: dict[int, Dependencies] = {}
         self._current = threading.local()
-        self._program = self._new_program()
-
-    def _new_program(self) -> Jitted:
-        return Jitted(
+        self._program = Jitted(
             self._call_current,
             strict=True,
             patience=CALLS_BEFORE_TRANSFORM - 1,
-            most=lambda: self._dependencies.most if self._dependencies else 0,
+            most=self._most_samples,
+            state=self._state,
         )
+        self.guarded = self._program.guarded
+
+    def _most_samples(self) -> int:
+        return min([each.most for each in self._settled.values()], default=0)
 
     def _call_current(self, *args: Any, **kwargs: Any) -> Any:
         """Call the transformed function of the thread's current call."""
@@ -171,6 +205,7 @@ class _Calls:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        """Return the result by a program, or natively; ``_NOTHING`` if neither ran."""
         leaves, _ = flatten_tree((args, kwargs))
         if not all(isinstance(leaf, Tensor) or type(leaf) in ATOMS for leaf in leaves):
             return _NOTHING
@@ -179,20 +214,11 @@ class _Calls:
         self._calls += 1
         if self._calls < CALLS_BEFORE_TRANSFORM:
             return _NOTHING
-        before = self._read_dependencies()
-        if before is None:
+        state = self._number()
+        if state is None:
             return _NOTHING
-        if self._dependencies is None:
-            outcome = transformed(*args, **kwargs)
-            after = self._read_dependencies()
-            if after is not None and after == before:
-                self._dependencies = before
-            else:
-                self._reset_program()
-            return outcome
-        if before != self._dependencies:
-            self._reset_program()
-            return _NOTHING
+        if state not in self._settled:
+            return self._settle(state, transformed, args, kwargs)
         self._current.transformed = transformed
         try:
             return self._program(*args, **kwargs)
@@ -201,20 +227,36 @@ class _Calls:
         finally:
             self._current.transformed = None
 
-    def _read_dependencies(self) -> Dependencies | None:
-        """Read what the function depends on; None if that can't be known."""
+    def _settle(
+        self,
+        state: int,
+        transformed: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a call natively; note its state if nothing is lost by a program."""
         try:
-            return Dependencies(self._fn())
+            dependencies = Dependencies(self._fn())
         except UnknownDependencies as error:
             self.why = str(error)
+            return _NOTHING
         except Exception as error:  # of an object of the user's
             self.why = f"what it depends on can't be seen ({error})"
-        return None
-
-    def _reset_program(self) -> None:
-        self._dependencies, self._program = None, self._new_program()
-        self._changes += 1
+            return _NOTHING
+        result = transformed(*args, **kwargs)
+        self._changes += bool(self._settled) or self._number() != state
+        if self._number() == state:
+            self._settled[state] = dependencies
         if self._changes > MAX_CHANGES:
             self.why = (
                 "what it depends on changes from call to call; give that as an argument"
             )
+        return result
+
+    def _number(self) -> int | None:
+        """Return the number of the function's state; None if that can't be known."""
+        try:
+            return self._state.number()
+        except CaptureError as error:
+            self.why = str(error)
+            return None

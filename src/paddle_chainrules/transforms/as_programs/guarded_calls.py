@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .guards import GuardedCall
 
@@ -16,6 +16,9 @@ MAX_KINDS = 6
 MAX_WRITTEN = 64
 """Functions that are written in all; each takes as long as some ten calls."""
 
+MAX_FAILED = 256
+"""Calls for which none could be written, before no more are tried."""
+
 
 class Compiled(Protocol):
     """A program, with what else belongs to it."""
@@ -25,13 +28,22 @@ class Compiled(Protocol):
         """Its machine code as a function; None before there is any."""
 
 
+class Kind(NamedTuple):
+    """A kind of calls, and its function."""
+
+    call: GuardedCall
+    compiled: Compiled
+    has_code: bool
+    """Tells whether there was machine code when it was written."""
+
+
 class GuardedCalls:
     """Functions for kinds of calls, of which the one that served last comes first."""
 
     def __init__(self) -> None:
-        self._kinds: list[tuple[GuardedCall, Compiled]] = []
+        self._kinds: list[Kind] = []
         self._served: dict[int, tuple[Compiled, int]] = {}
-        self._written = 0
+        self._written = self._failed = 0
 
     def result(self, *args: Any) -> Any:
         """Return what the function for calls like this one gives, or None."""
@@ -50,22 +62,40 @@ class GuardedCalls:
         Args:
             write: returns a function for calls like this one, if there can be one.
         """
-        if self._written >= MAX_WRITTEN:
+        if self._written >= MAX_WRITTEN or self._failed >= MAX_FAILED:
             return
         _, count = self._served.pop(id(compiled), (compiled, 0))
-        if count + 1 < CALLS_BEFORE_GUARDED:
+        call = None
+        if count + 1 >= CALLS_BEFORE_GUARDED:
+            call = write()
+            self._failed += call is None
+        if call is None:
             if len(self._served) >= MAX_WRITTEN:
                 self._served.pop(next(iter(self._served)), None)
             self._served[id(compiled)] = compiled, count + 1
-            return
-        self._written += 1
-        call = write()
-        if call is not None:
+        else:
+            self._written += 1
             self.add(compiled, call)
 
-    def add(self, compiled: Compiled, call: GuardedCall) -> None:
-        """Add a function; with machine code in place of those of the same program."""
-        others = self._kinds
-        if compiled.entered is not None:
-            others = [kind for kind in others if kind[1] is not compiled]
-        self._kinds = [(call, compiled), *others][:MAX_KINDS]
+    def add(
+        self,
+        compiled: Compiled,
+        call: GuardedCall,
+        instead_of: GuardedCall | None = None,
+    ) -> None:
+        """Add a function.
+
+        Those of the same program that were written before its machine code serve no
+        more.
+
+        Args:
+            instead_of: another one that it takes the place of.
+        """
+        has_code = compiled.entered is not None
+        others = [
+            kind
+            for kind in self._kinds
+            if kind.call is not instead_of
+            and (kind.has_code or not has_code or kind.compiled is not compiled)
+        ]
+        self._kinds = [Kind(call, compiled, has_code), *others][:MAX_KINDS]

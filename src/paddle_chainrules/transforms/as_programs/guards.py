@@ -131,8 +131,8 @@ class GuardBuilder:
             return self.enter_code(program.entered, leaves)
         row = ", ".join(leaves)
         self.require(f"{self.bind(program.function)}.entered is None")
-        kinds = f"{self.bind(kinds_of_leaves)}(({row},))" if leaves else "()"
-        self.require(f"{kinds} == {self.bind(kinds_of_leaves(tensors))}")
+        kinds = self.bind(kinds_of_leaves(tensors))
+        self.require(f"{self.bind(_have_kinds)}([{row}], {kinds})")
         run_program, name = self.bind(run), self.bind(program)
         results = self.assign(f"{run_program}({name}, [{row}], True)")
         return self.items_of(results, len(program.outputs))
@@ -186,6 +186,10 @@ class GuardBuilder:
         Dicts with names, lists, tuples and named tuples are taken apart here, other
         containers by :func:`flatten_tree`. Leaves that are no tensors have to be
         equal. What stands where a tensor stood is not looked at.
+
+        Raises:
+            TypeError: a leaf has no hash.
+            CaptureError: it is equal to itself alone.
         """
         kind = type(subtree)
         if isinstance(subtree, Tensor):
@@ -222,8 +226,9 @@ class GuardBuilder:
     def _leaves_of_other(self, subtree: Tree, name: str) -> list[str]:
         leaves, spec = flatten_tree(subtree)
         if spec.is_leaf():
-            key = self.bind(exactly(subtree))
-            self.require(f"{self.bind(_has_key)}({name}, {key})")
+            key = exactly(subtree)
+            hash(key)  # arrays have none, and no truth where they are compared
+            self.require(f"{self.bind(_has_key)}({name}, {self.bind(key)})")
             return []
         leaves_name, structure = self._new_name(), self._new_name()
         self._lines.append(
@@ -244,6 +249,14 @@ def _has_key(value: Any, key: Any) -> bool:
     try:
         return bool(exactly(value) == key)
     except (CaptureError, TypeError):
+        return False
+
+
+def _have_kinds(leaves: Sequence[Any], kinds: tuple[Any, ...]) -> bool:
+    """Tell whether these are tensors of these dtypes, shapes and devices."""
+    try:
+        return kinds_of_leaves(leaves) == kinds
+    except (CaptureError, TypeError):  # of what is no tensor
         return False
 
 

@@ -97,7 +97,7 @@ class Jitted:
         self._is_method, self._instances = False, Instances()
         self._has_run = False
         self._state = OuterState(self._fn) if explicit else state
-        self._guarded = GuardedCalls()
+        self.guarded = GuardedCalls()
         self._kinds: dict[Any, KindOfCall] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
         self.derived_programs: dict[Any, Any] = {}
@@ -168,7 +168,7 @@ class Jitted:
         if self._recompile_log is not None:
             self._recompile_log.count_call()
         try:
-            outputs = self._guarded.result(args, kwargs)
+            outputs = self.guarded.result(args, kwargs)
             if outputs is not None:
                 return outputs[0]
             result, compiled = self._serve(call, args, kwargs)
@@ -196,8 +196,16 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program that runs at one call."""
+        return self.compiled(*args, **kwargs).captured.program
+
+    def compiled(self, *args: Any, **kwargs: Any) -> CompiledFunction:
+        """Return the program that runs at one call, with what else belongs to it.
+
+        Raises:
+            CaptureError: there is none.
+        """
         result: CompiledFunction = self._serve(lookup_program, args, kwargs)[0]
-        return result.captured.program
+        return result
 
     def _fixed_size_program(self, *args: Any) -> CompiledFunction:
         """Return the program of one call, compiled for its number of samples alone.
@@ -269,7 +277,7 @@ class Jitted:
             leaves: of the call as a program takes them.
         """
         if True not in compiled.captured.requires:
-            self._guarded.note(
+            self.guarded.note(
                 compiled, lambda: self._write_guarded(compiled, leaves, args, kwargs)
             )
 
@@ -286,7 +294,10 @@ class Jitted:
         if [*map(id, arg_tensors)] != [*map(id, tensors_among(leaves))]:
             return None
         builder = GuardBuilder("args, kwargs")
-        builder.require_no_listener()
+        if self._recompile_log is None:
+            builder.require_ordinary()
+        else:
+            builder.require_no_listener()
         builder.require_modes()
         names = builder.leaves_of(args, "args") + builder.leaves_of(kwargs, "kwargs")
         builder.require_off_graph(names)

@@ -49,19 +49,25 @@ def unchanged_test(reads: Iterable[StateRead]) -> Callable[[], bool]:
                 return False
         return all(map(is_, map(dict.get, dicts, keys, missing), values))
 
+    keyed = [read.dict_keys for read in reads if read.dict_keys]
+    dicts_with_keys, dict_keys = zip(*keyed, strict=True) if keyed else ((), ())
     sized = [read.container_size for read in reads if read.container_size]
     other_reads = [
         read
         for read in reads
-        if not (read.dict_entry or read.container_size or read.special)
+        if not (
+            read.dict_entry or read.container_size or read.special or read.dict_keys
+        )
     ]
     tests = [r.is_same for r in other_reads if r.is_same is not always_same]
-    if not (sized or tests):
+    if not (keyed or sized or tests):
         return entries_unchanged
     containers, sizes = zip(*sized, strict=True) if sized else ((), ())
 
     def all_unchanged() -> bool:
         if not entries_unchanged() or tuple(map(len, containers)) != sizes:
+            return False
+        if tuple(map(tuple, dicts_with_keys)) != dict_keys:
             return False
         return all(is_same() for is_same in tests)
 
@@ -216,7 +222,7 @@ def _are_same(objects: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
 
 def _is_of_instance(label: str) -> bool:
     """Tell whether it is the label of a method's instance, or of its attribute."""
-    return label.startswith(("self.", "self[", "len(self."))
+    return label.removeprefix("keys of ").startswith(("self.", "self[", "len(self."))
 
 
 def _value_of_key(key: Any) -> Any:

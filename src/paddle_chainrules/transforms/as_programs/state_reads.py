@@ -194,6 +194,7 @@ class StateRead(NamedTuple):
         container_size: the container and its size, where only that is compared.
         undo: makes it again what it was.
         special: the attribute of a function, class or object that is compared.
+        dict_keys: the dict and its keys, where only these and their order are compared.
     """
 
     label: str
@@ -203,6 +204,7 @@ class StateRead(NamedTuple):
     container_size: tuple[Sized, int] | None = None
     undo: Callable[[], None] | None = None
     special: SpecialAttribute | None = None
+    dict_keys: tuple[dict[Any, Any], tuple[Any, ...]] | None = None
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -516,14 +518,16 @@ class _Reader:
     def _read_entries(
         self, label: str, dictionary: dict[Any, Any], form: str = "[{!r}]"
     ) -> None:
-        keys = [*dictionary]
+        keys = (*dictionary,)
 
         def undo() -> None:
             for key in dictionary.keys() - {*keys}:
                 del dictionary[key]
 
-        self._read_size(f"len({label})", dictionary, undo)
-        self._add_read(f"keys of {label}", tuple(map(_key_of, keys)), always_same)
+        key = tuple(map(_key_of, keys))
+        is_same = lambda: (*dictionary,) == keys  # noqa: E731
+        fields = None, None, undo, None, (dictionary, keys)
+        self._add_read(f"keys of {label}", key, is_same, *fields)
         for key in keys:
             self._read_dict_entry(label + form.format(key), dictionary, key)
 
