@@ -20,6 +20,10 @@ REPEATED = 110
 
 DISPATCH = "nets/calls/", "nets/net.py", "transforms/as_programs/"
 """Where calls are looked up and decided on."""
+
+WRITTEN = "<a kind of call>"
+"""The file of functions that the package writes for kinds of calls."""
+
 WORDS = {
     **{"found": 200, "part": 150, "given": 150, "place": 150, "made": 60, "kept": 60},
     **{"asked": 60, "how": 60, "there": 60},
@@ -121,7 +125,8 @@ def functions_run(call):
     run = set()
 
     def note(frame, event, arg):
-        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+        file = frame.f_code.co_filename
+        if event == "call" and (file.startswith(str(PACKAGE)) or file == WRITTEN):
             run.add(frame.f_code)
 
     sys.setprofile(note)
@@ -129,8 +134,8 @@ def functions_run(call):
         call()
     finally:
         sys.setprofile(None)
-    names = [str(Path(code.co_filename).relative_to(PACKAGE)) for code in run]
-    return len(names), sum(name.startswith(DISPATCH) for name in names)
+    names = [code.co_filename.removeprefix(f"{PACKAGE}/") for code in run]
+    return len(names), sum(name.startswith((*DISPATCH, WRITTEN)) for name in names)
 
 
 def unnamed(folder):

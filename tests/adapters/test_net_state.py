@@ -453,7 +453,9 @@ def test_a_refusal_is_remembered(monkeypatch):
     monkeypatch.setattr(net_calls.ObjectState, "__init__", counted)
     monkeypatch.setattr(state, "MAX_READS", 50)
     net = Net()
-    mode = compared(lambda k: residual(net, k), net, warns=["more than 50 things"])
+    mode = compared(
+        lambda k: residual(net, k), net, warns=["reads more than 50 things"]
+    )
     assert (mode.programs, mode.natively) == (0, 6)
     assert len(looks) == 1
 

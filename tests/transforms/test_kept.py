@@ -694,3 +694,31 @@ def test_tensors_in_a_tuple_that_is_another():
     state[0] = (state[0][1], paddle.full([3], 5.0, "float64"))
     for _ in range(ENOUGH):
         close(grad(fn)(x), paddle.full([3], 5.0, "float64"))
+
+
+@pytest.mark.parametrize("length", [1_500, 3_000])
+def test_each_item_of_a_long_list_counts(length):
+    numbers = [1.0] * length
+
+    def weighted(x):
+        return (x**2).sum() * numbers[-1]
+
+    slope, x = grad(weighted), randn([3], "float64")
+    for value in (1.0, 2.0, 3.0):
+        numbers[-1] = value
+        for _ in range(ENOUGH):
+            close(slope(x), x * 2 * value)
+
+
+def test_the_order_of_a_dict_counts_in_jit():
+    weights = {"a": 2.0, "b": 5.0}
+
+    def first(x):
+        return x * next(iter(weights.values()))
+
+    compiled, x = jit(first), randn([3], "float64")
+    for _ in range(2):
+        close(compiled(x), x * 2.0)
+    weights["a"] = weights.pop("a")
+    for _ in range(2):
+        close(compiled(x), x * 5.0)

@@ -271,7 +271,8 @@ class GuardedPullback(RecordedPullback):
             return super().__call__(cotangent, **options)
         if not cotangent.stop_gradient and paddle.is_grad_enabled():
             return super().__call__(cotangent)
-        saved, enter = self._recording.saved(), backward.entered
+        saved = self._recording.saved()
+        enter = backward.function.entered  # type: ignore[attr-defined]
         results = None if enter is None else enter(*saved, cotangent)
         if results is None:
             if cotangent.shape != vjp.shape or cotangent.dtype is not vjp.dtype:

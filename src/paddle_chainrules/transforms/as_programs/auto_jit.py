@@ -29,6 +29,7 @@ from .by_rules import call_by_rules
 from .dependencies import (
     ATOMS,
     CALLS_BY_KIND,
+    MAX_DEPENDENCIES,
     TRANSFORM,
     Dependencies,
     Transform,
@@ -37,6 +38,7 @@ from .dependencies import (
 )
 from .jitted import Jitted
 from .outer_state import OuterState
+from .state_reads import StatePolicy
 
 CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""
@@ -46,6 +48,11 @@ MAX_CHANGES = 3
 
 MAX_TRANSFORMS = 32
 """Transforms of one function; the first of them is dropped."""
+
+POLICY = StatePolicy(
+    max_reads=MAX_DEPENDENCIES, max_items=MAX_DEPENDENCIES, refuses=True
+)
+"""All that is allowed as a dependency is compared; of what is more, nothing is."""
 
 _NOTHING: Any = object()
 
@@ -179,7 +186,7 @@ class AutoCalls:
 
     def __init__(self, fn: Any) -> None:
         self.why = ""
-        self._fn, self._state = weakref.ref(fn), OuterState(fn)
+        self._fn, self._state = weakref.ref(fn), OuterState(fn, POLICY)
         self._calls = self._changes = 0
         self._settled: dict[int, Dependencies] = {}
         self._current = threading.local()

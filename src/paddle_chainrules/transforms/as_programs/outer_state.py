@@ -17,9 +17,11 @@ from typing import Any
 from ...programs.capture_error import CaptureError
 from .dependencies import ATOMS
 from .state_reads import (
+    DEFAULT_POLICY,
     MISSING,
     MISSING_KEY,
     SPECIAL_ATTRIBUTES,
+    StatePolicy,
     StateRead,
     always_same,
     reads_of,
@@ -84,13 +86,14 @@ class OuterState:
 
     Args:
         fn: the function, or a layer that is to be called.
+        policy: what counts.
 
     State that the function itself changes while it is captured does not count. A method
     that changes its instance is meant to, each time, so it is no program.
     """
 
-    def __init__(self, fn: Any) -> None:
-        self._fn = fn
+    def __init__(self, fn: Any, policy: StatePolicy = DEFAULT_POLICY) -> None:
+        self._fn, self._policy = fn, policy
         self._reads: list[StateRead] = []
         self._holders: tuple[Any, ...] = ()
         self._unchanged: Callable[[], bool] = lambda: False
@@ -150,7 +153,7 @@ class OuterState:
         are_same = holders is self._holders or _are_same(holders, self._holders)
         if not (are_same and self._unchanged()):
             self._unchanged, self._holders = (lambda: False), holders
-            self._reads = reads_of(self._fn, self._excluded, holders)
+            self._reads = self._read(self._excluded, holders)
             key = keys_of(self._reads)
             self._count += 1
             self._current = self._numbers.setdefault(key, self._count)
@@ -159,6 +162,11 @@ class OuterState:
                 self._numbers.popitem(last=False)
             self._unchanged = unchanged_test(self._reads)
         return self._current
+
+    def _read(
+        self, excluded: frozenset[str], holders: tuple[Any, ...]
+    ) -> list[StateRead]:
+        return reads_of(self._fn, excluded, holders, self._policy)
 
     def leave_out_changed(self, undo: bool = False) -> bool:
         """Leave out what has changed since it was read: the function changes it.
@@ -193,7 +201,7 @@ class OuterState:
         """Restore in the end the state that a further run of the function changes."""
         before: list[StateRead] = []
         with suppress(Exception):  # of the user's own methods
-            before = reads_of(self._fn, frozenset(), self._holders)
+            before = self._read(frozenset(), self._holders)
         try:
             yield
         finally:

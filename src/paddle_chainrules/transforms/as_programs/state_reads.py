@@ -304,14 +304,17 @@ class _Reader:
 
     def _add_read(self, label: str, key: Any, *fields: Any) -> None:
         if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
-            raise CaptureError(
-                f"it holds more than {self._policy.max_reads} things, so that changes "
-                "would take long to see; keep data and whole configurations outside of "
-                "the net"
-            )
+            self._refuse_size()
         if self._in_layer or len(self.reads) < self._max_reads:
             self.reads.append(StateRead(label, key, *fields))
             self._max_reads += self._in_layer
+
+    def _refuse_size(self) -> None:
+        raise CaptureError(
+            f"it reads more than {self._policy.max_reads} things, so that changes "
+            "would take long to see; keep data and whole configurations outside of it, "
+            "or give them as tensors"
+        )
 
     def read_contents(self, label: str, value: Any) -> None:
         """Read what a value holds, if that can change."""
@@ -390,6 +393,8 @@ class _Reader:
                 )
         elif isinstance(value, list | tuple | deque | Mapping):
             if len(value) > self._policy.max_items:
+                if self._policy.refuses:
+                    self._refuse_size()
                 self._read_size(f"len({label})", value)
             elif isinstance(value, dict):
                 self._read_entries(label, value)
