@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def _depends_on(self) -> list[Any]:
-        """Return what results depend on; see :class:`.dependencies.Dependencies`."""
+        """Return what results depend on besides arguments."""
         return [self._net]
 
     @property

@@ -13,7 +13,7 @@ import dis
 import inspect
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -87,7 +87,7 @@ class UnknownDependencies(Exception):
 
 
 class Dependencies:
-    """All that a function depends on, to be compared with an earlier state.
+    """All that a function depends on, gone through once; a state of it is compared.
 
     Args:
         fn: the function.
@@ -96,101 +96,78 @@ class Dependencies:
         asks_sizes: whether code names sizes, or may, so that it may decide by them.
 
     Raises:
-        UnknownDependencies: that can't be known.
+        UnknownDependencies: it can't be known what it depends on, or does.
     """
 
     def __init__(self, fn: Any) -> None:
-        self._held: list[Any] = []  # whose identity is compared
-        self._visited: dict[int, int] = {}
+        self._visited: dict[int, Any] = {}
         self._remaining = MAX_DEPENDENCIES
         self.asks_sizes = False
-        self.fingerprint = self._key_of(fn)
+        self._visit(fn)
 
     @property
     def most(self) -> int:
         """The samples up to which it does the same for any number: none, or all."""
         return 0 if self.asks_sizes else ANY
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dependencies) and self.fingerprint == other.fingerprint
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _identity_key(self, kind: str, value: Any) -> tuple[Any, ...]:
-        """Return a key by a value's identity; hold the value so that its id stays."""
-        self._held.append(value)
-        return kind, id(value)
-
-    def _key_of(self, value: Any) -> Any:
+    def _visit(self, value: Any) -> None:
         self._remaining -= 1
         if self._remaining < 0:
             raise UnknownDependencies(
                 f"it depends on more than {MAX_DEPENDENCIES} things; {JIT_ADVICE}"
             )
         kind = type(value)
-        if isinstance(value, Tensor):
-            return self._identity_key("tensor", value)
-        if kind in ATOMS:
-            return exactly(value) if kind not in (slice, range) else (kind, repr(value))
-        if id(value) in self._visited:
-            return "again", self._visited[id(value)]
-        self._visited[id(value)] = len(self._visited)
-        self._held.append(value)
+        if isinstance(value, Tensor) or kind in ATOMS or id(value) in self._visited:
+            return
+        self._visited[id(value)] = value
         if kind is dict:
-            items = ((exactly(k), self._key_of(v)) for k, v in value.items())
-            return kind, tuple(items)
-        if kind in (list, tuple) or _is_named_tuple(kind):
-            return kind, tuple(map(self._key_of, value))
-        if (
-            kind is np.ndarray
-            and value.dtype != object
-            and value.nbytes <= MAX_KEY_BYTES
-        ):
-            return kind, value.dtype.str, value.shape, value.tobytes()
-        if isinstance(value, np.generic):
-            return kind, value.dtype.str, value.tobytes()
-        if kind is types.FunctionType:
-            return self._key_of_function(value)
-        depends_on = getattr(kind, "_depends_on", None)
-        if _is_ours(kind.__module__) and depends_on is not None:
-            programs: Any = getattr(value, "_programs", None)
-            state = 0
-            if getattr(programs, "most", None) == 0:
-                self.asks_sizes = True  # of a layer whose code is not Paddle's
-                state = programs.state.number() if programs.state is not None else 0
-            if not getattr(value, "_is_opaque", False):
-                return (
-                    *(*self._identity_key("ours", value), state),
-                    *map(self._key_of_dependency, depends_on(value)),
-                )
-        elif _is_constant(value):
-            return self._identity_key("constant", value)
+            for key in value:
+                exactly(key)
+            self._visit_all(value.values())
+        elif kind in (list, tuple) or _is_named_tuple(kind):
+            self._visit_all(value)
+        elif kind is types.FunctionType:
+            self._visit_function(value)
+        elif _is_ours(kind.__module__) and hasattr(kind, "_depends_on"):
+            self._visit_ours(value)
+        elif not (_is_small_array(value) or _is_constant(value)):
+            self._refuse(value)
+
+    def _visit_all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self._visit(value)
+
+    def _refuse(self, value: Any) -> None:
         is_named = isinstance(
             value, types.ModuleType | types.BuiltinFunctionType | type
         )
-        name = value.__name__ if is_named else f"a {kind.__name__}"
+        name = value.__name__ if is_named else f"a {type(value).__name__}"
         raise UnknownDependencies(
             f"it uses {name}, of which can't be seen when it changes or what it does "
             f"besides; {JIT_ADVICE}"
         )
 
-    def _key_of_dependency(self, dependency: Any) -> Any:
-        """Return the key of a dependency of this package's object."""
-        functions = types.FunctionType | types.MethodType
-        if isinstance(dependency, functions) or hasattr(
-            type(dependency), "_depends_on"
-        ):
-            return self._key_of(dependency)
-        return self._identity_key("part", dependency)
+    def _visit_ours(self, value: Any) -> None:
+        """Visit what a net or transform depends on: functions, and others of these."""
+        if getattr(value, "_is_opaque", False):
+            self._refuse(value)
+        if getattr(getattr(value, "_programs", None), "most", None) == 0:
+            self.asks_sizes = True  # of a layer whose code is not Paddle's
+        for dependency in value._depends_on():
+            if isinstance(dependency, types.FunctionType | types.MethodType) or hasattr(
+                type(dependency), "_depends_on"
+            ):
+                self._visit(dependency)
 
-    def _key_of_function(self, fn: types.FunctionType) -> tuple[Any, ...]:
-        """Return a function's code, defaults, closed-over values, and named globals."""
+    def _visit_function(self, fn: types.FunctionType) -> None:
+        """Visit a function's defaults, closed-over values, and named globals."""
         origin = transform_of(fn)
         if origin is not None:
-            return "transform", origin.kind, self._key_of(origin.fn)
+            self._visit(origin.fn)
+            return
         module = fn.__module__ or ""
         if module.partition(".")[0] == "paddle":
-            return self._identity_key("function", fn)
+            return
         if extras := {*fn.__dict__} - {
             TRANSFORM,
             CALLS_BY_KIND,
@@ -201,38 +178,35 @@ class Dependencies:
                 f"{fn.__name__} has attributes, {min(extras)} among them, which may "
                 f"change; {JIT_ADVICE}"
             )
-        keys = [self._identity_key("code", fn.__code__)]
-        keys.append(tuple(map(self._key_of, fn.__defaults__ or ())))
-        keys.append(self._key_of(dict(fn.__kwdefaults__ or {})))
+        self._visit_all(fn.__defaults__ or ())
+        self._visit_all((fn.__kwdefaults__ or {}).values())
         for cell in fn.__closure__ or ():
             try:
-                keys.append(self._key_of(cell.cell_contents))
-            except ValueError:
-                keys.append(("unbound",))
+                self._visit(cell.cell_contents)
+            except ValueError:  # it is unbound
+                continue
         if _is_ours(module):
-            return tuple(keys)
+            return
         names, unknown, asks_sizes = global_and_attribute_names(fn.__code__)
         self.asks_sizes = self.asks_sizes or asks_sizes
         for name in names:
             if name in fn.__globals__:
-                value = fn.__globals__[name]
-                keys.append((name, self._key_of(value)))
-            elif name in PURE_BUILTINS and hasattr(builtins, name):
-                keys.append((name, "of Python's"))
-            else:
+                self._visit(fn.__globals__[name])
+            elif not (name in PURE_BUILTINS and hasattr(builtins, name)):
                 raise UnknownDependencies(
                     f"{fn.__name__} names {name}, which may do more than give a value; "
                     f"{JIT_ADVICE}"
                 )
         if unknown:  # but for those of named tuples
-            field_names = (getattr(type(value), "_fields", ()) for value in self._held)
-            unknown = unknown.difference(*field_names)
+            visited = self._visited.values()
+            unknown = unknown.difference(
+                *(getattr(type(value), "_fields", ()) for value in visited)
+            )
         if unknown:
             raise UnknownDependencies(
                 f"{fn.__name__} names {min(unknown)}, which may give another value "
                 f"another time, or do something besides; {JIT_ADVICE}"
             )
-        return tuple(keys)
 
 
 def most_samples(fn: Any) -> int:
@@ -330,6 +304,14 @@ def pure_attribute_names() -> frozenset[str]:
     results = {name for holder in holders for name in dir(holder)}
     results |= {"unflatten", "flatten", "forward", "init", "optimizers", "schedules"}
     return frozenset(n for n in results if not n.startswith("_")) - IMPURE_NAMES
+
+
+def _is_small_array(value: Any) -> bool:
+    """Tell whether it is a number of NumPy's, or an array to compare by its numbers."""
+    if isinstance(value, np.generic):
+        return True
+    is_array = type(value) is np.ndarray and value.dtype != object
+    return is_array and bool(value.nbytes <= MAX_KEY_BYTES)
 
 
 def _is_named_tuple(kind: type) -> bool:
