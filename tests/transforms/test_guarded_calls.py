@@ -5,7 +5,14 @@ import paddle
 import pytest
 
 from conftest import loops_on, products_on, programs_on, randn
-from paddle_chainrules import FCNet, jit, optimizers, value_and_grad
+from paddle_chainrules import (
+    CaptureError,
+    FCNet,
+    grad,
+    jit,
+    optimizers,
+    value_and_grad,
+)
 from paddle_chainrules.transforms.as_programs import guarded_calls
 from paddle_chainrules.transforms.as_programs.guarded_calls import GuardedCalls
 
@@ -395,3 +402,89 @@ def test_programs_that_draw_go_on_drawing():
     want = [dropped(x).numpy() for _ in range(4)]
     np.testing.assert_array_equal(found, want)
     assert (found[0] != found[1]).any()
+
+
+def test_numbers_that_are_inputs_are_served():
+    def scaled(x, lr, n):
+        return paddle.tanh(x) * lr + n, lr * 2.0
+
+    compiled, x = jit(scaled), randn([5, 3])
+    for k in range(80):
+        compiled(x, 0.5 + k, 2 + k)
+    assert served(compiled, x, 7.25, 3)
+    values = [(0.5, 3), (float("inf"), 3), (-0.0, -4), (0.5, 2**31 - 1), (0.5, 2**33)]
+    values += [(0.5, 2**63), (3, 2), (0.5, 2.0), (0.5, True), (np.float64(0.5), 2)]
+    values += [(np.float32(0.5), 2), (0.5, np.int64(2)), (0.5, np.int32(2))]
+    for lr, n in values * 2:
+        for _ in range(2):
+            found, want = compiled(x, lr, n), scaled(x, lr, n)
+            np.testing.assert_array_equal(found[0].numpy(), want[0].numpy())
+            assert found[1] == want[1]
+
+
+def test_numbers_by_which_is_divided_raise_as_python():
+    compiled, x = jit(lambda x, n: x * (1.0 / n)), randn([3])
+    for k in range(60):
+        compiled(x, 1.0 + k)
+    with pytest.raises(ZeroDivisionError):
+        compiled(x, 0.0)
+
+
+def test_static_arguments_are_served_and_told_apart():
+    def powers(x, power, *, kind, y=None):
+        found = paddle.tanh(x) ** power if kind == "tanh" else x * power
+        return found if y is None else found + y
+
+    compiled = jit(powers, static_argnums=1, static_argnames="kind")
+    x, y = randn([5, 3]), randn([5, 3], seed=1)
+    for _ in range(80):
+        compiled(x, 2, kind="tanh")
+        compiled(x, 3, y=y, kind="other")
+    assert served(compiled, x, 2, kind="tanh")
+    assert served(compiled, x, 3, y=y, kind="other")
+    assert not served(compiled, x, 2.0, kind="tanh")
+    assert not served(compiled, x, True, kind="tanh")
+    assert not served(compiled, x, 2, kind="other")
+    for power in (2, 3, 2.0, 1, True):
+        for kind in ("tanh", "other"):
+            for more in ({}, {"y": y}):
+                for _ in range(2):
+                    found = compiled(x, power, kind=kind, **more)
+                    want = powers(x, power, kind=kind, **more)
+                    np.testing.assert_allclose(found.numpy(), want.numpy(), 1e-5, 1e-6)
+    found = compiled(x, power=2, kind="tanh")
+    np.testing.assert_allclose(found.numpy(), paddle.tanh(x).numpy() ** 2, 1e-5, 1e-6)
+
+
+def test_state_of_static_functions_counts():
+    scale = 2.0
+
+    def factor(x):
+        return x * scale
+
+    compiled, x = jit(lambda fn, x: fn(x) + 1.0, static_argnums=0), randn([3])
+    for scale in [2.0] * 40 + [3.0, 2.0, 5.0] * 3:
+        np.testing.assert_allclose(compiled(factor, x).numpy(), x.numpy() * scale + 1)
+
+
+def test_tensors_given_twice_are_two_kinds():
+    compiled = jit(lambda x, y, n: x * 2.0 + y * n)
+    x, y = randn([3]), randn([3], seed=1)
+    for k in range(60):
+        a, b = (x, x) if k % 3 == 2 else (x, y)
+        want = a.numpy() * 2 + b.numpy() * (k % 5)
+        np.testing.assert_allclose(compiled(a, b, float(k % 5)).numpy(), want, 1e-5)
+
+
+def test_static_graphs_of_paddle_are_told_so():
+    slope = grad(lambda x: (x**3).sum())
+    for _ in range(50):
+        slope(randn([3]))
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(paddle.static.Program()):
+            x = paddle.static.data("x", [3], "float32")
+            with pytest.raises(CaptureError, match="static graph"):
+                slope(x)
+    finally:
+        paddle.disable_static()

@@ -49,13 +49,14 @@ class NumberInputs(NamedTuple):
                 x.item() if i in self.positions else x for i, x in enumerate(leaves)
             ]
         return [
-            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self._max_value(i))
+            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self.max_value(i))
             if i in self.positions
             else x
             for i, x in enumerate(leaves)
         ]
 
-    def _max_value(self, index: int) -> int:
+    def max_value(self, index: int) -> int:
+        """Return the number that an integer among the leaves is below."""
         return MAX_SEED if index in self.seeds else MAX_INTEGER
 
     def to_placeholders(self, leaves: Sequence[Any]) -> list[Any]:

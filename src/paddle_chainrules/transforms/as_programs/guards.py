@@ -14,11 +14,13 @@ import optree
 from paddle import Tensor
 
 from ...paddle_side.listener import local
+from ...paddle_side.traced_numbers import number_to_tensor
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.source import Entry
 from ..containers.tree import ONE_LEAF, Tree, flatten_tree
+from .changing_numbers import NO_INPUTS, NumberInputs
 from .keys import MODES, exactly, kinds_of_leaves
 from .outer_state import OuterState
 from .program_recording import run
@@ -32,10 +34,11 @@ class GuardBuilder:
 
     Args:
         parameters: the names of the function's arguments, separated by commas.
+        numbers: the leaves that are numbers, and inputs of the program.
     """
 
-    def __init__(self, parameters: str) -> None:
-        self._parameters = parameters
+    def __init__(self, parameters: str, numbers: NumberInputs = NO_INPUTS) -> None:
+        self._parameters, self._numbers, self._leaf_count = parameters, numbers, 0
         self._lines: list[str] = []
         self._names: dict[str, Any] = {}
         self._name_count = 0
@@ -193,8 +196,10 @@ class GuardBuilder:
         """
         kind = type(subtree)
         if isinstance(subtree, Tensor):
+            self.skip_leaf()
             return [name]
         if subtree is None:
+            self.skip_leaf()
             self.require(f"{name} is None")
             return []
         if kind is dict and all(type(key) is str for key in subtree):
@@ -204,6 +209,30 @@ class GuardBuilder:
             self.require(f"{is_kind} and len({name}) == {len(subtree)}")
             return self._leaves_of_all(subtree, self.items_of(name, len(subtree)))
         return self._leaves_of_other(subtree, name)
+
+    def skip_leaf(self) -> None:
+        """Count a leaf."""
+        self._leaf_count += 1
+
+    def require_key(
+        self, name: str, key: Any, key_of: Callable[[Any], Any] = exactly
+    ) -> None:
+        """Emit the guard that an argument that is no tensor has a key.
+
+        Raises:
+            TypeError: the key has no hash, such as that of an array.
+        """
+        hash(key)
+        has_key, arguments = self.bind(_has_key), (name, self.bind(key))
+        self.require(f"{has_key}({', '.join(arguments)}, {self.bind(key_of)})")
+
+    def _tensor_of_number(self, index: int, number: Any, name: str) -> str:
+        """Emit the tensor of a number that is an input, and the guard of its type."""
+        self.require(f"type({name}) is {self.bind(type(number))}")
+        if not isinstance(number, float):
+            limit = self._numbers.max_value(index)
+            self.require(f"-{limit} < {name} < {limit}")
+        return self.assign(f"{self.bind(number_to_tensor)}({name})")
 
     def items_of(self, name: str, number: int) -> list[str]:
         """Emit lines that take a row of this length apart; return its items' names."""
@@ -226,9 +255,11 @@ class GuardBuilder:
     def _leaves_of_other(self, subtree: Tree, name: str) -> list[str]:
         leaves, spec = flatten_tree(subtree)
         if spec.is_leaf():
-            key = exactly(subtree)
-            hash(key)  # arrays have none, and no truth where they are compared
-            self.require(f"{self.bind(_has_key)}({name}, {self.bind(key)})")
+            index = self._leaf_count
+            self.skip_leaf()
+            if index in self._numbers.positions:
+                return [self._tensor_of_number(index, subtree, name)]
+            self.require_key(name, exactly(subtree))
             return []
         leaves_name, structure = self._new_name(), self._new_name()
         self._lines.append(
@@ -244,11 +275,11 @@ class GuardBuilder:
         return [leaf for leaves in results for leaf in leaves]
 
 
-def _has_key(value: Any, key: Any) -> bool:
-    """Tell whether a leaf that is no tensor is part of a cache key in this way."""
+def _has_key(value: Any, key: Any, key_of: Callable[[Any], Any]) -> bool:
+    """Tell whether an argument that is no tensor has this key."""
     try:
-        return bool(exactly(value) == key)
-    except (CaptureError, TypeError):
+        return bool(key_of(value) == key)
+    except Exception:  # of an object of the user's; the general way says more
         return False
 
 

@@ -27,7 +27,7 @@ from ...programs.tracing.existing import single_use_captures
 from ...programs.tracing.record import Tracer
 from ..containers.tree import flatten_tree
 from ..recordings.effects import tensors_among
-from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers
+from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers, NumberInputs
 from .dependencies import ATOMS, most_samples
 from .function_of_leaves import CallNesting, FunctionOfLeaves, distinct_leaf_indices
 from .guarded_calls import GuardedCalls
@@ -44,7 +44,7 @@ from .program_cache import (
 )
 from .program_nodes import call, lookup_program
 from .recompiling import RecompileLog
-from .static_arguments import NO_VALUES, StaticArguments
+from .static_arguments import NO_VALUES, StaticArguments, static_key
 
 MAX_DEPTH = 8
 """How deep an argument that is compared by its value is searched for functions."""
@@ -240,8 +240,9 @@ class Jitted:
             result = serve(programs, leaves)
             if function.divisions is not divisions:
                 self._kind_of_call(args, kwargs)  # which divides
-            if serve is call and not self._has_static:
-                self._note_served(result[1], leaves, args, kwargs)
+            if serve is call:
+                served = result[1], function.structure.inputs, leaves
+                self._note_served(function, *served, args, kwargs)
             return result
         except CaptureError as error:
             self._leave_out_changed(programs, undo=True)
@@ -266,7 +267,9 @@ class Jitted:
 
     def _note_served(
         self,
+        function: FunctionOfLeaves,
         compiled: CompiledFunction,
+        inputs: NumberInputs,
         leaves: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -274,42 +277,62 @@ class Jitted:
         """Note a call that a program has served, for the functions of its kind.
 
         Args:
+            inputs: the numbers that are inputs.
             leaves: of the call as a program takes them.
         """
-        if True not in compiled.captured.requires:
-            self.guarded.note(
-                compiled, lambda: self._write_guarded(compiled, leaves, args, kwargs)
-            )
+        if True not in compiled.captured.requires and not function.divisions:
+            call = compiled, inputs, leaves, args, kwargs
+            self.guarded.note(compiled, lambda: self._write_guarded(*call))
 
     def _write_guarded(
         self,
         compiled: CompiledFunction,
+        inputs: NumberInputs,
         leaves: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> GuardedCall | None:
         """Return a function for calls like this one, where guards can see all."""
-        arg_leaves = flatten_tree((args, kwargs))[0]
-        arg_tensors = tensors_among(arg_leaves)
-        if [*map(id, arg_tensors)] != [*map(id, tensors_among(leaves))]:
-            return None
-        builder = GuardBuilder("args, kwargs")
+        builder, tensors = GuardBuilder("args, kwargs", inputs), tensors_among(leaves)
         if self._recompile_log is None:
             builder.require_ordinary()
         else:
             builder.require_no_listener()
         builder.require_modes()
-        names = builder.leaves_of(args, "args") + builder.leaves_of(kwargs, "kwargs")
+        names = self._guard_arguments(builder, args, kwargs)
+        if len(names) != len(tensors):
+            return None  # one is given twice
         builder.require_off_graph(names)
         builder.require_distinct(names)
         if self._state is not None:
-            if holders_of_state(arg_leaves):
+            if holders_of_state([*args, *flatten_tree((args, kwargs))[0]]):
                 return None
             builder.require_state(self._state)
         captured, structure = compiled.captured, compiled.structure
         builder.require_fresh(captured)
-        results = builder.enter(captured.program, names, arg_tensors)
+        results = builder.enter(captured.program, names, tensors)
         return builder.build(f"({builder.nested(captured, structure, results)},)")
+
+    def _guard_arguments(
+        self, builder: GuardBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[str]:
+        """Emit the guards of arguments; return the names of the tensors among them."""
+        names: list[str] = []
+        builder.require(f"len(args) == {len(args)}")
+        for i, name in enumerate(builder.items_of("args", len(args))):
+            if i in self._static.positions:
+                builder.require_key(name, static_key(args[i]), static_key)
+                builder.skip_leaf()
+            else:
+                names += builder.leaves_of(args[i], name)
+        name_of = dict(zip(kwargs, builder.values_of(kwargs, "kwargs"), strict=True))
+        for key in sorted(kwargs):
+            if key in self._static.names:
+                value = static_key(kwargs[key])
+                builder.require_key(name_of[key], value, static_key)
+            else:
+                names += builder.leaves_of(kwargs[key], name_of[key])
+        return names
 
     def _leave_out_changed(self, programs: ProgramCache, undo: bool = False) -> None:
         """Keep programs whatever becomes of the state that the function changes.

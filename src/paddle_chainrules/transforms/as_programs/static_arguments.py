@@ -24,7 +24,7 @@ class StaticValues(NamedTuple):
     @property
     def key(self) -> Any:
         """A key that is equal where the values are."""
-        return tuple((name, _static_key(value)) for name, value in self.items)
+        return tuple((name, static_key(value)) for name, value in self.items)
 
     def put_back(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put the values where :meth:`StaticArguments.split` took them from."""
@@ -126,6 +126,6 @@ def _positional_or_keyword_names(fn: Any) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _static_key(value: Any) -> Any:
+def static_key(value: Any) -> Any:
     """Do as :func:`exactly`; a static argument need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
