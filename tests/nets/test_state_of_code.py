@@ -1,5 +1,6 @@
 """Python state that a layer's own code reads, in all that runs its net as a program."""
 
+import collections
 import enum
 import functools
 import operator
@@ -11,7 +12,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import programs_on, randn
+from conftest import assert_same, programs_on, randn
 from paddle_chainrules import FCNet, grad, jit, laplacian, stateless, value_and_grad
 from paddle_chainrules import vmap as vmap_of
 
@@ -243,3 +244,125 @@ def test_jit_sees_state_that_is_read_by_ways_round(name):
         for _ in range(3):
             np.testing.assert_allclose(compiled(x), fn(x))
     held.k = 2.0
+
+
+def alias_of_a_list():
+    first, second = [2.0], [3.0]
+    box = {"now": first}
+    return lambda x: x * (first[0] + 10 * second[0] + 100 * box["now"][0]), (
+        lambda: box.update(now=second),
+        lambda: box.update(now=first),
+    )
+
+
+def alias_of_an_array():
+    first, second = np.float64([2.0]), np.float64([3.0])
+    box = {"now": first}
+    return lambda x: x * float(first[0] + 10 * second[0] + 100 * box["now"][0]), (
+        lambda: box.update(now=second),
+        lambda: box.update(now=first),
+    )
+
+
+def shape_of_an_array():
+    box = {"a": np.ones([2, 3])}
+    return lambda x: x * box["a"].shape[0], (
+        lambda: box.update(a=np.ones([3, 2])),
+        lambda: box.update(a=np.ones([6])),
+        lambda: setattr(box["a"], "shape", (1, 6)),
+    )
+
+
+def dtype_of_an_array():
+    box = {"a": np.float64([1.5])}
+    return lambda x: x * float(box["a"].view("int32")[1] if box["a"].ndim else 0), (
+        lambda: box.update(a=box["a"].view("int64")),
+        lambda: box.update(a=np.float32([1.5, 2.0])),
+    )
+
+
+def order_in_a_queue():
+    queue = collections.deque([{"a": 2.0, "b": 3.0}])
+    return lambda x: x * next(iter(queue[0].values())), (
+        lambda: queue[0].update(a=queue[0].pop("a")),
+    )
+
+
+KINDS_OF_STATE = {
+    f.__name__: f
+    for f in (
+        *(alias_of_a_list, alias_of_an_array, shape_of_an_array, dtype_of_an_array),
+        order_in_a_queue,
+    )
+}
+
+
+@pytest.mark.parametrize("transform", ["jit", "grad"])
+@pytest.mark.parametrize("name", KINDS_OF_STATE)
+def test_changes_of_what_names_stand_for_are_seen(name, transform):
+    fn, changes = KINDS_OF_STATE[name]()
+    x = randn([3], "float64")
+    if transform == "jit":
+        compiled, want = jit(fn), fn
+    else:
+        compiled = grad(lambda x: fn(x).sum())
+        want = lambda x: fn(paddle.ones_like(x))  # noqa: E731
+    for change in (lambda: None, *changes, *changes):
+        change()
+        for _ in range(8):
+            np.testing.assert_allclose(compiled(x).numpy(), want(x).numpy())
+
+
+def test_members_of_sets_are_told_apart_by_their_types():
+    members = {1}
+    compiled, x = (
+        jit(lambda x: x * (1.0 if int in map(type, members) else 2.0)),
+        randn([3]),
+    )
+    for now in ({1}, {1.0}, {1}, {1.0}):
+        members.clear()
+        members.update(now)
+        for _ in range(3):
+            factor = 1.0 if type(next(iter(now))) is int else 2.0
+            np.testing.assert_allclose(compiled(x).numpy(), x.numpy() * factor)
+
+
+class TakesTrees(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, tree, scale=None, **more):
+        first = next(iter(tree.values()))
+        y = self.inner(first) * 2.0 + sum(more.values(), 0.0)
+        return y if scale is None else y * scale
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+def test_orders_of_dicts_and_keywords_count_for_nets(compiled):
+    net, params, _ = stateless(TakesTrees(), jit=compiled)
+    other = stateless(TakesTrees(), jit=False)[0]
+    a, b, scale = randn([4, 3]), randn([4, 3], seed=1), randn([2], seed=2)
+    c = randn([4, 2], seed=3)
+    calls = [
+        (({"a": a, "b": b},), {}),
+        (({"b": b, "a": a},), {}),
+        (({"a": a, "b": b},), {"scale": scale}),
+        (({"b": b, "a": a}, scale), {}),
+        (({"a": a},), {"z": scale, "scale": scale}),
+    ]
+    for k in range(40):
+        for args, kwargs in calls:
+            value, back = net.pullback(params, *args, **kwargs)
+            if k > 36 or k < 6:
+                want, own = other.pullback(params, *args, **kwargs)
+                np.testing.assert_allclose(value.numpy(), want.numpy(), 1e-5, 1e-6)
+                again = net(params, *args, **kwargs)
+                np.testing.assert_allclose(again.numpy(), want.numpy(), 1e-5, 1e-6)
+                assert_same(back(c), own(c), rtol=1e-4, atol=1e-5)
+                wrt = ("params", "kwargs") if kwargs else "params"
+                assert_same(back(c, wrt=wrt), own(c, wrt=wrt), rtol=1e-4, atol=1e-5)
+                grads = net.vjp(params, args, c, **kwargs)
+                assert_same(
+                    grads, other.vjp(params, args, c, **kwargs), rtol=1e-4, atol=1e-5
+                )

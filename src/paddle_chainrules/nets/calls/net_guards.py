@@ -231,12 +231,11 @@ class NetVJP:
 
     def nested(self, results: Sequence[Tensor]) -> tuple[Any, Any]:
         """Return gradients of parameters, nested as these, and of the arguments."""
-        form = self.form
+        form, count = self.form, self.form.param_leaves
+        args = form.args.unflatten(results[count : count + form.args.num_leaves])
         if form.order is None:
-            return results[0], form.args.unflatten(results[1:])
-        names = form.spec.names
-        params = dict(zip(names, results, strict=False))
-        return params, form.args.unflatten(results[len(names) :])
+            return results[0], args
+        return dict(zip(form.spec.names, results, strict=False)), args
 
 
 class GuardedPullback(RecordedPullback):

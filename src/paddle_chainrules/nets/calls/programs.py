@@ -18,7 +18,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
 from ...transforms.as_programs.guarded_calls import GuardedCalls
-from ...transforms.as_programs.guards import GuardedCall
+from ...transforms.as_programs.guards import GuardedCall, key_orders
 from ...transforms.as_programs.outer_state import OuterState
 from ...transforms.as_programs.program_cache import (
     MAX_PROGRAMS_PER_FUNCTION,
@@ -266,7 +266,9 @@ class NetPrograms:
         """Return the program cache for these nestings, and the leaves of the call."""
         names = _buffer_names(constants)
         state = 0 if self.state is None else self.state.number()
-        key = state, inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names
+        orders = key_orders(inputs.call_args[1:])
+        specs = inputs.args_spec, inputs.kwargs_spec
+        key = state, inputs.order is None, *specs, orders, names
         cache = self._caches.get(key)
         if cache is None:
             while len(self._caches) >= MAX_PROGRAMS_PER_FUNCTION:

@@ -7,6 +7,7 @@ serves. The function returns None where a guard fails, having done nothing.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -311,7 +312,7 @@ def key_orders(tree: Tree) -> Any:
     if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
         keys = [key if type(key) is str else exactly(key) for key in tree]
         return tuple(keys), _orders_of(tree.values())
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, tuple | list | deque):
         results = _orders_of(tree)
         return results if any(results) else ()
     return ()

@@ -240,4 +240,6 @@ def _value_of_key(key: Any) -> Any:
     if len(key) == 2 and key[0] in ATOMS:
         kind, value = key
         return float.fromhex(value) if kind is float else value
+    if len(key) == 2 and isinstance(key[0], type):  # a container, and its number
+        return key[0]
     return [*map(_value_of_key, key)]

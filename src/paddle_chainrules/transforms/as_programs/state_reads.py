@@ -270,6 +270,7 @@ class _Reader:
         self.reads: list[StateRead] = []
         self._policy, self._is_constant = policy, policy.is_constant
         self._visited: dict[int, Any] = {}
+        self._containers: dict[int, tuple[int, Any]] = {}
         self._max_reads, self._in_layer = policy.max_reads, False
 
     def read_variable(
@@ -288,7 +289,7 @@ class _Reader:
             value = get(*get_args)
             restore = None if undo is None else functools.partial(undo, value)
             is_same = lambda: get(*get_args) is value  # noqa: E731
-            self._add_read(label, _key_of(value), is_same, None, None, restore)
+            self._add_read(label, self._key_of(value), is_same, None, None, restore)
             self.read_contents(label, value)
 
     def _read_dict_entry(
@@ -299,8 +300,22 @@ class _Reader:
         if not is_ignored and label not in self._excluded:
             value = dictionary.get(name, MISSING)
             is_same = lambda: dictionary.get(name, MISSING) is value  # noqa: E731
-            self._add_read(label, _key_of(value), is_same, (dictionary, name, value))
+            entry = dictionary, name, value
+            self._add_read(label, self._key_of(value), is_same, entry)
             self.read_contents(label, value)
+
+    def _key_of(self, value: Any) -> Any:
+        """Return the key of a value, apart from what it holds.
+
+        Containers are told apart by the order in which they are met.
+        """
+        key = _key_of(value)
+        if isinstance(key, type):
+            number, _ = self._containers.setdefault(
+                id(value), (len(self._containers), value)
+            )
+            return key, number
+        return key
 
     def _add_read(self, label: str, key: Any, *fields: Any) -> None:
         if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
@@ -382,7 +397,8 @@ class _Reader:
                 )
         elif isinstance(value, np.ndarray):
             if self._is_small(value):
-                self._read_bytes(label, value, value.tobytes, value.copy())
+                content = functools.partial(_content_of_array, value)
+                self._read_bytes(label, value, content, value.copy())
             elif value.dtype == object and value.size <= self._policy.max_items:
                 self._read_object_array(label, value)
             elif self._policy.refuses and value.flags.writeable:
@@ -445,7 +461,7 @@ class _Reader:
             sequence.clear()
             sequence.extend(items)
 
-        key = tuple(map(_key_of, items))
+        key = tuple(map(self._key_of, items))
         if isinstance(sequence, tuple):
             self._add_read(label, key, always_same)
         else:
@@ -472,15 +488,15 @@ class _Reader:
                 f"it reads {label}, a mapping that makes its values anew at each look; "
                 "give them as arguments"
             )
-        key = tuple((_key_of(k), _key_of(item)) for k, item in entries.items())
+        key = tuple((_key_of(k), self._key_of(item)) for k, item in entries.items())
         self._add_read(label, key, is_same)
         for name, value in entries.items():
             self.read_contents(f"{label}[{name!r}]", value)
 
     def _read_bytes(
-        self, label: str, buffer: Any, get: Callable[[], bytes], copy: Any
+        self, label: str, buffer: Any, get: Callable[[], Any], copy: Any
     ) -> None:
-        """Read what is compared by its bytes; ``copy`` is a copy of it."""
+        """Read what is compared by its content; ``copy`` is a copy of it."""
         content, full_index = (
             get(),
             ... if isinstance(buffer, np.ndarray) else slice(None),
@@ -501,7 +517,7 @@ class _Reader:
             for i, item in enumerate(items):
                 object_array.flat[i] = item
 
-        key = tuple(map(_key_of, items))
+        key = tuple(map(self._key_of, items))
         self._add_read(label, key, is_same, None, None, undo)
         for i, item in enumerate(items):
             self.read_contents(f"{label}[{i}]", item)
@@ -514,9 +530,10 @@ class _Reader:
             container.clear()
             container.update(members)
 
+        key = _keys_of_members(container)
+        is_same = lambda: _keys_of_members(container) == key  # noqa: E731
         changes = isinstance(container, set)
-        is_same = lambda: container == members  # noqa: E731
-        self._add_read(label, members, is_same, None, None, undo if changes else None)
+        self._add_read(label, key, is_same, None, None, undo if changes else None)
         for member in container:
             self.read_contents(f"a member of {label}", member)
 
@@ -598,7 +615,7 @@ class _Reader:
     def _read_special(self, label: str, special: SpecialAttribute) -> None:
         """Read an attribute of a function, class or object, and what it holds."""
         is_same = lambda: special.get(special.owner) is special.value  # noqa: E731
-        key = _key_of(special.value)
+        key = self._key_of(special.value)
         self._add_read(label, key, is_same, None, None, None, special)
         if special.get in CONTAINING:
             self.read_contents(label, special.value)
@@ -772,6 +789,14 @@ def _same_or_equal(value: Any, other: Any) -> bool:
     """Tell whether they are one object, or equal ones that never change."""
     is_atom = type(value) in ATOMS and type(other) in ATOMS
     return value is other or (is_atom and _key_of(value) == _key_of(other))
+
+
+def _content_of_array(value: np.ndarray) -> tuple[Any, ...]:
+    return value.dtype.str, value.shape, value.tobytes()
+
+
+def _keys_of_members(container: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(map(_key_of, container))
 
 
 def _set_cell(cell: types.CellType, value: Any) -> None:
