@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.devices import are_on_cpu
 from ...programs import switch
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
@@ -83,6 +84,8 @@ def add_vjp(
     """
     builder = GuardBuilder("params, args, kwargs, cotangent")
     if vjp.backward is None or vjp.draws or inputs.call_args[2]:
+        return
+    if not are_on_cpu(tensors_among(inputs.leaves)):  # where machine code is
         return
     leaves = _begin(builder, inputs, vjp.compiled, state, ["cotangent"])
     if leaves is None:

@@ -14,6 +14,7 @@ from typing import Any
 import optree
 from paddle import Tensor
 
+from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.listener import local
 from ...paddle_side.traced_numbers import number_to_tensor
 from ...programs.capture_error import CaptureError
@@ -129,12 +130,13 @@ class GuardBuilder:
 
         Machine code looks at dtypes, shapes and devices itself. Before there is any,
         they have to be those of these tensors; then the function is left, for one that
-        enters the code.
+        enters the code. On other devices than the CPU there is never any.
         """
-        if program.entered is not None:
-            return self.enter_code(program.entered, leaves)
         row = ", ".join(leaves)
-        self.require(f"{self.bind(program.function)}.entered is None")
+        if are_on_cpu(tensors):
+            if program.entered is not None:
+                return self.enter_code(program.entered, leaves)
+            self.require(f"{self.bind(program.function)}.entered is None")
         kinds = self.bind(kinds_of_leaves(tensors))
         self.require(f"{self.bind(_have_kinds)}([{row}], {kinds})")
         run_program, name = self.bind(run), self.bind(program)
