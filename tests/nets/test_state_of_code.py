@@ -288,11 +288,28 @@ def order_in_a_queue():
     )
 
 
+class Multiplies:
+    def __init__(self, k):
+        self.k = k
+
+    def times(self, x):
+        return x * self.k
+
+
+def instance_of_a_method():
+    first, second = Multiplies(2.0), Multiplies(3.0)
+    box = {"now": first.times}
+    return lambda x: box["now"](x) + x * (first.k - second.k), (
+        lambda: box.update(now=second.times),
+        lambda: box.update(now=first.times),
+    )
+
+
 KINDS_OF_STATE = {
     f.__name__: f
     for f in (
         *(alias_of_a_list, alias_of_an_array, shape_of_an_array, dtype_of_an_array),
-        order_in_a_queue,
+        *(order_in_a_queue, instance_of_a_method),
     )
 }
 

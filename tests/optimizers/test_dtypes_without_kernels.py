@@ -84,6 +84,26 @@ def test_complex_parameters_reach_the_least_value(name):
     assert float(paddle.abs(z - goal).max()) < 0.2
 
 
+def test_masks_see_complex_parameters_as_they_are():
+    params = {"v": paddle.to_tensor([1.0 + 2.0j, 3.0]), "w": paddle.ones([2, 2])}
+    seen = []
+
+    def mask(params):
+        seen.append({name: (p.dtype, p.ndim) for name, p in params.items()})
+        return {name: p.ndim > 1 for name, p in params.items()}
+
+    zero = {name: paddle.zeros_like(p) for name, p in params.items()}
+    for optimizer in (
+        optimizers.adamw(0.1, weight_decay=0.5, mask=mask),
+        optimizers.chain(optimizers.sgd(0.1, weight_decay=0.5, mask=mask)),
+    ):
+        updates, _ = optimizer.update(zero, optimizer.init(params), params)
+        assert float(paddle.abs(updates["v"]).max()) == 0.0
+        assert float(updates["w"].max()) < 0.0
+    wanted = {"v": (paddle.complex64, 1), "w": (paddle.float32, 2)}
+    assert seen == [wanted] * len(seen)
+
+
 def test_norms_of_complex_tensors_are_real():
     tree = {"c": paddle.to_tensor([3.0 + 4.0j]), "r": paddle.to_tensor([12.0])}
     assert float(optimizers.global_norm(tree)) == pytest.approx(13.0)

@@ -15,6 +15,7 @@ from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,
     Optimizer,
+    as_users_have_them,
     full_like_params,
     in_dtype_of,
     in_real_parts,
@@ -133,7 +134,7 @@ def params_and_marks(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
     leaves_without_none(params)
     if mask is None:
         return params, map_leaves(lambda p: (True,), params)[0]
-    marks = mask(params) if callable(mask) else mask
+    marks = mask(as_users_have_them(params)) if callable(mask) else mask
     return params, map_leaves(lambda p, is_on: (bool(is_on),), params, marks)[0]
 
 

@@ -120,7 +120,19 @@ def in_real_parts(tree: Tree) -> Tree:
     leaves, spec = flatten_tree(tree)
     if not any(map(_is_complex, leaves)):
         return tree
-    return spec.unflatten([paddle.as_real(x) if _is_complex(x) else x for x in leaves])
+    return spec.unflatten([_real_parts(x) if _is_complex(x) else x for x in leaves])
+
+
+def as_users_have_them(params: Tree) -> Tree:
+    """Return parameters without the change of :func:`in_real_parts`."""
+    leaves, spec = flatten_tree(params)
+    return spec.unflatten([getattr(x, "of_complex", x) for x in leaves])
+
+
+def _real_parts(leaf: Tensor) -> Tensor:
+    result = paddle.as_real(leaf)
+    vars(result)["of_complex"] = leaf
+    return result
 
 
 def _is_complex(leaf: Leaf) -> bool:

@@ -149,16 +149,20 @@ def _begin(
     ):
         return None
     builder.require_ordinary()
-    builder.require_modes()
     if inputs.order is None:
         leaves = [builder.tensor("params")]
     else:
         leaves = builder.values_of(params, "params")
+    count = len(leaves)
     leaves += builder.leaves_of(args, "args")
     if kwargs:
         leaves += builder.leaves_of(kwargs, "kwargs")
     else:
         builder.require("not kwargs")
+    if not compiled.most:
+        tensors = tensors_among(inputs.leaves)
+        builder.require_first_sizes(leaves[count:], tensors[count:])
+    builder.require_modes()
     builder.require_off_graph([*leaves, *more])
     builder.require_fresh(compiled.captured)
     if state is not None:

@@ -87,7 +87,7 @@ def programs_for_jit_flag(
         return None
     if layer is None:
         return NetPrograms(net, 0, ANY)
-    return NetPrograms(net, 0, 0, OuterState(layer))
+    return NetPrograms(net, 0, 0, OuterState(net))
 
 
 def programs_for_derivative(

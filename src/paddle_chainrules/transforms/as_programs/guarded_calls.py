@@ -10,7 +10,7 @@ from .guards import GuardedCall
 CALLS_BEFORE_GUARDED = 3
 """Calls that one program serves by the general way before a function is written."""
 
-MAX_KINDS = 6
+MAX_KINDS = 16
 """Kinds of calls that have a function; the one not used for longest is dropped."""
 
 MAX_WRITTEN = 64

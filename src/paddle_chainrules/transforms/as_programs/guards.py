@@ -94,6 +94,24 @@ class GuardBuilder:
             "return None"
         )
 
+    def require_first_sizes(
+        self, leaves: Sequence[str], tensors: Sequence[Tensor]
+    ) -> None:
+        """Emit the guard that arguments have as many samples as these.
+
+        It comes early where machine code would look at it last.
+        """
+        sizes = {
+            leaf: x.shape[0] for leaf, x in zip(leaves, tensors, strict=True) if x.ndim
+        }
+        if sizes:
+            tests = [f"{leaf}.shape[:1] == [{n}]" for leaf, n in sizes.items()]
+            self._lines += [
+                "try:",
+                f"    if not ({' and '.join(tests)}): return None",
+                "except AttributeError: return None",
+            ]
+
     def require_off_graph(self, leaves: Sequence[str]) -> None:
         """Emit the guard that leaves require no gradients, as tensors of all kinds.
 

@@ -269,8 +269,8 @@ class _Reader:
         self.named, self.names, self._excluded = frozenset(named), {*named}, excluded
         self.reads: list[StateRead] = []
         self._policy, self._is_constant = policy, policy.is_constant
-        self._visited: dict[int, Any] = {}
-        self._containers: dict[int, tuple[int, Any]] = {}
+        self._visited: dict[int, tuple[int, Any]] = {}
+        self._private: set[int] = set()
         self._max_reads, self._in_layer = policy.max_reads, False
 
     def read_variable(
@@ -307,15 +307,17 @@ class _Reader:
     def _key_of(self, value: Any) -> Any:
         """Return the key of a value, apart from what it holds.
 
-        Containers are told apart by the order in which they are met.
+        Containers, and instances of methods, are told apart by the order in which they
+        are met.
         """
         key = _key_of(value)
-        if isinstance(key, type):
-            number, _ = self._containers.setdefault(
-                id(value), (len(self._containers), value)
-            )
-            return key, number
-        return key
+        if isinstance(value, types.MethodType):
+            return key, self._number_of(value.__self__)
+        return (key, self._number_of(value)) if isinstance(key, type) else key
+
+    def _number_of(self, value: Any) -> int:
+        before = self._visited.get(id(value))
+        return len(self._visited) if before is None else before[0]
 
     def _add_read(self, label: str, key: Any, *fields: Any) -> None:
         if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
@@ -339,7 +341,7 @@ class _Reader:
         if label in self._excluded or id(value) in self._visited:
             return
         if isinstance(value, Tensor):
-            self._visited[id(value)] = value
+            self._visited[id(value)] = len(self._visited), value
             self._read_tensor(label, value)
             return
         if self._policy.refuses and _changes_with_use(value):
@@ -358,7 +360,7 @@ class _Reader:
 
     def _dispatch_contents(self, label: str, value: Any) -> None:
         kind = type(value)
-        self._visited[id(value)] = value
+        self._visited[id(value)] = len(self._visited), value
         if isinstance(value, type):
             if self._read_class(value.__name__, value):
                 bases = SpecialAttribute(BASES, value, value.__mro__)
@@ -426,6 +428,9 @@ class _Reader:
             self._read_members(label, value)
         elif hasattr(kind, "_depends_on"):
             for component in value._depends_on():
+                if isinstance(component, paddle.nn.Layer):
+                    sublayers = component.sublayers(include_self=True)
+                    self._private.update(map(id, sublayers))
                 self.read_contents(label, component)
         self._read_object(label, value)
 
@@ -625,6 +630,9 @@ class _Reader:
         kind = type(value)
         if _is_within(module_of(kind), self._policy.without_state):
             return
+        if id(value) in self._private:
+            self._read_private(label, value)
+            return
         user_classes = self._read_class(label, kind)
         if user_classes:
             owner: Any = value
@@ -674,8 +682,21 @@ class _Reader:
             self._read_dict_entry(f"{label}.forward", attributes, "forward")
             for name in ("_parameters", "_sub_layers", "_buffers"):
                 self._read_entries(label, attributes[name], ".{}")
-            for name in ("_forward_pre_hooks", "_forward_post_hooks"):
+            for name in HOOKS:
                 self._read_entries(f"{label}.{name}", attributes[name])
+
+    def _read_private(self, label: str, layer: paddle.nn.Layer) -> None:
+        """Read what a layer's code reads that a net holds as its own copy.
+
+        Nobody sets the copy's attributes, and changes by its code are undone. But these
+        may hold functions and other objects of the user's.
+        """
+        self._read_class(label, type(layer))
+        for name, value in vars(layer).items():
+            if name not in ("_parameters", "_buffers"):
+                holds = name in ("_sub_layers", *HOOKS)
+                for held in value.values() if holds else (value,):
+                    self.read_contents(f"{label}.{name}", held)
 
     def _all_attributes_count(self, value: Any) -> bool:
         """Tell whether those of an object count that no code names."""
@@ -732,6 +753,8 @@ class _Reader:
         for name in sorted(names):
             self._read_dict_entry(f"{label}.{name}", variables, name)
 
+
+HOOKS = "_forward_pre_hooks", "_forward_post_hooks"
 
 CONSTRUCTION_ATTRIBUTES = frozenset(
     {
