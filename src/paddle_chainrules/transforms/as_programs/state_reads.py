@@ -272,6 +272,8 @@ class _Reader:
         self._visited: dict[int, tuple[int, Any]] = {}
         self._private: set[int] = set()
         self._max_reads, self._in_layer = policy.max_reads, False
+        self._methods: set[int] = set()
+        self._classes: set[type] = set()
 
     def read_variable(
         self,
@@ -656,6 +658,8 @@ class _Reader:
             return
         if kind is types.FunctionType:
             own = self.named - pure_attribute_names() - IMPLICIT_METHODS - {ANY_NAME}
+            if id(value) in self._methods:  # which have none but those of decorators
+                own = frozenset()
             for name in sorted(own | (self.named & attributes.keys())):
                 self._read_dict_entry(f"{label}.{name}", attributes, name)
             return
@@ -691,12 +695,13 @@ class _Reader:
         Nobody sets the copy's attributes, and changes by its code are undone. But these
         may hold functions and other objects of the user's.
         """
-        self._read_class(label, type(layer))
-        for name, value in vars(layer).items():
-            if name not in ("_parameters", "_buffers"):
-                holds = name in ("_sub_layers", *HOOKS)
-                for held in value.values() if holds else (value,):
-                    self.read_contents(f"{label}.{name}", held)
+        attributes = vars(layer)
+        for name in ("_sub_layers", *HOOKS):
+            for key, value in attributes[name].items():
+                self.read_contents(f"{label}.{key}", value)
+        if self._read_class(label, type(layer)):
+            for name in attributes.keys() - ATTRIBUTES_OF_LAYERS:
+                self.read_contents(f"{label}.{name}", attributes[name])
 
     def _all_attributes_count(self, value: Any) -> bool:
         """Tell whether those of an object count that no code names."""
@@ -720,9 +725,13 @@ class _Reader:
             for base in kind.__mro__
             if not self._is_constant(getattr(base, "__module__", "builtins"))
         ]
+        if kind in self._classes:
+            return user_classes
+        self._classes.add(kind)
         inherited: set[str] = set()  # which the base may come to shadow
         for base in reversed(user_classes):
             attributes = vars(base)
+            self._methods.update(map(id, attributes.values()))
             names = {
                 n
                 for n in attributes
@@ -753,6 +762,9 @@ class _Reader:
         for name in sorted(names):
             self._read_dict_entry(f"{label}.{name}", variables, name)
 
+
+ATTRIBUTES_OF_LAYERS = frozenset(vars(paddle.nn.Layer()))
+"""What each layer has of Paddle's."""
 
 HOOKS = "_forward_pre_hooks", "_forward_post_hooks"
 
