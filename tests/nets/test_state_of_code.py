@@ -3,6 +3,7 @@
 import collections
 import enum
 import functools
+import importlib
 import operator
 import sys
 import types
@@ -382,4 +383,119 @@ def test_orders_of_dicts_and_keywords_count_for_nets(compiled):
                 grads = net.vjp(params, args, c, **kwargs)
                 assert_same(
                     grads, other.vjp(params, args, c, **kwargs), rtol=1e-4, atol=1e-5
+                )
+
+
+@functools.wraps(paddle.nn.functional.relu)
+def activation(y):
+    return paddle.nn.functional.relu(y) * SCALE
+
+
+def test_functions_that_wrap_those_of_paddle_are_read():
+    x = paddle.to_tensor([1.0, 2.0])
+    compiled, slope = jit(lambda x: activation(x)), grad(lambda x: activation(x).sum())
+    for value in (2.0, 5.0, 2.0, 7.0):
+        set_all(value)
+        for _ in range(6):
+            np.testing.assert_allclose(compiled(x).numpy(), [value, 2 * value])
+            np.testing.assert_allclose(slope(x).numpy(), [value, value])
+
+
+class TakesFunction(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x, fn):
+        return fn(self.inner(x))
+
+
+def test_functions_among_the_arguments_of_nets_are_read():
+    net, params, _ = stateless(TakesFunction(), jit=True)
+    rows, x = [2.0], randn([2, 3])
+    fn = lambda y: y * rows[0]  # noqa: E731
+    for _ in range(40):
+        before = net(params, x, fn).numpy()
+    for value in (6.0, 2.0, 10.0):
+        rows[0] = value
+        for _ in range(3):
+            after = net(params, x, fn).numpy()
+            np.testing.assert_allclose(after, before * value / 2.0, 1e-5, 1e-6)
+
+
+def test_shared_buffers_are_read_from_then_on():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1D(5))
+    layer.eval()
+    x = randn([4, 3])
+    net, params, _ = stateless(layer)
+    compiled = jit(lambda p, x: net(p, x))
+    slope = grad(lambda x: net(params, x).sum())
+    calls = {
+        "value": lambda: net(params, x),
+        "jit": lambda: compiled(params, x),
+        "vjp": lambda: net.vjp(params, x, paddle.ones([4, 5]))[1],
+        "grad": lambda: slope(x),
+    }
+    for mean, variance in ((0.0, 1.0), (100.0, 4.0), (3.0, 9.0)):
+        shared = {"1._mean": paddle.full([5], mean)}
+        shared["1._variance"] = paddle.full([5], variance)
+        net.share_buffers(shared)
+        other = stateless(layer, jit=False)[0]
+        other.share_buffers(shared)
+        want = other(params, x).numpy()
+        wanted_slope = other.vjp(params, x, paddle.ones([4, 5]))[1].numpy()
+        for name, call in calls.items():
+            for _ in range(8):
+                found = call().numpy()
+            right = want if name in ("value", "jit") else wanted_slope
+            np.testing.assert_allclose(found, right, 1e-4, 1e-4, err_msg=name)
+
+
+def module_with(text, name):
+    module = types.ModuleType(name)
+    exec(text, vars(module))
+    return module
+
+
+def test_variables_of_one_name_in_two_modules_are_two():
+    inner = module_with("scale = 2.0\ndef helper(v): return v * scale", "inner_of_test")
+    outer = module_with(
+        "scale = 0\ndef f(v):\n    global scale\n    scale = scale + 1\n"
+        "    return helper(v)",
+        "outer_of_test",
+    )
+    outer.helper = inner.helper
+    compiled, x = jit(outer.f), randn([3])
+    for value in (2.0, 5.0, 3.0):
+        inner.scale = value
+        for _ in range(3):
+            np.testing.assert_allclose(compiled(x).numpy(), x.numpy() * value)
+
+
+def test_a_module_of_ones_own_that_is_called_as_one_of_python(tmp_path, monkeypatch):
+    text = "SPEED = 2.0\ndef loss(x):\n    return (x * x * SPEED).sum()\n"
+    (tmp_path / "this.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    module = importlib.import_module("this")
+    assert module.__file__.startswith(str(tmp_path))
+    x = paddle.to_tensor([1.0, 2.0])
+    compiled, slope = jit(module.loss), grad(module.loss)
+    for value in (2.0, 5.0, 3.0):
+        module.SPEED = value
+        for _ in range(6):
+            assert float(compiled(x)) == 5 * value
+            np.testing.assert_allclose(slope(x).numpy(), [2 * value, 4 * value])
+    monkeypatch.delitem(sys.modules, "this")
+
+
+def test_minus_zero_is_another_number_in_all_types():
+    x = paddle.ones([2])
+    for kind in (float, np.float64, np.float32):
+        compiled = jit(lambda x, n: x / paddle.full([2], float(n)))
+        for sign in (1.0, -1.0, 1.0):
+            for _ in range(3):
+                found = compiled(x, kind(sign * 0.0)).numpy()
+                np.testing.assert_array_equal(
+                    found, np.full(2, sign * np.inf, "float32")
                 )

@@ -14,6 +14,7 @@ from ...programs import switch
 from ...programs.compiling.program import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
+from ...transforms.as_programs.jitted import holders_of_state
 from ...transforms.as_programs.outer_state import OuterState
 from ...transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ...transforms.as_programs.program_recording import (
@@ -147,6 +148,8 @@ def _begin(
         None,
         inputs.spec.names,
     ):
+        return None
+    if state is not None and holders_of_state(inputs.leaves):
         return None
     builder.require_ordinary()
     if inputs.order is None:

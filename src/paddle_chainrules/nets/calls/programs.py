@@ -19,6 +19,7 @@ from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardedCall, key_orders
+from ...transforms.as_programs.jitted import holders_of_state
 from ...transforms.as_programs.outer_state import OuterState
 from ...transforms.as_programs.program_cache import (
     MAX_PROGRAMS_PER_FUNCTION,
@@ -224,11 +225,14 @@ class NetPrograms:
 
         Programs stay what they are, whatever becomes of that state.
         """
+        stored = programs.stored
         yield
         state = self.state
-        if state is None or state.is_unchanged() or not state.leave_out_changed():
+        if state is None or programs.stored == stored or state.is_unchanged():
+            return  # its code has not run
+        if not state.leave_out_changed():
             return
-        number = state.number()
+        number = state.number_again()
         for key, cache in [*self._caches.items()]:
             if cache is programs:
                 new_key = number, *key[1:]
@@ -265,7 +269,9 @@ class NetPrograms:
     ) -> tuple[ProgramCache, list[Any]]:
         """Return the program cache for these nestings, and the leaves of the call."""
         names = _buffer_names(constants)
-        state = 0 if self.state is None else self.state.number()
+        state = 0
+        if self.state is not None:
+            state = self.state.number(holders_of_state(inputs.leaves))
         orders = key_orders(inputs.call_args[1:])
         specs = inputs.args_spec, inputs.kwargs_spec
         key = state, inputs.order is None, *specs, orders, names

@@ -99,9 +99,11 @@ class StatelessLayer(Net):
         self._samples = OneSample()
         self._moving = moved_buffers(layer)
         self._is_paddles_own = is_paddles_own(layer)
-        self._own_programs = programs_for_jit_flag(
-            self, self._jit, None if self._is_paddles_own else layer
-        )
+        self._own_programs = self._new_programs()
+
+    def _new_programs(self) -> NetPrograms | None:
+        layer = None if self._is_paddles_own else self._layer
+        return programs_for_jit_flag(self, self._jit, layer)
 
     @property
     def _programs(self) -> NetPrograms | None:
@@ -225,6 +227,7 @@ class StatelessLayer(Net):
                     f"{list(self._buffers[name].shape)}; give one of that shape"
                 )
         self._buffers = {**self._buffers, **buffers}
+        self._own_programs = self._new_programs()  # which read these
 
     @property
     def spec(self) -> ParamSpec:

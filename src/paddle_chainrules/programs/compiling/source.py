@@ -274,7 +274,7 @@ def _function_with_loops(
     return _python_function(program, names, first_line, trusts)
 
 
-class Entry(NamedTuple):
+class WholeEntry(NamedTuple):
     """Machine code that is a whole program, and what it takes and gives.
 
     It checks all inputs. It returns None, having done nothing, if one is not as it was
@@ -326,7 +326,7 @@ class Entry(NamedTuple):
         return lines, [names.get(v) or label(v) for v in self.program.outputs]
 
 
-def entry_of(program: Any) -> Entry | None:
+def entry_of(program: Any) -> WholeEntry | None:
     """Return the machine code of a program with loops.
 
     None if the program is more than one region, or does not use all inputs.
@@ -338,14 +338,14 @@ def entry_of(program: Any) -> Entry | None:
     inputs, outputs = region.order[:-count], region.order[-count:]
     if region.entry is None or not {*program.inputs} <= {*inputs}:
         return None
-    return Entry(region.entry, tuple(inputs), tuple(outputs), program)
+    return WholeEntry(region.entry, tuple(inputs), tuple(outputs), program)
 
 
 def entered(program: Any) -> Callable[..., list[Tensor] | None] | None:
     """Return a function that checks all inputs, and runs the program.
 
     So a caller need not know their shapes and dtypes. Its attribute ``entry`` is the
-    :class:`Entry`.
+    :class:`WholeEntry`.
 
     Returns:
         None if there is no such entry.

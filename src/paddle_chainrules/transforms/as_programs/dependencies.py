@@ -166,6 +166,8 @@ class Dependencies:
             self._visit(origin.fn)
             return
         module = fn.__module__ or ""
+        if module.partition(".")[0] == "paddle":  # or it wraps a function of Paddle's
+            module = fn.__globals__.get("__name__", "")
         if module.partition(".")[0] == "paddle":
             return
         if extras := {*fn.__dict__} - {

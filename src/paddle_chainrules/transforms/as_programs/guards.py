@@ -20,7 +20,7 @@ from ...paddle_side.traced_numbers import number_to_tensor
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
 from ...programs.compiling.program import Program
-from ...programs.compiling.source import Entry
+from ...programs.compiling.source import WholeEntry
 from ..containers.tree import ONE_LEAF, Tree, flatten_tree
 from .changing_numbers import NO_INPUTS, NumberInputs
 from .keys import MODES, exactly, kinds_of_leaves
@@ -167,7 +167,7 @@ class GuardBuilder:
         Args:
             entered: :attr:`.Program.entered`, or an entry made so.
         """
-        entry: Entry = entered.entry
+        entry: WholeEntry = entered.entry
         names = dict(zip(entry.program.inputs, leaves, strict=True))
         result = self._new_name()
         lines, outputs = entry.lines(result, names.__getitem__, self.bind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from paddle import Tensor, get_default_dtype
 from paddle.base import core as _core
 from paddle.device import get_device
@@ -73,8 +74,10 @@ def exactly(value: Any) -> Any:
             "to itself alone, also after a change; give its values, or an object that "
             "compares by them, such as a frozen dataclass"
         )
-    if kind is float:
+    if isinstance(value, float):  # also of NumPy; minus zero is another
         return kind, value.hex()
+    if isinstance(value, np.generic):
+        return kind, value.dtype.str, value.tobytes()
     if kind is complex:
         return kind, repr(value)
     if kind in (tuple, frozenset):

@@ -21,6 +21,7 @@ from .state_reads import (
     MISSING,
     MISSING_KEY,
     SPECIAL_ATTRIBUTES,
+    Place,
     StatePolicy,
     StateRead,
     always_same,
@@ -99,7 +100,7 @@ class OuterState:
         self._unchanged: Callable[[], bool] = lambda: False
         self._numbers: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._count = self._current = 0
-        self._excluded: frozenset[str] = frozenset()
+        self._excluded: frozenset[Place] = frozenset()
         self._instance_changes = 0
         self._refusal = ""
 
@@ -164,7 +165,7 @@ class OuterState:
         return self._current
 
     def _read(
-        self, excluded: frozenset[str], holders: tuple[Any, ...]
+        self, excluded: frozenset[Place], holders: tuple[Any, ...]
     ) -> list[StateRead]:
         return reads_of(self._fn, excluded, holders, self._policy)
 
@@ -179,8 +180,7 @@ class OuterState:
             Whether nothing but that has changed, so that the program stays right.
         """
         changed = [read for read in self._reads if read.has_changed()]
-        labels = {read.label for read in changed}
-        of_instance = {label for label in labels if _is_of_instance(label)}
+        of_instance = {r.label for r in changed if _is_of_instance(r.label)}
         if of_instance:
             self._instance_changes += 1
             if self._instance_changes > 1:  # at the first call it may be a cache
@@ -188,7 +188,7 @@ class OuterState:
                     f"it sets {min(of_instance)} at each call, and a program sets "
                     "nothing; give the state as an argument, and return the new one"
                 )
-        self._excluded |= labels - of_instance
+        self._excluded |= {r.place for r in changed if r.label not in of_instance}
         if undo:
             for read in changed:
                 read.restore()

@@ -138,6 +138,9 @@ class ProgramCache:
         note: is called with this cache, fn, and leaves for which fn was captured.
         once: whether fn is called once for each program, and not compared with it on
             other values.
+
+    Attributes:
+        stored: how many programs and refusals were made.
     """
 
     def __init__(
@@ -160,6 +163,7 @@ class ProgramCache:
         self._calls: Counter[Any] = Counter()
         self._effects = effects
         self._entries: OrderedDict[Any, Any] = OrderedDict()
+        self.stored = 0
         self._lock = new_lock()
 
     def record(
@@ -267,6 +271,7 @@ class ProgramCache:
 
     def _store(self, key: Any, result: Any) -> Any:
         self._entries[key] = result
+        self.stored += 1
         while len(self._entries) > MAX_PROGRAMS_PER_FUNCTION:
             self._entries.popitem(last=False)
         return result

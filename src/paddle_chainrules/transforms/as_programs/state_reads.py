@@ -11,6 +11,7 @@ import operator
 import os
 import random
 import sys
+import sysconfig
 import threading
 import types
 import weakref
@@ -37,7 +38,7 @@ from paddle import Tensor
 from ...programs.capture_error import CaptureError
 from .code_names import ANY_NAME, names_read
 from .dependencies import ATOMS, MAX_KEY_BYTES, pure_attribute_names
-from .keys import exactly, module_of
+from .keys import HEAP, exactly, module_of
 
 
 class StatePolicy(NamedTuple):
@@ -79,10 +80,20 @@ class StatePolicy(NamedTuple):
     def is_constant(self, module: str | None) -> bool:
         """Tell whether the variables of a module and its classes are never set."""
         top = (module or "").partition(".")[0]
-        return top in self.constant or (
-            top != "__main__" and top in sys.stdlib_module_names
-        )
+        return top in self.constant or is_pythons_own(top)
 
+
+@functools.cache
+def is_pythons_own(top: str) -> bool:
+    """Tell whether a module is of Python's library, and no other of its name."""
+    if top == "__main__" or top not in sys.stdlib_module_names:
+        return False
+    spec = getattr(sys.modules.get(top), "__spec__", None)
+    origin = getattr(spec, "origin", None) or ""
+    return not origin.endswith(".py") or origin.startswith(LIBRARY)
+
+
+LIBRARY = sysconfig.get_path("stdlib")
 
 DEFAULT_POLICY = StatePolicy()
 
@@ -121,6 +132,7 @@ TENSOR_FLAGS = frozenset(("stop_gradient", "requires_grad", "trainable", "persis
 
 ALL_ATTRIBUTES_COUNT = (
     *(types.SimpleNamespace, argparse.Namespace, UserDict, UserList, np.poly1d),
+    np.vectorize,
 )
 """Classes of Python's own and NumPy's whose attributes all count."""
 
@@ -183,6 +195,10 @@ SPECIAL_ATTRIBUTES = *FUNCTION_ATTRIBUTES.values(), *OF_CLASSES
 program an object's class or the bases of a class."""
 
 
+Place = tuple[str, int]
+"""The label of a variable or container, and the identity of what it is in."""
+
+
 class StateRead(NamedTuple):
     """A variable or the contents of a container, as they were read.
 
@@ -195,6 +211,7 @@ class StateRead(NamedTuple):
         undo: makes it again what it was.
         special: the attribute of a function, class or object that is compared.
         dict_keys: the dict and its keys, where only these and their order are compared.
+        place: what tells it apart from others of the same label.
     """
 
     label: str
@@ -205,6 +222,7 @@ class StateRead(NamedTuple):
     undo: Callable[[], None] | None = None
     special: SpecialAttribute | None = None
     dict_keys: tuple[dict[Any, Any], tuple[Any, ...]] | None = None
+    place: Place = "", 0
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -233,11 +251,11 @@ def always_same() -> bool:
 
 def reads_of(
     fn: Any,
-    excluded: frozenset[str],
+    excluded: frozenset[Place],
     objects: Sequence[Any] = (),
     policy: StatePolicy = DEFAULT_POLICY,
 ) -> list[StateRead]:
-    """Return all that a function and some objects read, except excluded labels.
+    """Return all that a function and some objects read, except excluded places.
 
     An attribute counts if any code names it, so it starts again with more names.
 
@@ -260,11 +278,11 @@ class _Reader:
 
     Args:
         named: the attributes that count.
-        excluded: labels of state that does not count.
+        excluded: places of state that does not count.
     """
 
     def __init__(
-        self, named: Iterable[str], excluded: frozenset[str], policy: StatePolicy
+        self, named: Iterable[str], excluded: frozenset[Place], policy: StatePolicy
     ) -> None:
         self.named, self.names, self._excluded = frozenset(named), {*named}, excluded
         self.reads: list[StateRead] = []
@@ -281,17 +299,21 @@ class _Reader:
         get: Callable[..., Any],
         *get_args: Any,
         undo: Callable[[Any], None] | None = None,
+        owner: Any = None,
     ) -> None:
         """Read a variable by a function, and read what its value holds.
 
         Args:
             undo: gives the variable a value.
+            owner: what it is a variable of; the first argument if None.
         """
-        if label not in self._excluded:
+        place = label, id(get_args[0] if owner is None and get_args else owner)
+        if place not in self._excluded:
             value = get(*get_args)
             restore = None if undo is None else functools.partial(undo, value)
             is_same = lambda: get(*get_args) is value  # noqa: E731
-            self._add_read(label, self._key_of(value), is_same, None, None, restore)
+            fields = None, None, restore
+            self._add_read(place, self._key_of(value), is_same, *fields)
             self.read_contents(label, value)
 
     def _read_dict_entry(
@@ -299,11 +321,12 @@ class _Reader:
     ) -> None:
         """Read a variable that stands in a dict, and read what its value holds."""
         is_ignored = (id(dictionary), name) in self._policy.ignored
-        if not is_ignored and label not in self._excluded:
+        place = label, id(dictionary)
+        if not is_ignored and place not in self._excluded:
             value = dictionary.get(name, MISSING)
             is_same = lambda: dictionary.get(name, MISSING) is value  # noqa: E731
             entry = dictionary, name, value
-            self._add_read(label, self._key_of(value), is_same, entry)
+            self._add_read(place, self._key_of(value), is_same, entry)
             self.read_contents(label, value)
 
     def _key_of(self, value: Any) -> Any:
@@ -321,11 +344,13 @@ class _Reader:
         before = self._visited.get(id(value))
         return len(self._visited) if before is None else before[0]
 
-    def _add_read(self, label: str, key: Any, *fields: Any) -> None:
+    def _add_read(self, place: Place, key: Any, *fields: Any) -> None:
+        if place in self._excluded:
+            return
         if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
             self._refuse_size()
         if self._in_layer or len(self.reads) < self._max_reads:
-            self.reads.append(StateRead(label, key, *fields))
+            self.reads.append(StateRead(place[0], key, *fields)._replace(place=place))
             self._max_reads += self._in_layer
 
     def _refuse_size(self) -> None:
@@ -340,7 +365,7 @@ class _Reader:
         kind = type(value)
         if kind in ATOMS or isinstance(value, np.generic | _Missing):
             return
-        if label in self._excluded or id(value) in self._visited:
+        if (label, id(value)) in self._excluded or id(value) in self._visited:
             return
         if isinstance(value, Tensor):
             self._visited[id(value)] = len(self._visited), value
@@ -391,6 +416,8 @@ class _Reader:
                 self.names.update(name for name in value.args if type(name) is str)
         elif isinstance(value, functools.cached_property):
             self.read_contents(label, value.func)
+        elif kind is functools._lru_cache_wrapper:
+            self.read_contents(label, value.__wrapped__)
         elif kind in GETTERS:
             self._read_getter(label, value)
         elif isinstance(value, types.ModuleType):
@@ -429,6 +456,8 @@ class _Reader:
         elif isinstance(value, set | frozenset):
             self._read_members(label, value)
         elif hasattr(kind, "_depends_on"):
+            if hasattr(value, "_buffers"):
+                self.read_variable(f"{label}.buffers", getattr, value, "_buffers")
             for component in value._depends_on():
                 if isinstance(component, paddle.nn.Layer):
                     sublayers = component.sublayers(include_self=True)
@@ -470,9 +499,9 @@ class _Reader:
 
         key = tuple(map(self._key_of, items))
         if isinstance(sequence, tuple):
-            self._add_read(label, key, always_same)
+            self._add_read((label, id(sequence)), key, always_same)
         else:
-            self._add_read(label, key, is_same, None, None, undo)
+            self._add_read((label, id(sequence)), key, is_same, None, None, undo)
         for i, item in enumerate(items):
             self.read_contents(f"{label}[{i}]", item)
 
@@ -496,7 +525,7 @@ class _Reader:
                 "give them as arguments"
             )
         key = tuple((_key_of(k), self._key_of(item)) for k, item in entries.items())
-        self._add_read(label, key, is_same)
+        self._add_read((label, id(mapping)), key, is_same)
         for name, value in entries.items():
             self.read_contents(f"{label}[{name!r}]", value)
 
@@ -512,7 +541,8 @@ class _Reader:
         def undo() -> None:
             buffer[full_index] = copy
 
-        self._add_read(label, content, lambda: get() == content, None, None, undo)
+        is_same = lambda: get() == content  # noqa: E731
+        self._add_read((label, id(buffer)), content, is_same, None, None, undo)
 
     def _read_object_array(self, label: str, object_array: Any) -> None:
         items = object_array.ravel().tolist()
@@ -525,7 +555,7 @@ class _Reader:
                 object_array.flat[i] = item
 
         key = tuple(map(self._key_of, items))
-        self._add_read(label, key, is_same, None, None, undo)
+        self._add_read((label, id(object_array)), key, is_same, None, None, undo)
         for i, item in enumerate(items):
             self.read_contents(f"{label}[{i}]", item)
 
@@ -540,7 +570,8 @@ class _Reader:
         key = _keys_of_members(container)
         is_same = lambda: _keys_of_members(container) == key  # noqa: E731
         changes = isinstance(container, set)
-        self._add_read(label, key, is_same, None, None, undo if changes else None)
+        place = label, id(container)
+        self._add_read(place, key, is_same, None, None, undo if changes else None)
         for member in container:
             self.read_contents(f"a member of {label}", member)
 
@@ -556,7 +587,8 @@ class _Reader:
         key = tuple(map(_key_of, keys))
         is_same = lambda: (*dictionary,) == keys  # noqa: E731
         fields = None, None, undo, None, (dictionary, keys)
-        self._add_read(f"keys of {label}", key, is_same, *fields)
+        place = f"keys of {label}", id(dictionary)
+        self._add_read(place, key, is_same, *fields)
         for key in keys:
             self._read_dict_entry(label + form.format(key), dictionary, key)
 
@@ -566,11 +598,14 @@ class _Reader:
         """Read the number of a container's items."""
         size = len(container)
         is_same = lambda: len(container) == size  # noqa: E731
-        self._add_read(label, size, is_same, None, (container, size), undo)
+        place = label, id(container)
+        self._add_read(place, size, is_same, None, (container, size), undo)
 
     def _read_function(self, label: str, fn: types.FunctionType) -> None:
         """Read what a function closes over, its defaults, and globals it names."""
         module = fn.__module__ or ""
+        if self._is_constant(module):  # or it wraps a function of that module
+            module = fn.__globals__.get("__name__", "")
         if _is_within(module, ("paddle", *self._policy.without_state)):
             return
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
@@ -614,7 +649,7 @@ class _Reader:
                 self._read_dict_entry(module, sys.modules, module)
             else:
                 self._add_read(
-                    f"import {module}",
+                    (f"import {module}", 0),
                     MISSING_KEY,
                     functools.partial(_is_missing, module),
                 )
@@ -623,7 +658,8 @@ class _Reader:
         """Read an attribute of a function, class or object, and what it holds."""
         is_same = lambda: special.get(special.owner) is special.value  # noqa: E731
         key = self._key_of(special.value)
-        self._add_read(label, key, is_same, None, None, None, special)
+        place = label, id(special.owner)
+        self._add_read(place, key, is_same, None, None, None, special)
         if special.get in CONTAINING:
             self.read_contents(label, special.value)
 
@@ -703,6 +739,12 @@ class _Reader:
             for name in attributes.keys() - ATTRIBUTES_OF_LAYERS:
                 self.read_contents(f"{label}.{name}", attributes[name])
 
+    def _is_constant_class(self, kind: type) -> bool:
+        module = module_of(kind) or "builtins"
+        if module == "builtins":  # or of code that has no name, where it is on the heap
+            return not kind.__flags__ & HEAP
+        return self._is_constant(module)
+
     def _all_attributes_count(self, value: Any) -> bool:
         """Tell whether those of an object count that no code names."""
         if not self._policy.all_attributes or id(value) in self._policy.named_alone:
@@ -721,9 +763,7 @@ class _Reader:
     def _read_class(self, label: str, kind: type) -> list[type]:
         """Read the named variables of a class; return those of its bases that count."""
         user_classes = [
-            base
-            for base in kind.__mro__
-            if not self._is_constant(getattr(base, "__module__", "builtins"))
+            base for base in kind.__mro__ if not self._is_constant_class(base)
         ]
         if kind in self._classes:
             return user_classes
@@ -742,7 +782,7 @@ class _Reader:
             for name in sorted(names | inherited):
                 qualified = f"{base.__name__}.{name}" if name in inherited else name
                 self.read_variable(
-                    f"{label}.{qualified}", attributes.get, name, MISSING
+                    f"{label}.{qualified}", attributes.get, name, MISSING, owner=base
                 )
             inherited |= names
         return user_classes
