@@ -30,7 +30,7 @@ def settled(fn, *args, calls=80):
 
 def served(compiled, *args, **kwargs):
     """Tell whether a function written for such calls serves one."""
-    return compiled.guarded.result(args, kwargs) is not None
+    return compiled._guarded.result(args, kwargs) is not None
 
 
 def check(compiled, fn, *args):

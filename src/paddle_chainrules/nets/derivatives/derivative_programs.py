@@ -98,7 +98,7 @@ def _note(
     if listener() is not None or records_graph(leaves):
         return
     with suppress(CaptureError):
-        compiled = program.compiled(*inputs)
+        compiled = program._compiled(*inputs)
         if True not in compiled.captured.requires:
             guarded.note(
                 compiled,

@@ -197,7 +197,7 @@ class AutoCalls:
             most=self._most_samples,
             state=self._state,
         )
-        self.guarded = self._program.guarded
+        self.guarded = self._program._guarded
 
     def _most_samples(self) -> int:
         return min([each.most for each in self._settled.values()], default=0)

@@ -97,7 +97,7 @@ class Jitted:
         self._is_method, self._instances = False, Instances()
         self._has_run = False
         self._state = OuterState(self._fn) if explicit else state
-        self.guarded = GuardedCalls()
+        self._guarded = GuardedCalls()
         self._kinds: dict[Any, KindOfCall] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
         self.derived_programs: dict[Any, Any] = {}
@@ -168,7 +168,7 @@ class Jitted:
         if self._recompile_log is not None:
             self._recompile_log.count_call()
         try:
-            outputs = self.guarded.result(args, kwargs)
+            outputs = self._guarded.result(args, kwargs)
             if outputs is not None:
                 return outputs[0]
             result, compiled = self._serve(call, args, kwargs)
@@ -196,9 +196,9 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program that runs at one call."""
-        return self.compiled(*args, **kwargs).captured.program
+        return self._compiled(*args, **kwargs).captured.program
 
-    def compiled(self, *args: Any, **kwargs: Any) -> CompiledFunction:
+    def _compiled(self, *args: Any, **kwargs: Any) -> CompiledFunction:
         """Return the program that runs at one call, with what else belongs to it.
 
         Raises:
@@ -282,7 +282,7 @@ class Jitted:
         """
         if True not in compiled.captured.requires and not function.divisions:
             call = compiled, inputs, leaves, args, kwargs
-            self.guarded.note(compiled, lambda: self._write_guarded(*call))
+            self._guarded.note(compiled, lambda: self._write_guarded(*call))
 
     def _write_guarded(
         self,
