@@ -194,6 +194,7 @@ class NetVJP:
         compiled, output = recording.compiled, recording.outputs[0]
         self.compiled = compiled
         self.form = inputs.form(compiled.structure.output)
+        self._param_leaves = self.form.param_leaves
         self.draws = compiled.forward_backward.forward.draws
         self.retained_bytes = recording.retained_bytes()
         self._calls = 0
@@ -241,7 +242,7 @@ class NetVJP:
 
     def nested(self, results: Sequence[Tensor]) -> tuple[Any, Any]:
         """Return gradients of parameters, nested as these, and of the arguments."""
-        form, count = self.form, self.form.param_leaves
+        form, count = self.form, self._param_leaves
         args = form.args.unflatten(results[count : count + form.args.num_leaves])
         if form.order is None:
             return results[0], args
