@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 CONSTANT = (
     *("paddle", "numpy", "scipy", "sympy", "sklearn", "deepxde", "ppsci", "builtins"),
     *("paddle_chainrules", "typing_extensions"),
@@ -18,9 +16,3 @@ library that it is written in.
 
 def is_constant(module: str | None) -> bool:
     return (module or "").partition(".")[0] in CONSTANT
-
-
-def is_standard(module: str | None) -> bool:
-    """Tell whether a module is Python's own, or of a package taken not to change."""
-    top = (module or "").partition(".")[0]
-    return is_constant(module) or top in sys.stdlib_module_names

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from .constant import is_standard
+from .state import POLICY
 
 PRINTS = frozenset({"print", "input", "open"})
 """Python's functions that reach the user or a file."""
@@ -32,7 +32,7 @@ def call_watched(call: Callable[[], Any]) -> tuple[Any, str]:
     def watch(frame: FrameType, event: str, function: Any) -> None:
         if event == "c_call" and _prints(function):
             module = frame.f_globals.get("__name__", "")
-            if module in WRITING or not is_standard(module):
+            if module in WRITING or not POLICY.is_constant(module):
                 results.append(function.__name__)
 
     sys.setprofile(watch)

@@ -92,9 +92,7 @@ class ObjectState:
             if self._unchanged():
                 return True
             reads = self._read()
-        except (
-            Exception
-        ):  # what an object of somebody's raises where it was read before
+        except Exception:  # of an object that can't be read any more
             return False
         if keys_of(reads) != keys_of(self._reads):
             return False

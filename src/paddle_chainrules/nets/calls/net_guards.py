@@ -41,9 +41,8 @@ def write_value(
     leaves = _begin(builder, inputs, compiled, state)
     if leaves is None:
         return None
-    captured, structure = compiled.captured, compiled.structure
-    results = builder.enter(captured.program, leaves, tensors_among(inputs.leaves))
-    return builder.build(f"({builder.nested(captured, structure, results)},)")
+    tensors = tensors_among(inputs.leaves)
+    return builder.build_value(compiled, state, leaves, tensors)
 
 
 def write_pullback(
@@ -62,6 +61,7 @@ def write_pullback(
         return None  # what is no tensor may change in place
     compiled, tensors = vjp.compiled, tensors_among(inputs.leaves)
     captured, forward_backward = compiled.captured, compiled.forward_backward
+    builder.require_unchanged(captured, state)
     results = builder.enter(forward_backward.forward, leaves, tensors)
     count = forward_backward.count
     value = builder.nested(captured, compiled.structure, results[:count])
@@ -91,6 +91,7 @@ def add_vjp(
     leaves = _begin(builder, inputs, vjp.compiled, state, ["cotangent"])
     if leaves is None:
         return
+    builder.require_unchanged(vjp.compiled.captured, state)
     order, args_spec = inputs.order, inputs.args_spec  # without tensors
     with_joint, row = builder.copy(), [*leaves, "cotangent"]
 
@@ -167,9 +168,6 @@ def _begin(
         builder.require_first_sizes(leaves[count:], tensors[count:])
     builder.require_modes()
     builder.require_off_graph([*leaves, *more])
-    builder.require_fresh(compiled.captured)
-    if state is not None:
-        builder.require_state(state)
     return leaves
 
 

@@ -118,7 +118,7 @@ def _write(
     Args:
         inputs: the tensors that the program takes.
     """
-    program, builder = compiled.captured.program, GuardBuilder("args, kwargs")
+    builder, samples = GuardBuilder("args, kwargs"), compiled.captured.program.samples
     leaves = _tensors((args, kwargs))
     builder.require_ordinary()
     builder.require_modes()
@@ -129,19 +129,14 @@ def _write(
     name_of = dict(zip(map(id, leaves), names, strict=True))
     if len(name_of) < len(leaves) or not name_of.keys() <= {*map(id, inputs)}:
         return None  # tensors by whose values something was decided
-    varying = program.samples.varying if program.samples is not None else ()
+    varying = samples.varying if samples is not None else ()
     others = [x for x in inputs if id(x) not in name_of]
     if any(size in varying for x in others for size in x.shape):
         return None
     builder.require_off_graph(names)
     builder.require_distinct(names)
-    if state is not None:
-        builder.require_state(state)
-    builder.require_fresh(compiled.captured)
-    tensors = [name_of.get(id(x)) or builder.bind(x) for x in inputs]
-    results = builder.enter(program, tensors, inputs)
-    value = builder.nested(compiled.captured, compiled.structure, results)
-    return builder.build(f"({value},)")
+    input_names = [name_of.get(id(x)) or builder.bind(x) for x in inputs]
+    return builder.build_value(compiled, state, input_names, inputs)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

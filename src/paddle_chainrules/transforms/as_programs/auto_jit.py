@@ -79,10 +79,6 @@ def auto_jit(
         nonlocal calls
         if calls is None:
             calls = _transform_calls(kind_name, fn)
-        if calls is not None:
-            outputs = calls.guarded.result(args, kwargs)
-            if outputs is not None:
-                return outputs[0]
         return _run(calls, fn, transformed, order, args, kwargs)
 
     vars(transformed_fn)[TRANSFORM] = Transform(
@@ -98,12 +94,7 @@ def by_program(
 
     Without one, derivatives that are nested are taken by rules.
     """
-    calls = _transform_calls(kind, fn)
-    if calls is not None:
-        outputs = calls.guarded.result(args, kwargs)
-        if outputs is not None:
-            return outputs[0]
-    return _run(calls, fn, transformed, order, args, kwargs)
+    return _run(_transform_calls(kind, fn), fn, transformed, order, args, kwargs)
 
 
 def _run(
@@ -114,7 +105,11 @@ def _run(
     args: Any,
     kwargs: Any,
 ) -> Any:
-    """Do as :func:`by_program` for a call that no guarded function serves."""
+    """Do as :func:`by_program`, with the calls of the transform, if it has any."""
+    if calls is not None:
+        outputs = calls.guarded.result(args, kwargs)
+        if outputs is not None:
+            return outputs[0]
     result = _NOTHING
     if not (
         calls is None
@@ -251,8 +246,9 @@ class AutoCalls:
             self.why = f"what it depends on can't be seen ({error})"
             return _NOTHING
         result = transformed(*args, **kwargs)
-        self._changes += bool(self._settled) or self._number() != state
-        if self._number() == state:
+        is_settled = self._number() == state
+        self._changes += bool(self._settled) or not is_settled
+        if is_settled:
             self._settled[state] = dependencies
         if self._changes > MAX_CHANGES:
             self.why = (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import optree
-from paddle import Tensor
+from paddle import Tensor, is_grad_enabled
 
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.listener import local
@@ -25,6 +25,7 @@ from ..containers.tree import ONE_LEAF, Tree, flatten_tree
 from .changing_numbers import NO_INPUTS, NumberInputs
 from .keys import MODES, exactly, kinds_of_leaves
 from .outer_state import OuterState
+from .program_cache import CompiledFunction
 from .program_recording import run
 
 GuardedCall = Callable[..., Any]
@@ -89,10 +90,8 @@ class GuardBuilder:
     def require_ordinary(self) -> None:
         """Emit the guard that nobody listens to this thread, or records it."""
         modes = self.bind(local)
-        self._lines.append(
-            f"if {modes}.listener is not None or {modes}.plain or {modes}.recordings: "
-            "return None"
-        )
+        nobody = f"{modes}.listener is None and not {modes}.plain"
+        self.require(f"{nobody} and not {modes}.recordings")
 
     def require_first_sizes(
         self, leaves: Sequence[str], tensors: Sequence[Tensor]
@@ -104,24 +103,24 @@ class GuardBuilder:
         sizes = {
             leaf: x.shape[0] for leaf, x in zip(leaves, tensors, strict=True) if x.ndim
         }
-        if sizes:
-            tests = [f"{leaf}.shape[:1] == [{n}]" for leaf, n in sizes.items()]
-            self._lines += [
-                "try:",
-                f"    if not ({' and '.join(tests)}): return None",
-                "except AttributeError: return None",
-            ]
+        self._require_of_tensors(
+            [f"{leaf}.shape[:1] == [{n}]" for leaf, n in sizes.items()]
+        )
 
     def require_off_graph(self, leaves: Sequence[str]) -> None:
         """Emit the guard that leaves require no gradients, as tensors of all kinds.
 
         Without gradients it is left out.
         """
-        if MODES[0]() and leaves:
-            flags = " and ".join(f"{leaf}.stop_gradient" for leaf in leaves)
+        if is_grad_enabled():
+            self._require_of_tensors([f"{leaf}.stop_gradient" for leaf in leaves])
+
+    def _require_of_tensors(self, conditions: Sequence[str]) -> None:
+        """Emit a guard that also fails where an argument is no tensor."""
+        if conditions:
             self._lines += [
                 "try:",
-                f"    if not ({flags}): return None",
+                f"    if not ({' and '.join(conditions)}): return None",
                 "except AttributeError: return None",
             ]
 
@@ -132,14 +131,14 @@ class GuardBuilder:
         elif len(leaves) > 2:
             self.require(f"len({{*map(id, ({', '.join(leaves)}))}}) == {len(leaves)}")
 
-    def require_state(self, state: OuterState) -> None:
-        """Emit the guard that a function's outer state is as it is now."""
-        self.require(f"{self.bind(state.is_number)}({state.number()})")
-
-    def require_fresh(self, captured: CapturedFunction) -> None:
-        """Emit the guard that a program's constants are as they were."""
+    def require_unchanged(
+        self, captured: CapturedFunction, state: OuterState | None
+    ) -> None:
+        """Emit the guards that a program's constants, and outer state, are as now."""
         if captured.outside_constants:
             self.require(f"not {self.bind(captured.is_stale)}()")
+        if state is not None:
+            self.require(f"{self.bind(state.is_number)}({state.number()})")
 
     def enter(
         self, program: Program, leaves: Sequence[str], tensors: Sequence[Tensor]
@@ -186,6 +185,25 @@ class GuardBuilder:
         if structure == ONE_LEAF or getattr(structure, "is_one_leaf", False):
             return outputs[0]
         return f"{self.bind(structure.unflatten)}([{', '.join(outputs)}])"
+
+    def build_value(
+        self,
+        compiled: CompiledFunction,
+        state: OuterState | None,
+        inputs: Sequence[str],
+        tensors: Sequence[Tensor],
+    ) -> GuardedCall:
+        """Return the function, which gives a program's result, alone in a tuple.
+
+        Args:
+            state: the outer state that it serves in, if there is any.
+            inputs: names of what the program takes.
+            tensors: these in the call at hand.
+        """
+        captured = compiled.captured
+        self.require_unchanged(captured, state)
+        results = self.enter(captured.program, inputs, tensors)
+        return self.build(f"({self.nested(captured, compiled.structure, results)},)")
 
     def filled(self, captured: CapturedFunction, results: Sequence[str]) -> list[str]:
         """Return names of all results of a function, of which tensors are given."""

@@ -304,14 +304,10 @@ class Jitted:
             return None  # one is given twice
         builder.require_off_graph(names)
         builder.require_distinct(names)
-        if self._state is not None:
-            if holders_of_state([*args, *flatten_tree((args, kwargs))[0]]):
-                return None
-            builder.require_state(self._state)
-        captured, structure = compiled.captured, compiled.structure
-        builder.require_fresh(captured)
-        results = builder.enter(captured.program, names, tensors)
-        return builder.build(f"({builder.nested(captured, structure, results)},)")
+        all_arguments = [*args, *flatten_tree((args, kwargs))[0]]
+        if self._state is not None and holders_of_state(all_arguments):
+            return None
+        return builder.build_value(compiled, self._state, names, tensors)
 
     def _guard_arguments(
         self, builder: GuardBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]

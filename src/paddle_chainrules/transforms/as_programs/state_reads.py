@@ -203,7 +203,7 @@ class StateRead(NamedTuple):
     """A variable or the contents of a container, as they were read.
 
     Attributes:
-        label: its name, as code would write it.
+        place: its name, as code would write it, and what it is in.
         key: tells its value apart from others.
         is_same: tells if it is still the same.
         dict_entry: the dict, key and value of what stands in a dict.
@@ -211,10 +211,9 @@ class StateRead(NamedTuple):
         undo: makes it again what it was.
         special: the attribute of a function, class or object that is compared.
         dict_keys: the dict and its keys, where only these and their order are compared.
-        place: what tells it apart from others of the same label.
     """
 
-    label: str
+    place: Place
     key: Any
     is_same: Callable[[], bool]
     dict_entry: tuple[dict[Any, Any], Any, Any] | None = None
@@ -222,7 +221,11 @@ class StateRead(NamedTuple):
     undo: Callable[[], None] | None = None
     special: SpecialAttribute | None = None
     dict_keys: tuple[dict[Any, Any], tuple[Any, ...]] | None = None
-    place: Place = "", 0
+
+    @property
+    def label(self) -> str:
+        """Its name, as code would write it."""
+        return self.place[0]
 
     def has_changed(self) -> bool:
         """Tell if it is no longer the same, or can't be read any more."""
@@ -350,7 +353,7 @@ class _Reader:
         if len(self.reads) >= self._policy.max_reads and self._policy.refuses:
             self._refuse_size()
         if self._in_layer or len(self.reads) < self._max_reads:
-            self.reads.append(StateRead(place[0], key, *fields)._replace(place=place))
+            self.reads.append(StateRead(place, key, *fields))
             self._max_reads += self._in_layer
 
     def _refuse_size(self) -> None:
@@ -592,14 +595,12 @@ class _Reader:
         for key in keys:
             self._read_dict_entry(label + form.format(key), dictionary, key)
 
-    def _read_size(
-        self, label: str, container: Sized, undo: Callable[[], None] | None = None
-    ) -> None:
+    def _read_size(self, label: str, container: Sized) -> None:
         """Read the number of a container's items."""
         size = len(container)
         is_same = lambda: len(container) == size  # noqa: E731
         place = label, id(container)
-        self._add_read(place, size, is_same, None, (container, size), undo)
+        self._add_read(place, size, is_same, None, (container, size))
 
     def _read_function(self, label: str, fn: types.FunctionType) -> None:
         """Read what a function closes over, its defaults, and globals it names."""
@@ -803,8 +804,8 @@ class _Reader:
             self._read_dict_entry(f"{label}.{name}", variables, name)
 
 
-ATTRIBUTES_OF_LAYERS = frozenset(vars(paddle.nn.Layer()))
-"""What each layer has of Paddle's."""
+ATTRIBUTES_OF_LAYERS = frozenset(paddle.nn.Layer.__init__.__code__.co_names)
+"""What each layer has of Paddle's, among other names in its construction."""
 
 HOOKS = "_forward_pre_hooks", "_forward_post_hooks"
 
