@@ -18,6 +18,7 @@ from paddle_chainrules import (
     FCNet,
     derivative,
     derivatives,
+    jvp,
     laplacian,
     stateless,
     taylor,
@@ -626,3 +627,58 @@ def test_a_constant_of_a_wider_dtype_widens_derivatives():
     ):
         assert part.dtype == paddle.float64
         np.testing.assert_allclose(part.numpy()[:, column], expected, rtol=1e-12)
+
+
+LINEAR = {
+    "gather": lambda h: paddle.gather(h, paddle.to_tensor([1, 3, 1]), axis=1),
+    "index_select": lambda h: paddle.index_select(h, paddle.to_tensor([2, 0]), axis=1),
+    "gather_nd": lambda h: paddle.gather_nd(h, paddle.to_tensor([[0, 3], [2, 1]])),
+    "index_sample": lambda h: paddle.index_sample(
+        h, paddle.to_tensor([[1, 2], [0, 0], [4, 3]])
+    ),
+    "strided_slice": lambda h: h[:, ::2],
+    "cumsum": lambda h: h.cumsum(1),
+    "mean of all": lambda h: h.mean(),
+    "stack": lambda h: paddle.stack([h, h * 2.0, paddle.ones_like(h)], 1),
+    "concat": lambda h: paddle.concat([h, paddle.ones_like(h[:, :2]), h * h], 1),
+    "split": lambda h: paddle.split(h, [2, 3], axis=1)[1],
+    "unbind": lambda h: paddle.unbind(h, 1)[3] * paddle.unbind(h, 1)[0],
+    "quotient": lambda h: h / (2.0 + paddle.ones_like(h).cumsum(1)),
+    "quotient of two": lambda h: h / (2.0 + h[:, ::-1]),
+    "tile": lambda h: paddle.tile(h, [2, 3]),
+    "triangle": lambda h: paddle.tril(h) + paddle.triu(h, 1) * 3.0,
+    "flip and roll": lambda h: paddle.roll(h.flip(1), 2, 1),
+    "transposed": lambda h: h.T @ h,
+    "add_n": lambda h: paddle.add_n([h, h * h, paddle.ones_like(h)]),
+    "expand_as": lambda h: h[:1].expand_as(h),
+    "narrower": lambda h: h.astype("float32").astype("float64"),
+    "interpolate": lambda h: paddle.nn.functional.interpolate(
+        h.reshape([1, 1, 3, 5]), scale_factor=2, mode="bilinear"
+    ),
+    "diagonal": lambda h: paddle.diagonal(h, 1),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_series_through_linear_operators(name):
+    """Series to the third order equal forward derivatives of forward derivatives."""
+    x, v = randn([3, 2], "float64", 1), randn([2], "float64", 2)
+    weight = randn([2, 5], "float64", 5)
+
+    def f(_, x):
+        result = LINEAR[name](paddle.tanh(x @ weight))
+        return paddle.expand(result.reshape([1, -1]), [3, -1])
+
+    expected, derivative_of = [], lambda x: f(None, x)
+    for _ in range(4):
+        expected.append(derivative_of(x))
+        derivative_of = forward_derivative(derivative_of, v)
+    found = taylor(f, {}, x, v, 3)
+    for each, exact in zip(found, expected, strict=True):
+        tolerance = 1e-4 if name == "narrower" else 1e-10
+        assert_same(each, exact, rtol=tolerance, atol=tolerance)
+
+
+def forward_derivative(f, v):
+    """The derivative of a function along a direction, the same at all points."""
+    return lambda x: jvp(f, (x,), (v.expand_as(x),))[1]

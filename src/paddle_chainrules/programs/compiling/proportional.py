@@ -43,7 +43,9 @@ def linear_in(op: Operation) -> tuple[int, ...]:
     """Return the arguments in each of which an operation is linear, if known."""
     if op.operator.name == "sum" and op.args[2] is not None:  # a dtype
         return ()
-    return op.operator.linear if is_plain(op) else ()
+    if not is_plain(op):
+        return ()
+    return tuple(k for k in op.operator.linear if type(op.args[k]) is Value)
 
 
 def scale_and_operand(op: Operation) -> tuple[float, Value] | None:

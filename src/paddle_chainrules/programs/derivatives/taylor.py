@@ -19,8 +19,8 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import not_listening
 from ..operators.calls import JetCall, Series
-from ..operators.series import total
-from ..tracing.operations import Operation, Value, with_values
+from ..operators.series import linear_series, product_series, total
+from ..tracing.operations import Operation, Value, values_in, with_values
 from ..tracing.reverse import TraceView, reverse
 
 
@@ -161,11 +161,67 @@ def _propagate_series(
         args = [with_values(arg, series_at) for arg in op.args]
         outputs = [tracer.tensor(v) for v in op.outputs]
         results = [*map(_in_one_dtype, op.operator.jet(JetCall(args, outputs, order)))]
+    elif moving := _linear_arguments(op, series_at):
+        results = _series_by_linearity(tracer, op, series_at, moving)
     else:
         results = _series_by_gradients(
             tracer, i, {v: series_at(v) for v in op.inputs}, order
         )
     return dict(zip(op.outputs, results, strict=True))
+
+
+def _linear_arguments(op: Operation, series_at: Callable[[Value], Series]) -> list[int]:
+    """Return the moving arguments, if a result is linear in each; else none."""
+    moving = [
+        k
+        for k, arg in enumerate(op.args)
+        if any(_any_present(series_at(v)[1:]) for v in values_in([arg]))
+    ]
+    is_linear = {*moving} <= {*op.operator.linear}
+    return moving if is_linear and len(moving) <= 2 else []
+
+
+def _series_by_linearity(
+    tracer: TraceView,
+    op: Operation,
+    series_at: Callable[[Value], Series],
+    moving: list[int],
+) -> list[Series]:
+    """Return the series of a function that is linear in one or two arguments."""
+    args = [with_values(arg, tracer.tensor) for arg in op.args]
+
+    def bind(*terms: Any) -> list[Any]:
+        for k, term in zip(moving, terms, strict=True):
+            args[k] = term
+        return op.operator.bind(args)
+
+    values = [tracer.tensor(v) for v in op.outputs]
+    series = [_series_of_argument(op.args[k], series_at) for k in moving]
+    if len(moving) == 1:
+        higher = linear_series(bind, series[0][1:])
+        return [
+            [value, *(row if row is None else row[i] for row in higher)]
+            for i, value in enumerate(values)
+        ]
+    x, y = series
+    return [[values[0], *product_series(x, y, lambda a, b: bind(a, b)[0])[1:]]]
+
+
+def _series_of_argument(arg: Any, series_at: Callable[[Value], Series]) -> Series:
+    """Return the series of an argument, with lists of tensors for one of a list."""
+    if isinstance(arg, Value):
+        return series_at(arg)
+    all_series = [*map(series_at, arg)]
+    values = [series[0] for series in all_series]
+    return [
+        [
+            paddle.zeros_like(value) if term is None else term
+            for value, term in zip(values, terms, strict=True)
+        ]
+        if _any_present(terms)
+        else None
+        for terms in zip(*all_series, strict=True)
+    ]
 
 
 def _in_one_dtype(series: Series) -> Series:

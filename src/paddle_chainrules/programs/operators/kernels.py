@@ -106,6 +106,7 @@ def linear_in_first(*names: str, **overrides: Any) -> None:
         kernel.shapes = frozenset(
             k for k, a in enumerate(kernel.arguments) if a == entry.arguments[0]
         )
+        entry.linear = () if overrides else (0,)
         kernel.reverse = _linear_rule(entry, kernel, cotangent_index, overrides)
 
 

@@ -25,7 +25,7 @@ def total(terms: Any) -> Any:
     return result
 
 
-def linear_series(f: Callable[[Tensor], Tensor], x: Series) -> list[Any]:
+def linear_series(f: Callable[[Any], Any], x: Series) -> list[Any]:
     """Return the series of ``f(x)`` for a linear f."""
     return [None if term is None else f(term) for term in x]
 

@@ -29,7 +29,7 @@ ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
 """The settings that all operators between two tensors share."""
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
-    extra = {"linear": (0,)} if name == "mul" else {}
+    extra = {"linear": (0,)} if name in ("mul", "truediv") else {}
     define(f"Tensor.__{name}__", "x y", infix=infix, cheap=True, **extra, **ARITHMETIC)
 for name in ("radd", "rsub", "rtruediv"):
     define(f"Tensor.__{name}__", "x y", cheap=name != "rtruediv", **ARITHMETIC)
@@ -44,7 +44,8 @@ for name in ("pow", "rpow"):
     )
 for name in ("add", "subtract"):
     define(name, cheap=True, **ARITHMETIC)
-for name in ("divide", "maximum", "minimum"):
+define("divide", linear=(0,), **ARITHMETIC)
+for name in ("maximum", "minimum"):
     define(name, **ARITHMETIC)
 define("multiply", "x y", axes=BROADCAST, linear=(0, 1), promotes=(0, 1), cheap=True)
 define(
@@ -71,7 +72,7 @@ define("divide_grad", "x y out out_grad axis", axes=ANYWHERE)
 define("pow_grad", differentiable=(0, 1), axes=ElementwiseWithShared(2))
 define("maximum_grad", "x y out_grad", axes=ANYWHERE)
 define("minimum_grad", "x y out_grad", axes=ANYWHERE)
-define("add_n", "x", axes=ANYWHERE)
+define("add_n", "x", axes=ANYWHERE, linear=(0,))
 for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"):
     holds_for_complex(f"Tensor.__{name}__")
 holds_for_complex("add", "subtract", "multiply", "divide", "scale", "add_n")

@@ -10,15 +10,13 @@ from paddle import Tensor
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules import integer_results
 from ..axes import ELEMENTS, IN_ORDER
-from ..calls import BatchCall, Call, JetCall
+from ..calls import BatchCall, Call
 from ..entry import (
     batch_of,
     define,
     holds_for_complex,
-    jet_of,
     reverse_of,
 )
-from ..series import linear_series
 from ..shared import ops
 
 define("assign", alias=True, axes=IN_ORDER)
@@ -36,9 +34,14 @@ define(
 )
 define("share_data", "x", alias=True, differentiable=(), axes=IN_ORDER)
 define(
-    "cast", "x dtype", view=True, axes=ELEMENTS, tape=integer_results.detach_integers
+    "cast",
+    "x dtype",
+    view=True,
+    axes=ELEMENTS,
+    linear=(0,),
+    tape=integer_results.detach_integers,
 )
-define("copy", "x", run=RAW.assign, axes=IN_ORDER)
+define("copy", "x", run=RAW.assign, axes=IN_ORDER, linear=(0,))
 """A copy in new memory. Passes do not remove it."""
 define(
     "stop_gradient",
@@ -66,11 +69,6 @@ def _cast_reverse(call: Call) -> list[Any]:
     if not (x.is_floating_point() or x.is_complex()):
         return [None, None]
     return [ops.cast(call.cotangent, x.dtype), None]
-
-
-@jet_of("copy")
-def _copy_jet(call: JetCall) -> list[Any]:
-    return [[call.out, *linear_series(ops.assign, call.args[0][1:])]]
 
 
 @batch_of("copy")

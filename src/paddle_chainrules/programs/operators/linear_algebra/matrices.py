@@ -214,16 +214,6 @@ def _dot_formula(x: Tensor, y: Tensor) -> Tensor:
 # In Taylor series.
 
 
-@jet_of("matmul")
-def _matmul_jet(call: JetCall) -> list[Any]:
-    x, y, transpose_x, transpose_y = call.args
-
-    def times(a: Tensor, b: Tensor) -> Tensor:
-        return ops.matmul(a, b, transpose_x, transpose_y)
-
-    return [[call.out, *product_series(x, y, times)[1:]]]
-
-
 @jet_of("linear")
 def _linear_jet(call: JetCall) -> list[Any]:
     x, weight, bias = call.args

@@ -8,9 +8,8 @@ from paddle import Tensor
 
 from ....paddle_side.listener import listener
 from ....paddle_side.sparse_products import PRODUCTS, on_graph
-from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import TABLE, batch_of, define, jet_of, reverse_of
-from ..series import product_series
+from ..calls import BatchCall, Call, NoRule
+from ..entry import TABLE, batch_of, define, reverse_of
 from ..shared import ops
 
 
@@ -31,6 +30,7 @@ for _name, _kind in PRODUCTS.items():
         run=_kind.kernel,
         differentiable=(0, 1),
         structure=(2, 3),
+        linear=(0, 1),
     )
 
 
@@ -47,23 +47,8 @@ def _reverse_rule(name: str) -> Any:
     return rule
 
 
-def _series_rule(name: str) -> Any:
-    def rule(call: JetCall) -> list[Any]:
-        first, second, crows, cols, d = call.args
-        pattern = crows[0], cols[0], d
-
-        def times(x: Tensor, y: Tensor) -> Tensor:
-            result: Tensor = TABLE[name].bind([x, y, *pattern])[0]
-            return result
-
-        return [[call.out, *product_series(first, second, times)[1:]]]
-
-    return rule
-
-
 for _name in PRODUCTS:
     reverse_of(_name)(_reverse_rule(_name))
-    jet_of(_name)(_series_rule(_name))
 
 
 def _batch_rule(name: str) -> Any:

@@ -18,9 +18,8 @@ from ..axes import (
     batched_arg,
     batched_axis,
 )
-from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import define, holds_for_complex, jet_of, reverse_of
-from ..series import linear_series
+from ..calls import BatchCall, Call, NoRule
+from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed_to
 from .flat_indices import flat_gather_gradient, flat_indices
 
@@ -282,26 +281,6 @@ def _getitem_reverse(call: Call) -> list[Any]:
     if {*steps} == {1}:
         return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), []), None]
     return [ops.strided_slice_grad(x, g, axes, starts, ends, steps), None]
-
-
-@jet_of("Tensor._getitem_dygraph")
-def _getitem_jet(call: JetCall) -> list[Any]:
-    x, index = call.args[0], _index_values(call.args[1])
-    return [
-        [
-            call.out,
-            *linear_series(lambda term: term._getitem_dygraph(index), x[1:]),
-        ]
-    ]
-
-
-def _index_values(index: Any) -> Any:
-    """Return an index with the values of tensors that have a series along a curve."""
-    if isinstance(index, list) and index and isinstance(index[0], Tensor):
-        return index[0]
-    if isinstance(index, tuple | list):
-        return type(index)(map(_index_values, index))
-    return index
 
 
 def _tensor_index_gradient(x: Tensor, index: Any, g: Tensor) -> Tensor:

@@ -12,19 +12,17 @@ from ....paddle_side.rules.derivatives import formulas
 from ....paddle_side.rules.derivatives.formulas import where_traced
 from ...capture_error import CaptureError
 from ..axes import ANYWHERE, batched_arg
-from ..calls import BatchCall, Call, JetCall, NoRule
+from ..calls import BatchCall, Call, NoRule
 from ..entry import (
     batch_of,
     define,
     holds_for_complex,
-    jet_of,
     raw,
     reverse_of,
     tape_of,
 )
 from ..kernels import by_kernel, linear_in_first
 from ..known_shapes import define_of_known_shape
-from ..series import linear_series
 from ..shared import aligned, ops
 from .brackets import Sliced, gather_gradient, join_samples
 
@@ -69,6 +67,7 @@ define(
     differentiable=(0,),
     defaults={"axis": 0},
     axes=ANYWHERE,
+    linear=(0,),
     tape=where_traced(formulas.gather, 0),
 )
 define(
@@ -78,18 +77,19 @@ define(
     shapes=(0,),
     axes=ANYWHERE,
 )
-define("index_select", "x index axis", differentiable=(0,), axes=ANYWHERE)
+define("index_select", "x index axis", differentiable=(0,), axes=ANYWHERE, linear=(0,))
 define(
     "embedding",
     "x weight padding_idx sparse",
     differentiable=(1,),
     axes=ANYWHERE,
+    linear=(1,),
     tape=requested_gradients.embedding,
 )
 define("index_add", "x index add_value axis", differentiable=(0, 2), axes=ANYWHERE)
-define("gather_nd", "x index", differentiable=(0,), axes=ANYWHERE)
+define("gather_nd", "x index", differentiable=(0,), axes=ANYWHERE, linear=(0,))
 define("scatter_nd_add", "x index updates", differentiable=(0, 2))
-define("index_sample", "x index", differentiable=(0,), axes=ANYWHERE)
+define("index_sample", "x index", differentiable=(0,), axes=ANYWHERE, linear=(0,))
 define_of_known_shape("masked_select", differentiable=(0,))
 define("masked_select_grad", run=scatter_by_mask, differentiable=(2,), shapes=(0,))
 
@@ -104,17 +104,6 @@ holds_for_complex("masked_select", "masked_select_grad")
 def _slice_reverse(call: Call) -> list[Any]:
     x, *attrs = call.args
     return [ops.slice_grad(x, call.cotangent, *attrs), *(None for _ in attrs)]
-
-
-@jet_of("slice")
-def _slice_jet(call: JetCall) -> list[Any]:
-    x, *attrs = call.args
-    return [
-        [
-            call.out,
-            *linear_series(lambda term: ops.slice(term, *attrs), x[1:]),
-        ]
-    ]
 
 
 @reverse_of("slice_grad")

@@ -24,18 +24,16 @@ from ..axes import (
     ShapePolymorphic,
     batched_axis,
 )
-from ..calls import BatchCall, Call, JetCall, NoRule
+from ..calls import BatchCall, Call, NoRule
 from ..entry import (
     batch_of,
     define,
     formula_of,
     holds_for_complex,
     instead_of,
-    jet_of,
     reverse_of,
     tape_of,
 )
-from ..series import linear_series
 from ..shared import aligned, ops, shaped_as
 
 
@@ -97,24 +95,21 @@ class Rolled(AxesArgument):
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True, axes=IN_ORDER, linear=(0,))
 define("transpose", view=True, axes=Transposed(), linear=(0,), tape=in_place.view)
-define("Tensor.T", "x", view=True, axes=ANYWHERE)
-define("concat", defaults={"axis": 0}, axes=AxesArgument("axis", splits_or_joins=True))
-define("stack", defaults={"axis": 0}, axes=Stacked())
-define("split", view=True, axes=AxesArgument("axis", splits_or_joins=True))
-define("split_with_num", view=True, axes=AxesArgument("axis", splits_or_joins=True))
-define(
-    "unbind",
-    "x axis",
-    view=True,
-    axes=AxesArgument("axis", splits_or_joins=True),
-    tape=in_place.part_view,
-)
+define("Tensor.T", "x", view=True, axes=ANYWHERE, linear=(0,))
+PARTS: dict[str, Any] = {"axes": AxesArgument("axis", splits_or_joins=True)}
+PARTS["linear"] = (0,)
+"""The settings of operators that split or join along an axis."""
+define("concat", defaults={"axis": 0}, **PARTS)
+define("stack", defaults={"axis": 0}, axes=Stacked(), linear=(0,))
+define("split", view=True, **PARTS)
+define("split_with_num", view=True, **PARTS)
+define("unbind", "x axis", view=True, tape=in_place.part_view, **PARTS)
 define(
     "unstack",
     "x axis num",
     view=True,
-    axes=AxesArgument("axis", splits_or_joins=True),
     tape=where_traced(formulas.unstack, 0, checked=True),
+    **PARTS,
 )
 MAX_AXES = 8
 """The most axes that Paddle's kernels for expand and tile take."""
@@ -151,9 +146,10 @@ define(
     shapes=(1,),
     defaults={"target_shape": []},
     axes=ANYWHERE,
+    linear=(0,),
 )
-define("tril", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
-define("triu", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
+for name in ("tril", "triu"):
+    define(name, "x diagonal", defaults={"diagonal": 0}, axes=MATRICES, linear=(0,))
 define(
     "masked_fill",
     "x mask value",
@@ -161,11 +157,11 @@ define(
     axes=ANYWHERE,
     tape=by_rules("masked_fill", 2),
 )
-define("tile", run=_tile, view=True, axes=ANYWHERE)
+define("tile", run=_tile, view=True, axes=ANYWHERE, linear=(0,))
 define("meshgrid", "x", tape=formulas.meshgrid)
 define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
-define("flip", "x axis", axes=Flipped("axis"))
-define("roll", "x shifts axis", defaults={"axis": []}, axes=Rolled("axis"))
+define("flip", "x axis", axes=Flipped("axis"), linear=(0,))
+define("roll", "x shifts axis", defaults={"axis": []}, axes=Rolled("axis"), linear=(0,))
 holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
 holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
 holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
@@ -467,39 +463,6 @@ def _roll_reverse(call: Call) -> list[Any]:
 
 
 # In Taylor series, of many samples, and in Julia.
-
-
-@jet_of("reshape", "unsqueeze", "squeeze", "flatten")
-def _reshape_jet(call: JetCall) -> list[Any]:
-    shape = call.out.shape
-    higher = linear_series(lambda term: ops.reshape(term, shape), call.args[0][1:])
-    return [[call.out, *higher]]
-
-
-@jet_of("transpose")
-def _transpose_jet(call: JetCall) -> list[Any]:
-    x, perm = call.args
-    return [
-        [
-            call.out,
-            *linear_series(lambda term: ops.transpose(term, perm), x[1:]),
-        ]
-    ]
-
-
-@jet_of("concat")
-def _concat_jet(call: JetCall) -> list[Any]:
-    series, axis = call.args
-    axis = axis[0] if isinstance(axis, list) else axis
-    results: list[Any] = [call.out]
-    for coefficients in [*zip(*series, strict=True)][1:]:
-        if all(term is None for term in coefficients):
-            results.append(None)
-            continue
-        pairs = zip(series, coefficients, strict=True)
-        filled = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
-        results.append(ops.concat(filled, axis))
-    return [results]
 
 
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")

@@ -12,9 +12,8 @@ from paddle import Tensor
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules import integer_results
 from ..axes import ANYWHERE, ELEMENTS, AxesArgument
-from ..calls import BatchCall, Call, JetCall
-from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
-from ..series import linear_series
+from ..calls import BatchCall, Call
+from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
 from ..shared import ops
 
 MAX_AXES_OF_LOGSUMEXP = 4
@@ -43,7 +42,7 @@ define(
     axes=AxesArgument("axis"),
     linear=(0,),
 )
-define("mean_all", "x", axes=ANYWHERE)
+define("mean_all", "x", axes=ANYWHERE, linear=(0,))
 define("max", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
 define("min", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
 define("softmax", defaults={"axis": -1}, axes=AxesArgument("axis"))
@@ -59,13 +58,19 @@ define(
 )
 define("amax", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
 define("amin", defaults={"axis": [], "keepdim": False}, axes=AxesArgument("axis"))
-define("cumsum", "x axis flatten exclusive reverse", axes=AxesArgument("axis"))
+define(
+    "cumsum",
+    "x axis flatten exclusive reverse",
+    axes=AxesArgument("axis"),
+    linear=(0,),
+)
 define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False}, axes=ANYWHERE)
 SHARE = define(
     "share",
     "x sizes",
     run=lambda x, sizes: x / float(math.prod(sizes)),
     axes=ELEMENTS,
+    linear=(0,),
     cheap=True,
 )
 holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
@@ -96,12 +101,6 @@ def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
 @reverse_of("share")
 def _share_reverse(call: Call) -> list[Any]:
     return [share(call.cotangent, call.args[1]), None]
-
-
-@jet_of("share")
-def _share_jet(call: JetCall) -> list[list[Any]]:
-    x, sizes = call.args
-    return [linear_series(lambda term: share(term, sizes), x)]
 
 
 @reverse_of("sum")
