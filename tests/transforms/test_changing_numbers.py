@@ -11,7 +11,11 @@ from paddle import nn
 
 from conftest import assert_same, programs_on, randn
 from paddle_chainrules import CaptureError, grad, jit, stateless, value_and_grad, vmap
-from paddle_chainrules.paddle_side.traced_numbers import NumberUses, TracedNumber
+from paddle_chainrules.paddle_side.traced_numbers import (
+    NumberUses,
+    TracedNumber,
+    number_to_tensor,
+)
 
 FLOATS, INTEGERS = (0.7, 1.9, 0.3, 2.25, 1e-3), (3, 5, 7, 2, 11)
 TENSORS = {
@@ -194,8 +198,10 @@ def test_of_an_argument_that_is_an_input_an_integer_and_a_float_are_told_apart()
 def test_it_is_the_type_of_number_that_it_stands_for():
     noted = NumberUses(set(), [])
     floating, whole = (
-        TracedNumber(paddle.full([], *each), frozenset({i}), itemgetter(i), noted)
-        for i, each in enumerate(((0.5, "float64"), (2, "int64")))
+        TracedNumber(
+            number_to_tensor(each), type(each), frozenset({i}), itemgetter(i), noted
+        )
+        for i, each in enumerate((0.5, 2))
     )
     assert isinstance(floating, float)
     assert isinstance(whole, int)
@@ -254,6 +260,57 @@ def test_numbers_of_numpy(kind):
         expected = x * kind(k) + kind(k)
         assert_same(called(x, kind(k)), expected)
     assert len(calls) == 3
+
+
+@programs_on
+@pytest.mark.parametrize("kind", [np.float64, np.int64])
+def test_numbers_of_numpy_come_back_as_such(kind):
+    called = jit(lambda x, n: (x * n, n + 1, -n, 2.0 * n, n))
+    x = TENSORS["float32"]
+    for k in range(1, 8):
+        found = called(x, kind(k))[1:]
+        expected = kind(k) + 1, -kind(k), 2.0 * kind(k), kind(k)
+        assert [*map(type, found)] == [*map(type, expected)]
+        assert found == expected
+
+
+def matched(n):
+    match n:
+        case bool():
+            return 1.0
+        case int():
+            return 2.0
+        case float():
+            return 3.0
+    return 4.0
+
+
+KINDS_ASKED_FOR = {
+    "an integer": lambda n: isinstance(n, int),
+    "a float": lambda n: isinstance(n, float),
+    "an integer of NumPy": lambda n: isinstance(n, np.integer),
+    "a number of NumPy": lambda n: isinstance(n, np.generic),
+    "one of two": lambda n: isinstance(n, int | str),
+    "its class": lambda n: n.__class__ is int,
+    "its type": lambda n: type(n) is float,
+    "an attribute": lambda n: hasattr(n, "dtype"),
+    "a pattern": matched,
+}
+
+
+@programs_on
+@pytest.mark.parametrize("question", KINDS_ASKED_FOR)
+def test_numbers_of_other_types_are_other_calls(question):
+    """What code asks of the type of a number is answered for each call."""
+    ask, x = KINDS_ASKED_FOR[question], TENSORS["float32"]
+    kinds = [int, np.int64, float, np.float64, np.int32, np.float32]
+    called = jit(lambda x, n: x * (2.0 + ask(n)))
+    gradient = jit(grad(lambda x, n: (x * (2.0 + ask(n))).sum()))
+    order = np.random.default_rng(3).permutation(np.repeat(range(6), 8))
+    for k, index in enumerate(order):
+        n = kinds[index](k % 5 + 1)
+        assert_same(called(x, n), x * (2.0 + ask(n)))
+        assert_same(gradient(x, n), paddle.full_like(x, 2.0 + ask(n)))
 
 
 @programs_on

@@ -20,6 +20,10 @@ MAX_SEED = 1 << 63
 _INEXACT_DTYPES = (paddle.float32, paddle.float64, paddle.complex64, paddle.complex128)
 _INTEGER_DTYPES = (paddle.int32, paddle.int64)
 
+_KINDS = {(True, False): int, (False, False): float}
+_KINDS |= {(True, True): np.int64, (False, True): np.float64}
+"""The types of numbers, by whether they are whole, and NumPy's."""
+
 
 class ValueNeeded(Exception):
     """An error: code asked for the value of a number that each call may give anew."""
@@ -56,29 +60,31 @@ class TracedNumber:
 
     Args:
         tensor: 0-d, of float64 or int64.
+        kind: the type of the number that it stands for, Python's or NumPy's.
         origins: the positions of the arguments on which it depends.
         formula: what it is.
         uses: where its uses are noted.
         bound: for an integer, more than its absolute value.
     """
 
-    __slots__ = ("_bound", "_formula", "_tensor", "_uses", "origins")
+    __slots__ = ("_bound", "_formula", "_tensor", "_uses", "kind", "origins")
 
     def __init__(
         self,
         tensor: Tensor,
+        kind: type,
         origins: frozenset[int],
         formula: Formula,
         uses: NumberUses,
         bound: int = MAX_INTEGER,
     ) -> None:
-        self._tensor, self._bound = tensor, bound
+        self._tensor, self._bound, self.kind = tensor, bound, kind
         self.origins, self._formula, self._uses = origins, formula, uses
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """For ``isinstance``: the type of the represented number."""
-        return int if self._is_integer else float
+        return self.kind
 
     @property
     def _is_integer(self) -> bool:
@@ -148,7 +154,9 @@ class TracedNumber:
 
         if may_fail:
             self._uses.divisions.append(formula)
-        return TracedNumber(tensor, origins, formula, self._uses, bound)
+        is_numpy = any(issubclass(operand.kind, np.generic) for operand in traced)
+        kind = _KINDS[tensor.dtype == paddle.int64, is_numpy]
+        return TracedNumber(tensor, kind, origins, formula, self._uses, bound)
 
     def _tensor_and_bound(self, other: Any) -> tuple[Any, int]:
         """Return the other operand as a tensor, and its bound."""

@@ -7,8 +7,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
-from paddle import Tensor
 
 from ...paddle_side.listener import listener
 from ...paddle_side.traced_numbers import (
@@ -30,6 +28,12 @@ class NumberInputs(NamedTuple):
     positions: frozenset[int]
     seeds: frozenset[int]
     """Integers among them that are too large to compute with."""
+    kinds: tuple[type, ...]
+    """Their types, since code may ask for them; in the order of the positions."""
+
+    def kind_by_position(self) -> dict[int, type]:
+        """Return the type of each."""
+        return dict(zip(sorted(self.positions), self.kinds, strict=True))
 
     def to_tensors(self, leaves: list[Any]) -> list[Any]:
         """Return the leaves with tensors for these."""
@@ -44,16 +48,15 @@ class NumberInputs(NamedTuple):
         Args:
             uses: where to note what is done with the numbers.
         """
-        if listener() is None:
-            return [
-                x.item() if i in self.positions else x for i, x in enumerate(leaves)
-            ]
-        return [
-            TracedNumber(x, frozenset({i}), itemgetter(i), uses, self.max_value(i))
-            if i in self.positions
-            else x
-            for i, x in enumerate(leaves)
-        ]
+        kinds, is_traced = self.kind_by_position(), listener() is not None
+
+        def number(i: int, x: Any) -> Any:
+            if not is_traced:
+                return kinds[i](x.item())
+            origins, bound = frozenset({i}), self.max_value(i)
+            return TracedNumber(x, kinds[i], origins, itemgetter(i), uses, bound)
+
+        return [number(i, x) if i in kinds else x for i, x in enumerate(leaves)]
 
     def max_value(self, index: int) -> int:
         """Return the number that an integer among the leaves is below."""
@@ -61,12 +64,11 @@ class NumberInputs(NamedTuple):
 
     def to_placeholders(self, leaves: Sequence[Any]) -> list[Any]:
         """Return the leaves as a list of programs shows them."""
-        return [
-            AnyNumber(x) if i in self.positions else x for i, x in enumerate(leaves)
-        ]
+        kinds = self.kind_by_position()
+        return [AnyNumber(kinds[i]) if i in kinds else x for i, x in enumerate(leaves)]
 
 
-NO_INPUTS = NumberInputs(frozenset(), frozenset())
+NO_INPUTS = NumberInputs(frozenset(), frozenset(), ())
 
 
 class ChangingNumbers:
@@ -88,7 +90,7 @@ class ChangingNumbers:
 
     def note(self, leaves: Sequence[Any]) -> None:
         """Note the numbers of a call."""
-        positions, seeds = self.inputs
+        positions, seeds, _ = self.inputs
         for i, leaf in enumerate(leaves):
             kind = type(leaf)
             if kind not in NUMBERS or i in self._constant_positions:
@@ -103,25 +105,30 @@ class ChangingNumbers:
                     positions |= {i}
             if is_integer and abs(leaf) >= MAX_INTEGER:
                 seeds |= {i}
-        self.inputs = NumberInputs(positions, seeds)
+        kinds = tuple(type(leaves[i]) for i in sorted(positions))
+        self.inputs = NumberInputs(positions, seeds, kinds)
 
     def make_constant(self, positions: Any) -> None:
         """Have numbers part of programs from now on."""
         self._constant_positions |= {*positions}
-        self.inputs = self.inputs._replace(
-            positions=self.inputs.positions - self._constant_positions
+        kinds = self.inputs.kind_by_position()
+        positions = self.inputs.positions - self._constant_positions
+        self.inputs = NumberInputs(
+            positions, self.inputs.seeds, tuple(kinds[i] for i in sorted(positions))
         )
 
 
 class ResultNesting(NamedTuple):
-    """The nesting of results, and which of them are Python numbers."""
+    """The nesting of results, and the types of those that are numbers."""
 
     spec: Any
-    numbers: tuple[int, ...]
+    kinds: dict[int, type]
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Return the results, nested."""
-        leaves = [x.item() if i in self.numbers else x for i, x in enumerate(results)]
+        leaves = [*results]
+        for i, kind in self.kinds.items():
+            leaves[i] = kind(leaves[i].item())
         return self.spec.unflatten(leaves)
 
 
@@ -139,18 +146,18 @@ def numbers_to_tensors(
             "the value of a number was needed that changes from call to call; give it "
             "as a static argument",
         )
-    numbers = [i for i, out in enumerate(outputs) if type(out) is TracedNumber]
-    if not numbers:
+    kinds = {i: x.kind for i, x in enumerate(outputs) if type(x) is TracedNumber}
+    if not kinds:
         return outputs, spec
     results = [x.result() if type(x) is TracedNumber else x for x in outputs]
-    return results, ResultNesting(spec, tuple(numbers))
+    return results, ResultNesting(spec, kinds)
 
 
 class AnyNumber:
     """A placeholder for a number that is an input, where programs are listed."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._kind = "int" if tensor.dtype == paddle.int64 else "float"
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
 
     def __repr__(self) -> str:
-        return f"any {self._kind}"
+        return f"any {self._kind.__name__}"
