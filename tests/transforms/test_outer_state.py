@@ -10,7 +10,7 @@ import sys
 import types
 import weakref
 from array import array
-from collections import ChainMap, OrderedDict, UserDict, defaultdict
+from collections import ChainMap, OrderedDict, UserDict, defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -584,6 +584,24 @@ def test_what_mappings_and_arrays_of_objects_hold_is_compared():
     np.testing.assert_allclose(scaled(x), x.numpy() * 385)
     objects[0] = 2.0
     np.testing.assert_allclose(scaled(x), x.numpy() * 154)
+
+
+@pytest.mark.parametrize("of", [list, deque], ids=lambda of: of.__name__)
+def test_items_beside_one_that_the_function_changes_are_compared(of):
+    held, x = of([0, 1.0, [2.0]]), paddle.rand([3], "float64")
+
+    @jit
+    def scaled(x):
+        held[0] += 1
+        return x * held[1] + held[2][0]
+
+    for k in range(1, 8):
+        held[1] = float(k)
+        np.testing.assert_allclose(scaled(x), x.numpy() * k + held[2][0])
+        held[2][0] = 2.0 + k % 3
+        np.testing.assert_allclose(scaled(x), x.numpy() * k + 2.0 + k % 3)
+        if k == 4:
+            held.append(None)
 
 
 def test_each_kind_of_state_changes_once_a_call_where_there_is_no_program():

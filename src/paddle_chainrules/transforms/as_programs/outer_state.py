@@ -188,7 +188,9 @@ class OuterState:
                     f"it sets {min(of_instance)} at each call, and a program sets "
                     "nothing; give the state as an argument, and return the new one"
                 )
-        self._excluded |= {r.place for r in changed if r.label not in of_instance}
+        for read in changed:
+            if read.label not in of_instance:
+                self._excluded |= read.changed_places()
         if undo:
             for read in changed:
                 read.restore()

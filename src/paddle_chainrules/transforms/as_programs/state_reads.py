@@ -29,7 +29,7 @@ from collections.abc import (
 from contextlib import suppress
 from importlib.util import resolve_name
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import paddle
@@ -211,6 +211,7 @@ class StateRead(NamedTuple):
         undo: makes it again what it was.
         special: the attribute of a function, class or object that is compared.
         dict_keys: the dict and its keys, where only these and their order are compared.
+        items: the container and its items, where they are compared one by one.
     """
 
     place: Place
@@ -221,6 +222,17 @@ class StateRead(NamedTuple):
     undo: Callable[[], None] | None = None
     special: SpecialAttribute | None = None
     dict_keys: tuple[dict[Any, Any], tuple[Any, ...]] | None = None
+    items: tuple[Sized, Sequence[Any]] | None = None
+
+    def changed_places(self) -> set[Place]:
+        """Return what has changed: some items of a container, or all of it."""
+        container, items = self.items or ((), ())
+        if len(container) != len(items) or not items:
+            return {self.place}
+        pairs = enumerate(zip(items, cast(Any, container), strict=True))
+        return {
+            item_place(self.place, i) for i, (old, new) in pairs if old is not new
+        } or {self.place}
 
     @property
     def label(self) -> str:
@@ -245,6 +257,12 @@ class StateRead(NamedTuple):
                     container[key] = value
             elif self.undo is not None:
                 self.undo()
+
+
+def item_place(container: Place, index: int) -> Place:
+    """Return the place of an item of a container."""
+    label, identity = container
+    return f"{label}[{index}]", identity
 
 
 def always_same() -> bool:
@@ -491,21 +509,29 @@ class _Reader:
 
     def _read_items(self, label: str, sequence: Any) -> None:
         """Read the items of a sequence, in order."""
-        items = [*sequence]
+        items, place = [*sequence], (label, id(sequence))
+        excluded = self._excluded and {
+            i for i in range(len(items)) if item_place(place, i) in self._excluded
+        }
 
         def is_same() -> bool:
+            if excluded:
+                pairs = enumerate(zip(sequence, items, strict=True))
+                return all(old is new or i in excluded for i, (new, old) in pairs)
             return len(sequence) == len(items) and all(map(is_, sequence, items))
 
         def undo() -> None:
             sequence.clear()
             sequence.extend(items)
 
-        key = tuple(map(self._key_of, items))
+        compared = [(i, x) for i, x in enumerate(items) if i not in excluded]
+        key = tuple(self._key_of(item) for _, item in compared)
         if isinstance(sequence, tuple):
-            self._add_read((label, id(sequence)), key, always_same)
+            self._add_read(place, key, always_same)
         else:
-            self._add_read((label, id(sequence)), key, is_same, None, None, undo)
-        for i, item in enumerate(items):
+            fields = None, None, undo, None, None, (sequence, items)
+            self._add_read(place, key, is_same, *fields)
+        for i, item in compared:
             self.read_contents(f"{label}[{i}]", item)
 
     def _read_mapping(self, label: str, mapping: Mapping[Any, Any]) -> None:
