@@ -63,6 +63,11 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Paddle's MKL has AVX2 on AMD's processors only where it is told (docs/performance.md).
 ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5)
 
+# In a log file bars of progress are written once a minute.
+ifeq ($(shell test -t 2 && echo terminal),)
+export TQDM_MININTERVAL ?= 60
+endif
+
 # A process that crashes ends the run; xdist would wait for its tests for ever.
 ON_ALL_CORES := -n auto --max-worker-restart 0
 SINCE ?= HEAD

@@ -4,6 +4,7 @@ Names are loaded at their first use, so that the import takes no longer than tha
 Paddle.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
@@ -11,8 +12,9 @@ from typing import Any as _Any
 
 from .paddle_side.process.first_import import paddle_import as _paddle_import
 
-with _paddle_import():
-    import paddle as _paddle  # noqa: F401
+if _sys.argv[:1] != ["-m"]:  # of python -m paddle_chainrules, before its help
+    with _paddle_import():
+        import paddle as _paddle  # noqa: F401
 
 from .paddle_side.locks import new_lock as _new_lock
 from .programs import switch as _switch  # noqa: F401  # reads the environment

@@ -7,10 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from .commands.bench import bench_layer, draw, figure_type, table
-from .commands.doctor import FAULT, doctor
-from .commands.explain import explain_layer
-from .commands.layers import UsageError, check_call, layer_and_inputs
+from .paddle_side.process.first_import import paddle_import
 
 EXAMPLE = """examples:
   python -m paddle_chainrules doctor
@@ -61,11 +58,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command; gives the exit status: 0, or 1 for what is amiss."""
+    """Run a command; gives the exit status: 0, or 1 for what is amiss.
+
+    Paddle, which takes seconds to import, is imported when the arguments are known to
+    be right.
+    """
     options = parser().parse_args(args)
     if options.command is None:
         parser().print_help()
         return 0
+    with paddle_import():
+        import paddle  # noqa: F401
+    from .commands.bench import bench_layer, draw, figure_type, table
+    from .commands.doctor import FAULT, doctor
+    from .commands.explain import explain_layer
+    from .commands.layers import UsageError, check_call, layer_and_inputs
+
     if options.command == "doctor":
         marks = []
         for line in doctor():

@@ -1,5 +1,6 @@
 """``python -m paddle_chainrules``, run as users run it."""
 
+import itertools
 import json
 import os
 import re
@@ -10,7 +11,10 @@ import pytest
 
 from julia_at_hand import needs_julia
 from paddle_chainrules.__main__ import main
+from paddle_chainrules.commands.bench import table, three_digits
 from paddle_chainrules.commands.doctor import products
+from paddle_chainrules.testing import progress as progress_module
+from paddle_chainrules.testing.timings import interleave, scatter
 
 MODEL = """
 import paddle
@@ -86,11 +90,98 @@ def test_bench_compares_and_writes_its_figures(here):
     for sides in found["us"].values():
         assert len(sides) + len(found["missing"]) == 4
         for us in sides.values():
-            assert 0 < us["min"] <= us["mean"]
+            assert 0 < us["min"] <= us["median"]
+            assert us["min"] <= us["mean"] * (1 + 1e-9)
     assert found["error"] < 1e-6
     assert (here / "p.png").read_bytes().startswith(b"\x89PNG")
     ratio = re.search(r"forward +native Paddle +\S+ +\S+ +(\S+)", done.stdout)
     assert ratio.group(1) == "1.00"
+
+
+WITHOUT_PADDLE = """
+import sys
+sys.modules["paddle"] = None  # to import it is an error
+sys.argv[0] = "-m"
+import runpy
+runpy.run_module("paddle_chainrules", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (["--help"], 0, "examples:"),
+        ([], 0, "examples:"),
+        (["bench", "--help"], 0, "--rounds"),
+        (["bench"], 2, "required: layer"),
+        (["explain", "model:net", "--nonsense"], 2, "unrecognized arguments"),
+        (["nonsense"], 2, "invalid choice"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_and_slips_do_not_wait_for_paddle(here, args, status, says):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PADDLE, *args],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == status
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.0123456, "0.0123"),
+        (1, "1.00"),
+        (0.99996, "1.000"),
+        (12.34, "12.3"),
+        (1234.5, "1234"),
+        (0.000123, "0.000123"),
+        (0, "0.00"),
+    ],
+)
+def test_ratios_have_three_digits(ratio, text):
+    assert three_digits(ratio) == text
+
+
+def test_a_busy_machine_is_told_of():
+    def result(median):
+        us = {"native Paddle": {"min": 2.0, "median": median, "mean": median}}
+        return {"us": {"forward": us}, "missing": {}, "error": 1e-7}
+
+    assert "scatter" not in table(result(2.5))
+    assert "a median is 4.0 times the minimum" in table(result(8.0))
+
+
+def test_sides_take_turns_in_both_orders_and_one_lucky_turn_does_not_count():
+    turns = []
+    seconds = {"a": iter([9, 5, 1, 4, 7, 6]), "b": iter([9, 2, 2, 2, 2, 2])}
+
+    def side(name):
+        def timed(calls):
+            turns.append(name)
+            return next(seconds[name]) * calls
+
+        return timed
+
+    found = interleave({"a": side("a"), "b": side("b")}, 5, 10)
+    assert "".join(turns) == "ab" + "abbaabbaab"
+    assert found["a"] == {"min": 4e6, "median": 5e6, "mean": 4.6e6}
+    assert found["b"] == {"min": 2e6, "median": 2e6, "mean": 2e6}
+    assert scatter(found.values()) == 1.25
+
+
+def test_progress_is_lines_where_nobody_looks(capfd, monkeypatch):
+    clock = itertools.count(0, 25)
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: float(next(clock)))
+    assert [*progress_module.progress(range(6), 6, "nets")] == [*range(6)]
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == ["nets: 3 of 6 after 75 s", "nets: 6 of 6 after 150 s"]
 
 
 @pytest.mark.thinned(2)

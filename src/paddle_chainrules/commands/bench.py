@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from ..nets.layers.of_layer import stateless
 from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.process import log_level
 from ..testing.checks import check_vjp
-from ..testing.timings import interleave, timer
+from ..testing.timings import SCATTER, interleave, scatter, timer
 from ..transforms.containers.tree import flatten_tree
 from .layers import short_message
 
@@ -78,7 +79,7 @@ def table(result: dict[str, Any]) -> str:
     for task, sides in result["us"].items():
         native = sides["native Paddle"]["min"]
         for side, us in sides.items():
-            ratio = f"{us['min'] / native:.2f}"
+            ratio = three_digits(us["min"] / native)
             rows.append((task, side, f"{us['min']:.1f}", f"{us['mean']:.1f}", ratio))
             task = ""
     lines = [aligned(rows)]
@@ -87,7 +88,19 @@ def table(result: dict[str, Any]) -> str:
         "Gradients beside native ones: at most "
         f"{result['error']:.0e} of a tensor's largest entry apart."
     )
+    apart = scatter(us for sides in result["us"].values() for us in sides.values())
+    if apart > SCATTER:
+        lines.append(
+            f"The rounds scatter: a median is {apart:.1f} times the minimum, since the "
+            "machine does other work; close other programs, or give more --rounds."
+        )
     return "\n".join(lines)
+
+
+def three_digits(ratio: float) -> str:
+    """Return a ratio with three significant digits."""
+    decimals = 2 - math.floor(math.log10(ratio)) if ratio > 0 else 2
+    return f"{ratio:.{min(max(decimals, 0), 9)}f}"
 
 
 def figure_type() -> Any:
@@ -115,7 +128,7 @@ def draw(result: dict[str, Any], path: str) -> None:
         ratios = [us["min"] / native for us in sides.values()]
         colors = ["C0" if side.startswith("stateless") else "C7" for side in sides]
         bars = axes.barh([*sides], ratios, color=colors)
-        axes.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios], padding=3)
+        axes.bar_label(bars, [*map(three_digits, ratios)], padding=3)
         axes.axvline(1, color="black", linewidth=1)
         axes.set(title=task, xlabel="time / native Paddle", xlim=(0, 1.2 * max(ratios)))
         axes.spines[["top", "right"]].set_visible(False)
