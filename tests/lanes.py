@@ -105,18 +105,35 @@ def thin(items):
             cases[name] += 1
 
 
+def seconds_by_test(nodeids):
+    """The seconds of each test: its own, or its share of its function's or file's.
+
+    A test of which nothing is known counts as one second.
+    """
+    own = {nodeid: SECONDS.get(nodeid) for nodeid in nodeids}
+    shared = {
+        nodeid: next(
+            (n for n in (function_of(nodeid), file_of(nodeid)) if n in SECONDS), ""
+        )
+        for nodeid, seconds in own.items()
+        if seconds is None
+    }
+    cases = Counter(shared.values())
+    return {
+        nodeid: (SECONDS[name] / cases[name] if (name := shared[nodeid]) else 1.0)
+        if seconds is None
+        else seconds
+        for nodeid, seconds in own.items()
+    }
+
+
 def parts(nodeids, count=PARTS):
     """Tests or files in parts of about the same length, in the same way each time."""
-    cases = Counter(map(function_of, nodeids))
-
-    def seconds(nodeid):
-        name = function_of(nodeid)
-        return SECONDS.get(nodeid) or SECONDS.get(name, cases[name]) / cases[name]
-
+    seconds = seconds_by_test(nodeids)
     loads = [(0.0, i, []) for i in range(count)]
-    for nodeid in sorted(nodeids, key=lambda n: (-seconds(n), n)):
+    for nodeid in sorted(nodeids, key=lambda n: (-seconds[n], n)):
         load, i, chosen = min(loads)
-        loads[i] = load + seconds(nodeid), i, [*chosen, nodeid]
+        loads[i] = load + seconds[nodeid], i, [*chosen, nodeid]
     return [chosen for _, _, chosen in loads]
 
 

@@ -10,6 +10,7 @@ from dataclasses import astuple
 import pytest
 
 import lanes
+import minutes_left
 import watching
 from julia_at_hand import REQUIRED, WHY, julia_version
 from julia_lane import Outcome
@@ -41,6 +42,7 @@ def pytest_configure(config):
     if REQUIRED and WHY:
         raise pytest.UsageError(f"JULIA=required, but Julia is not ready: {WHY}")
     config.pluginmanager.register(RunSummary(config))
+    minutes_left.register(config)
 
 
 class RunSummary:

@@ -5,8 +5,10 @@ from itertools import chain
 import pytest
 
 import lanes
+import minutes_left
 import quick
 from lanes import PARTS, parts, unit
+from minutes_left import MinutesLeft
 
 
 def test_every_slow_test_is_in_one_part_and_parts_are_alike(monkeypatch):
@@ -80,3 +82,47 @@ def test_the_nearest_fit_into_the_budget(monkeypatch):
     assert fit == ["a", "c"]
     assert rest == [(1, "b")]
     assert quick.chosen([(0, "b")], 45.0) == (["b"], [])  # what changed runs anyway
+
+
+TIMES = {"a.py": 100.0, "a.py::long[1]": 300.0, "a.py::slow": 60.0}
+
+
+def run_of_seven_minutes(monkeypatch, lines):
+    monkeypatch.setattr(lanes, "SECONDS", TIMES)
+    left = MinutesLeft(2, lines.append, is_terminal=False)
+    names = ["a.py::long[1]", "a.py::slow[1]", "a.py::slow[2]", "b.py::new"]
+    left.expect([*names, *(f"a.py::short[{k}]" for k in range(4))])
+    return left
+
+
+def test_a_test_has_its_own_seconds_or_its_share(monkeypatch):
+    left = run_of_seven_minutes(monkeypatch, [])
+    assert left.seconds["a.py::long[1]"] == 300
+    assert left.seconds["a.py::slow[2]"] == 30
+    assert left.seconds["a.py::short[3]"] == 25
+    assert left.seconds["b.py::new"] == 1
+    assert sum(left.seconds.values()) == 461
+
+
+def test_a_long_run_says_how_long_it_takes_and_what_is_left(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(minutes_left.time, "monotonic", lambda: now[0])
+    lines = []
+    left = run_of_seven_minutes(monkeypatch, lines)
+    assert lines == ["8 tests, about 4 minutes in 2 processes, as they took before"]
+    for name, seconds in (("a.py::slow[1]", 20), ("a.py::slow[2]", 41)):
+        now[0] += seconds
+        left.note(name, "passed")
+    assert lines[1:] == ["1 min, 7 left: 2 passed"]  # at this run's pace
+    now[0] += 300
+    left.note("a.py::long[1]", "failed")
+    assert lines[2:] == ["6 min, 2 left: 2 passed, 1 failed"]
+
+
+def test_a_short_run_keeps_its_dots(monkeypatch):
+    lines = []
+    monkeypatch.setattr(lanes, "SECONDS", TIMES)
+    left = MinutesLeft(2, lines.append, is_terminal=False)
+    left.expect(["a.py::slow[1]"])
+    assert not left.is_long
+    assert not lines
