@@ -261,6 +261,13 @@ add(
     real(1, 2, 4),
     real(1, 2, 4),
 )
+for name in "LSTM", "GRU":
+    add(
+        f"{name}, both ways, several lengths",
+        lambda name=name: OfLengths(getattr(nn, name)(3, 2, direction="bidirect")),
+        real(2, 4, 3),
+        real(2, 2, 2),
+    )
 add("RNN of a cell", lambda: nn.RNN(nn.GRUCell(3, 4)), real(2, 3, 3))
 add(
     "BiRNN",
@@ -353,6 +360,18 @@ class Stated(nn.Layer):
 
     def forward(self, x: Any, h: Any, c: Any) -> Any:
         return self.lstm(x, (h, c))
+
+
+class OfLengths(nn.Layer):
+    """A recurrent layer on sequences of several lengths, from the given states on."""
+
+    def __init__(self, layer: nn.Layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any, h: Any) -> Any:
+        states = (h, h * 0.5) if isinstance(self.layer, nn.LSTM) else h
+        return self.layer(x, states, paddle.to_tensor([4, 2], "int32"))
 
 
 class Wild(nn.Layer):

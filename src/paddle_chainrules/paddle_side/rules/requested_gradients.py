@@ -108,6 +108,8 @@ def rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     note_drawing()  # where it has dropout
     if traced and not args[0].size:
         return formulas.rnn_without_samples(operator, traced, *args, **kwargs)
+    if traced and args[3] is not None and args[6]:
+        return _rnn_of_lengths_both_ways(operator, context, *args, **kwargs)
     with generator_lock():
         return _rnn_of_all(operator, context, *args, **kwargs)
 
@@ -119,3 +121,6 @@ def is_scalar(x: Tensor, *_: Any, **__: Any) -> bool:
 _cholesky_solve_of_all = differentiate_all("cholesky_solve")
 _triangular_solve_of_all = differentiate_all("triangular_solve")
 _rnn_of_all = differentiate_all("rnn")
+_rnn_of_lengths_both_ways = formulas.by_rules(
+    "rnn of several lengths in two directions"
+)

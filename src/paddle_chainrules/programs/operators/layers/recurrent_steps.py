@@ -1,6 +1,8 @@
-"""Recurrent layers decomposed for machine code.
+"""Recurrent layers decomposed: by layers, by directions, and step by step.
 
-Layers run one by one where there is dropout between them, and step by step.
+Layers run one by one where there is dropout between them. With sequences of several
+lengths directions run one by one, since Paddle's gradients of the reverse direction are
+wrong there. For machine code layers run step by step.
 """
 
 from __future__ import annotations
@@ -22,17 +24,21 @@ MAX_STEPS = 80
 
 @decompose_of("rnn")
 def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
-    """Decompose into steps for machine code.
+    """Decompose by layers and directions where needed, else for machine code by steps.
 
     One product adds the input's part of the gates for all steps at once. Then each step
     has a product and its gates.
 
-    Returns None for what only Paddle's kernel supports: sequences of several lengths,
-    layers without biases, many steps.
+    Returns None for what only Paddle's kernel supports: sequences of several lengths in
+    one direction, layers without biases, many steps.
     """
     arguments = Arguments(*args)
-    if arguments.dropout_prob and not arguments.is_test and arguments.num_layers > 1:
-        return _run_with_dropout(arguments)
+    has_dropout = bool(arguments.dropout_prob) and not arguments.is_test
+    by_direction = arguments.is_bidirec and arguments.sequence_length is not None
+    if (has_dropout or by_direction) and arguments.num_layers > 1:
+        return _run_by_layers(arguments, has_dropout)
+    if by_direction and arguments.x.size:
+        return _run_by_directions(arguments)
     num_directions = 1 + bool(arguments.is_bidirec)
     count = arguments.num_layers * num_directions
     if (
@@ -69,44 +75,69 @@ def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
     )
 
 
-def _run_with_dropout(arguments: Arguments) -> Any:
+def _run_by_layers(arguments: Arguments, has_dropout: bool) -> Any:
     """Run layer by layer. Paddle's kernel draws once, for all layers alike."""
     x, all_last_states, factors = arguments.x, [], None
     num_directions = 1 + bool(arguments.is_bidirec)
-    # Biases come after weights, where there are any.
-    biases = 2 * num_directions * arguments.num_layers
     for i in range(arguments.num_layers):
-        if i:
+        if i and has_dropout:
             if factors is None:
                 factors = _draw_dropout_mask(x, arguments)
             x = x * factors / single(1.0 - single(arguments.dropout_prob))
         first, last = num_directions * i, num_directions * (i + 1)
-        states = [
-            ops.slice(state, [0], [first], [last], [1], [])
-            for state in arguments.pre_state
-        ]
-        weight_slices = (
-            slice(offset + 2 * first, offset + 2 * last) for offset in (0, biases)
-        )
-        layer_arguments = arguments._replace(
-            x=x,
-            pre_state=states,
-            weight_list=[
-                weight
-                for group in weight_slices
-                for weight in arguments.weight_list[group]
-            ],
-            dropout_prob=0.0,
-            input_size=x.shape[2],
-            num_layers=1,
-        )
+        layer_arguments = _some_layers(arguments, x, first, last)
         x, _, *last_states = _split_results(ops.rnn(*layer_arguments))
         all_last_states.append(last_states)
-    return (
-        x,
-        None,
-        [ops.concat([*group], 0) for group in zip(*all_last_states, strict=True)],
+    return x, None, _concat_states(all_last_states)
+
+
+def _run_by_directions(arguments: Arguments) -> Any:
+    """Run both directions of one layer, the reverse one on reversed sequences."""
+    outputs, all_last_states = [], []
+    for k in range(2):
+        x = _reversed_sequences(arguments.x, arguments) if k else arguments.x
+        layer_arguments = _some_layers(arguments, x, k, k + 1, is_bidirec=False)
+        out, _, *last_states = _split_results(ops.rnn(*layer_arguments))
+        outputs.append(_reversed_sequences(out, arguments) if k else out)
+        all_last_states.append(last_states)
+    return ops.concat(outputs, 2), None, _concat_states(all_last_states)
+
+
+def _reversed_sequences(x: Tensor, arguments: Arguments) -> Tensor:
+    """Reverse each sequence of ``[steps, n, width]`` within its length."""
+    step = ops.reshape(paddle.arange(x.shape[0]), [-1, 1])
+    length = ops.reshape(ops.cast(arguments.sequence_length, paddle.int64), [1, -1])
+    source = ops.where(step < length, length - 1 - step, step + length * 0)
+    return ops.take_along_axis(x, ops.expand(ops.unsqueeze(source, [2]), x.shape), 0)
+
+
+def _some_layers(
+    arguments: Arguments, x: Tensor, first: int, last: int, **others: Any
+) -> Arguments:
+    """Return the arguments of some layers, or directions, as one layer on x."""
+    # Biases come after weights, where there are any.
+    biases = 2 * (1 + bool(arguments.is_bidirec)) * arguments.num_layers
+    return arguments._replace(
+        x=x,
+        pre_state=[
+            ops.slice(state, [0], [first], [last], [1], [])
+            for state in arguments.pre_state
+        ],
+        weight_list=[
+            weight
+            for offset in (0, biases)
+            for weight in arguments.weight_list[offset + 2 * first : offset + 2 * last]
+        ],
+        dropout_prob=0.0,
+        input_size=x.shape[2],
+        num_layers=1,
+        **others,
     )
+
+
+def _concat_states(all_last_states: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Join the last states of layers, a tensor for each kind of state."""
+    return [ops.concat([*group], 0) for group in zip(*all_last_states, strict=True)]
 
 
 def _split_results(result: Any) -> list[Tensor]:
