@@ -17,8 +17,8 @@ import paddle
 import torch
 
 from paddle_chainrules import make_program, vjp
+from paddle_chainrules.paddle_side.workspace import empty_cache
 from paddle_chainrules.programs.codegen.fused_kernels import tile_fusion
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
 from paddle_chainrules.programs.compiling.program import Program
 
 QUICK = "QUICK" in os.environ

@@ -10,8 +10,8 @@ import pytest
 
 from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
+from paddle_chainrules import settings as switch
 from paddle_chainrules.paddle_side.interception import RAW
-from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.codegen import jit_engine
 from paddle_chainrules.programs.codegen.fusion import MAX_LIVE_LEAVES, MAX_SIBLINGS
 from paddle_chainrules.programs.compiling import program as program_module

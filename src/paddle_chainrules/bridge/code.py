@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from .. import settings
+from ..errors import CaptureError
 from ..nets.calls.inputs import CallInputs
 from ..nets.calls.wrt import flags_per_param
 from ..nets.derivatives.vjp_jvp_nets import FlatArgsNet
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
-from ..programs import switch
-from ..programs.capture_error import CaptureError
 from ..programs.codegen.extents import ShapeEnv
 from ..programs.compiling.program import Program
-from ..programs.switch import LOOPS, loops_are_on, programs_are_on
 from ..programs.tracing.operations import Value
+from ..settings import LOOPS, loops_are_on, programs_are_on
 from ..transforms.as_programs.program_recording import CompiledVJP
 
 
 def patience() -> int:
     """Return how many calls of a kind come before Julia asks for code; -1 for never."""
-    return switch.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
+    return settings.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
 
 
 class NoCode(Exception):

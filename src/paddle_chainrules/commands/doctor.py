@@ -19,14 +19,7 @@ from .. import julia
 from ..paddle_side.process.openmp import threads
 from ..programs.codegen.matrix_products.blas import library
 from ..programs.codegen.threads import MIN_PARALLEL_OPS
-from ..programs.switch import (
-    BLAS,
-    LOOPS,
-    VARIABLE,
-    code_folder,
-    loops_are_on,
-    programs_are_on,
-)
+from ..settings import BLAS, LOOPS, VARIABLE, code_folder, loops_are_on, programs_are_on
 from .machine import machine
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"

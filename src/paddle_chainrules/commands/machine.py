@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..programs.codegen.matrix_products.blas import library
 from ..programs.codegen.processor import level
-from ..programs.switch import loops_are_on
+from ..settings import loops_are_on
 
 PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")
 """Prefixes of environment variables that change results or speed."""

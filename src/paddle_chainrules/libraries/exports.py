@@ -11,16 +11,16 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..paddle_side.arguments import is_row_of
 from ..paddle_side.process.openmp import one_thread
-from ..programs.capture_error import CaptureError
 from ..programs.codegen.extents import ShapeEnv, SymInt
 from ..programs.codegen.fused_kernels.region import Region
 from ..programs.codegen.ir_builder import BYTES
 from ..programs.compiling.program import Program
 from ..programs.scan_op import Scan
-from ..programs.sizes.samples import ANY
 from ..programs.tracing.operations import Operation
+from ..settings import ANY
 from ..transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ..transforms.containers.tree import flatten_tree
 from .names import INTERFACE_NAMES, unique

@@ -23,7 +23,7 @@ from ..programs.codegen.jit_engine import module_text, object_code
 from ..programs.codegen.matrix_products.blas import DTYPES, BlasLibrary
 from ..programs.codegen.matrix_products.gemm import OWN, symbol
 from ..programs.codegen.processor import ARM, Processor, compiling_for, processor
-from ..programs.switch import LEVELS
+from ..settings import LEVELS
 from ..whole_files import replacing
 from . import load
 from .c_functions import (

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..programs.capture_error import CaptureError
+from ..errors import CaptureError
+from ..paddle_side.listener import undecomposed_operators
 from ..programs.compiling.rematerialize import recompute_cheap_residuals
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import JuliaFunction, TupleParameter, julia_function
 from ..programs.in_julia.repeated import can_inline
 from ..programs.operators.calls import NoRule
 from ..programs.sizes.any_size import is_same_tensor
-from ..programs.tracing.existing import undecomposed_operators
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.as_programs.program_recording import CompiledVJP
 from ..transforms.containers.tree import flatten_tree

@@ -19,6 +19,7 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
+from ..settings import loops_are_on
 from .batches.batching import (
     batched,
     closed_over,
@@ -34,7 +35,6 @@ from .derivatives.taylor import leaf_of
 from .operators.calls import BatchCall, Call
 from .operators.entry import batch_of, define, reverse_of
 from .operators.shared import ops
-from .switch import loops_are_on
 from .tracing.operations import Operation, Value
 
 Step = Callable[[list[Tensor]], Sequence[Tensor]]

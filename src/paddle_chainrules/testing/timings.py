@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ..programs.switch import CALLS_BEFORE_CODE
+from ..settings import CALLS_BEFORE_CODE
 from .progress import progress
 
 Timer = Callable[[int], float]

@@ -11,16 +11,16 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..paddle_side.arguments import checked_chunk
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
+from ..paddle_side.static_graphs import need_tensors, sot
 from ..programs.batches.batching import RANDOMNESS, batched, trace_sample
-from ..programs.capture_error import CaptureError
 from ..programs.compiling.decompositions import decompose_by_formulas
 from ..programs.compiling.program import Program
 from ..programs.operators.calls import NoRule
-from ..programs.static_graphs import need_tensors, sot
 from ..programs.tracing.operations import Operation
 from .as_programs.auto_jit import auto_jit
 from .as_programs.jitted import Jitted, run_strictly

@@ -10,8 +10,8 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.static_graphs import need_tensors, sot
 from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
-from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree
 from ..checks import check_tensor
 from ..net import Net

@@ -12,6 +12,7 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_flag, refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
+from ...settings import loops_are_on
 from ..codegen.fused_kernels.entries import prepare_entries
 from ..codegen.fused_kernels.region import Region
 from ..codegen.fused_kernels.regions import (
@@ -24,7 +25,6 @@ from ..codegen.jit_engine import begin_machine_code, machine_code
 from ..codegen.matrix_products.blas import library
 from ..codegen.views import VIEW_LOWERINGS
 from ..sizes.samples import Samples
-from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import inputs_reached
 from .common_subkernels import share_subkernels

@@ -15,8 +15,8 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.interception import RAW
 from ...paddle_side.shared_memory import without_gaps
+from ...paddle_side.workspace import CPU
 from ..codegen.fused_kernels.region import FIRST, NEVER, Region
-from ..codegen.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
 from .program import Program
 

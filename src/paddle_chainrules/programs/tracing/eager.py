@@ -11,14 +11,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.interception import listening
-from ...paddle_side.listener import local, not_listening
+from ...paddle_side.listener import local, not_listening, single_use_captures
 from ...paddle_side.rules.graph_breaks import BREAKS, constant_refusal
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, tapes_suspended
-from ..capture_error import CaptureError
 from ..operators.entry import Operator
-from .existing import single_use_captures
 from .in_place import ITEM
 from .operations import OF_SHAPES, Value, tensors_in
 from .record import Tracer

@@ -14,10 +14,10 @@ from typing import Any
 import optree
 from paddle import Tensor, is_grad_enabled
 
+from ...errors import CaptureError
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.listener import local
 from ...paddle_side.traced_numbers import number_to_tensor
-from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.source import WholeEntry

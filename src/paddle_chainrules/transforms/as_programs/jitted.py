@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function
 from ...paddle_side.interception import listening
-from ...paddle_side.listener import is_plain
+from ...paddle_side.listener import is_plain, single_use_captures
+from ...paddle_side.static_graphs import need_tensors, sot
 from ...paddle_side.traced_numbers import ValueNeeded
-from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
-from ...programs.static_graphs import need_tensors, sot
-from ...programs.switch import programs_are_on
-from ...programs.tracing.existing import single_use_captures
 from ...programs.tracing.record import Tracer
+from ...settings import programs_are_on
 from ..containers.tree import flatten_tree
 from ..recordings.effects import tensors_among
 from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers, NumberInputs

@@ -12,13 +12,13 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.running import is_running
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
 from ...programs.capture import OpenTrace, capture
-from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, CapturedFunction
 from ...programs.codegen.fusion import may_fuse_producer
 from ...programs.compiling.common_subkernels import share_subkernels
@@ -26,8 +26,8 @@ from ...programs.compiling.rematerialize import recompute_cheap_residuals
 from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward, split
 from ...programs.sizes.any_size import infer_samples
-from ...programs.switch import loops_are_on
 from ...programs.tracing.operations import Value
+from ...settings import loops_are_on
 from ..recordings.dispatch import record
 from ..recordings.effects import Effects, tensors_among
 from .keys import key_of

@@ -9,18 +9,17 @@ from typing import Any, NamedTuple, Protocol, cast
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.running import is_running, requested_tensor_test
-from ...paddle_side.listener import listener
+from ...paddle_side.listener import is_single_use, listener, single_use_captures
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.watch import request_gradients
 from ...programs.capture import OpenTrace, capture
-from ...programs.capture_error import CaptureError
 from ...programs.captured import CapturedFunction
 from ...programs.compiling.program import Program
 from ...programs.compiling.split import ForwardBackward
-from ...programs.tracing.existing import is_single_use, single_use_captures
 from ...programs.tracing.operations import Value
 from ..recordings.eager import run_by_rules
 from ..recordings.effects import Effects, check_unchanged, check_unwritten, versions

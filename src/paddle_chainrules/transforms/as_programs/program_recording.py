@@ -16,7 +16,7 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.residuals import pack_small_residuals
 from ...programs.compiling.split import ForwardBackward
 from ...programs.sizes.any_size import infer_samples
-from ...programs.switch import loops_are_on
+from ...settings import loops_are_on
 from ..recordings.cotangents import check_seed
 from ..recordings.dispatch import record
 from ..recordings.effects import (

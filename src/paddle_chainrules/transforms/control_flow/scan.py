@@ -15,9 +15,9 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
-from ...paddle_side.listener import is_plain, listener
-from ...programs.capture_error import CaptureError
+from ...paddle_side.listener import is_plain, listener, single_use_captures
 from ...programs.compiling.program import Program
 from ...programs.compiling.repeated_steps import (
     MAX_EAGER_STEPS,
@@ -27,8 +27,7 @@ from ...programs.compiling.repeated_steps import (
     are_worth_code,
 )
 from ...programs.scan_op import ScanDraws, trace_scan
-from ...programs.switch import loops_are_on, programs_are_on
-from ...programs.tracing.existing import single_use_captures
+from ...settings import loops_are_on, programs_are_on
 from ..as_programs.jitted import Jitted
 from ..as_programs.program_cache import CompiledFunction
 from ..containers.tree import Tree, flatten_tree, nesting
