@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.graph_breaks import ConstantWarning
     from .paddle_side.workspace import empty_cache
-    from .programs.compiling.program import Program
+    from .programs import Program
     from .transforms.as_programs.explain import explain
     from .transforms.as_programs.jit import jit, make_program
     from .transforms.as_programs.recompiling import EagerWarning, RecompileWarning
@@ -123,7 +123,7 @@ _NAMES = {
     "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.graph_breaks": "ConstantWarning",
     "paddle_side.workspace": "empty_cache",
-    "programs.compiling.program": "Program",
+    "programs": "Program",
     "transforms.as_programs.explain": "explain",
     "transforms.as_programs.jit": "jit make_program",
     "transforms.as_programs.recompiling": "EagerWarning RecompileWarning",

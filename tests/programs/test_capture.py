@@ -25,7 +25,7 @@ from paddle_chainrules import (
 from paddle_chainrules.paddle_side import interception, listener
 from paddle_chainrules.paddle_side.compared_results import ComparedResult
 from paddle_chainrules.paddle_side.patching import patch_sites
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.comparison import other_numbers
 
 X = randn([3, 4])

@@ -12,7 +12,7 @@ import pytest
 from differential.verdicts import Differences, apart, of_function
 from paddle_chainrules import vjp
 from paddle_chainrules.errors import CaptureError
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.operators.entry import operator_of, raw
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.settings import CALLS_BEFORE_CODE

@@ -21,8 +21,8 @@ from ..nets.calls.wrt import flags_per_param
 from ..nets.derivatives.vjp_jvp_nets import FlatArgsNet
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
+from ..programs import Program
 from ..programs.codegen.extents import ShapeEnv
-from ..programs.compiling.program import Program
 from ..programs.tracing.operations import Value
 from ..settings import LOOPS, loops_are_on, programs_are_on
 from ..transforms.as_programs.program_recording import CompiledVJP

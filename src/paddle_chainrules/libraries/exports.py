@@ -14,10 +14,10 @@ from paddle import Tensor
 from ..errors import CaptureError
 from ..paddle_side.arguments import is_row_of
 from ..paddle_side.process.openmp import one_thread
+from ..programs import Program
 from ..programs.codegen.extents import ShapeEnv, SymInt
 from ..programs.codegen.fused_kernels.region import Region
 from ..programs.codegen.ir_builder import BYTES
-from ..programs.compiling.program import Program
 from ..programs.scan_op import Scan
 from ..programs.tracing.operations import Operation
 from ..settings import ANY

@@ -17,9 +17,9 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
 from ..paddle_side.static_graphs import need_tensors, sot
+from ..programs import Program
 from ..programs.batches.batching import RANDOMNESS, batched, trace_sample
 from ..programs.compiling.decompositions import decompose_by_formulas
-from ..programs.compiling.program import Program
 from ..programs.operators.calls import NoRule
 from ..programs.tracing.operations import Operation
 from .as_programs.auto_jit import auto_jit

@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ... import settings
 from ...paddle_side.devices import are_on_cpu
-from ...programs.compiling.program import Program
+from ...programs import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
 from ...transforms.as_programs.jitted import holders_of_state

@@ -17,12 +17,10 @@ from paddle import Tensor
 
 from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function
-from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain, single_use_captures
 from ...paddle_side.static_graphs import need_tensors, sot
 from ...paddle_side.traced_numbers import ValueNeeded
-from ...programs.compiling.program import Program
-from ...programs.tracing.record import Tracer
+from ...programs import Program, capture
 from ...settings import programs_are_on
 from ..containers.tree import flatten_tree
 from ..recordings.effects import tensors_among
@@ -439,13 +437,16 @@ def run_strictly(
         try:
             return program.run(*args)
         except CaptureError as error:
-            refusal = error
+            refusal: BaseException = error
         if reused:
             del refusal
             return run_strictly(Jitted(fn, strict=True, empty=True), fn, *args)
         try:
-            with listening(Tracer([])):
-                fn(*args)  # which says better what is wrong with the arguments
+            # The function itself says better what is wrong with the arguments.
+            capture(lambda _: [fn(*args)][:0], [], check=False)
+        except CaptureError as error:
+            refusal = error.__cause__ or error
+        try:
             raise refusal
         finally:
             del refusal

@@ -18,7 +18,7 @@ from paddle import Tensor
 from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.listener import is_plain, listener, single_use_captures
-from ...programs.compiling.program import Program
+from ...programs import Program
 from ...programs.compiling.repeated_steps import (
     MAX_EAGER_STEPS,
     NotRepeatable,

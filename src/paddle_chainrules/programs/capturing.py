@@ -18,7 +18,7 @@ from ..errors import CaptureError
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.compared_results import RTOL, ComparedResult
 from ..paddle_side.dtypes import casts_automatically
-from ..paddle_side.flags import StopGradientFlags, flags_of
+from ..paddle_side.flags import StopGradientFlags, flags_of, stand_in
 from ..paddle_side.interception import listening, stop_listening
 from ..paddle_side.listener import local, programs_disabled
 from ..paddle_side.process.garbage import collector_waits
@@ -335,15 +335,6 @@ def _run_traced(
     if tracer.failure is not None:
         raise tracer.failure
     return outputs
-
-
-def stand_in(leaf: Any) -> Any:
-    """Return a tensor like this one, whose flags the function may change."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    result = leaf.detach()
-    result.stop_gradient = leaf.stop_gradient
-    return result
 
 
 def _check_program(
