@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 if TYPE_CHECKING:
+    from .batches.samples import run_for_samples
     from .captured import CapturedFunction
     from .capturing import OpenTrace, capture
     from .compiling.program import Program
+    from .compiling.repeated_steps import RepeatedStep
     from .compiling.split import ForwardBackward
+    from .cond_op import trace_cond
+    from .derivatives.partials import partials, second_sums
+    from .scan_op import trace_scan
     from .tracing.eager import EagerTracer
+    from .while_op import trace_while
 
 __all__ = [
     "CapturedFunction",
@@ -21,7 +27,14 @@ __all__ = [
     "ForwardBackward",
     "OpenTrace",
     "Program",
+    "RepeatedStep",
     "capture",
+    "partials",
+    "run_for_samples",
+    "second_sums",
+    "trace_cond",
+    "trace_scan",
+    "trace_while",
 ]
 
 _HOMES = {
@@ -30,7 +43,14 @@ _HOMES = {
     "ForwardBackward": "compiling.split",
     "OpenTrace": "capturing",
     "Program": "compiling.program",
+    "RepeatedStep": "compiling.repeated_steps",
     "capture": "capturing",
+    "partials": "derivatives.partials",
+    "run_for_samples": "batches.samples",
+    "second_sums": "derivatives.partials",
+    "trace_cond": "cond_op",
+    "trace_scan": "scan_op",
+    "trace_while": "while_op",
 }
 
 if not TYPE_CHECKING:

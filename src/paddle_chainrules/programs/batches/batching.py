@@ -28,7 +28,6 @@ from ..tracing.operations import Operation, Value, fresh_numbers, values_in, wit
 from ..tracing.record import Tracer
 
 DETACH, STOP_GRADIENT = TABLE["Tensor.detach"], TABLE["stop_gradient"]
-RANDOMNESS = ("error", "different", "same")
 
 
 def trace_sample(

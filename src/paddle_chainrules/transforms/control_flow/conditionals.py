@@ -16,8 +16,7 @@ from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
 from ...paddle_side.rules.derivatives.piecewise import is_nonzero
-from ...programs.cond_op import trace_cond
-from ...programs.while_op import trace_while
+from ...programs import trace_cond, trace_while
 from ...settings import programs_are_on
 from ..as_programs.program_cache import CompiledFunction
 from ..as_programs.program_recording import run
