@@ -1,4 +1,4 @@
-"""The error and the warning about functions that users may catch by type."""
+"""Errors and warnings about functions, which other rooms meet by their type."""
 
 from __future__ import annotations
 
@@ -19,3 +19,7 @@ class CaptureError(RuntimeError):
 
 class BatchWarning(UserWarning):
     """Warns that an operator runs for one sample after another."""
+
+
+class NoRule(Exception):
+    """Raised for a variant of an operator without a rule; names a remedy."""

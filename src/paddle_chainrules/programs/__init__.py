@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .compiling.split import ForwardBackward
     from .cond_op import trace_cond
     from .derivatives.partials import partials, second_sums
+    from .in_julia.function import JuliaFunction
     from .scan_op import trace_scan
     from .tracing.eager import EagerTracer
     from .while_op import trace_while
@@ -25,6 +26,7 @@ __all__ = [
     "CapturedFunction",
     "EagerTracer",
     "ForwardBackward",
+    "JuliaFunction",
     "OpenTrace",
     "Program",
     "RepeatedStep",
@@ -41,6 +43,7 @@ _HOMES = {
     "CapturedFunction": "captured",
     "EagerTracer": "tracing.eager",
     "ForwardBackward": "compiling.split",
+    "JuliaFunction": "in_julia.function",
     "OpenTrace": "capturing",
     "Program": "compiling.program",
     "RepeatedStep": "compiling.repeated_steps",
