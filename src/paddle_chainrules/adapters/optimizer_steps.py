@@ -19,7 +19,6 @@ from ..optimizers.paddles import accumulators_of
 from ..paddle_side.devices import are_on_cpu
 from ..paddle_side.dtypes import FLOATS, dtype_name
 from ..paddle_side.shared_memory import ADDRESS, SHAPE, WITHOUT_GAPS
-from ..programs.codegen.jit_engine import Code
 from ..settings import loops_are_on
 from .net_calls import NoProgram
 from .step_code import FIRST_SETTING, StepFormula, compiled_step, step_formula_of
@@ -142,7 +141,7 @@ class _StepPlan(NamedTuple):
     grad_kinds: tuple[list[Any], list[Any]]
     marks: list[bool]
     table: bytes
-    code: Code
+    code: Callable[[bytes], bool]
 
     def is_for(self, optimizer: Any, formula: StepFormula) -> bool:
         """Tell whether the plan still holds."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .cond_op import trace_cond
     from .derivatives.partials import partials, second_sums
     from .in_julia.function import JuliaFunction
+    from .native.target import Target
     from .scan_op import trace_scan
     from .tracing.eager import EagerTracer
     from .while_op import trace_while
@@ -30,6 +31,7 @@ __all__ = [
     "OpenTrace",
     "Program",
     "RepeatedStep",
+    "Target",
     "capture",
     "partials",
     "run_for_samples",
@@ -47,6 +49,7 @@ _HOMES = {
     "OpenTrace": "capturing",
     "Program": "compiling.program",
     "RepeatedStep": "compiling.repeated_steps",
+    "Target": "native.target",
     "capture": "capturing",
     "partials": "derivatives.partials",
     "run_for_samples": "batches.samples",

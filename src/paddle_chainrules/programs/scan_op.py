@@ -76,6 +76,11 @@ class Scan:
         return f"Steps(no. {self._number}: {self.count} of {size}{direction})"
 
     @property
+    def description(self) -> str:
+        """What a user calls it."""
+        return f"a scan of {self.count} steps"
+
+    @property
     def programs(self) -> tuple[Program, ...]:
         """The programs that it holds."""
         return (self.program,)

@@ -37,8 +37,8 @@ def run_for_samples(
     Raises:
         CaptureError: the function can't be captured, or an operator has no rule.
     """
-    flags = [*has_samples]
-    size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)
+    pairs = zip(tensors, has_samples, strict=True)
+    size = next(t.shape[0] for t, flag in pairs if flag)
     with not_listening():
         samples = [
             _index_samples(t, 0) if flag else t

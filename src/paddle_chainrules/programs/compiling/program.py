@@ -13,6 +13,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_flag, refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
 from ...settings import loops_are_on
+from ..codegen.extents import ShapeEnv, SymInt
 from ..codegen.fused_kernels.entries import prepare_entries
 from ..codegen.fused_kernels.region import Region
 from ..codegen.fused_kernels.regions import (
@@ -164,6 +165,20 @@ class Program:
     def regions(self) -> list[Region]:
         """The regions among its operators."""
         return [op.operator for op in self.ops if isinstance(op.operator, Region)]
+
+    @property
+    def operators_left(self) -> list[str]:
+        """The operators, as users call them, that are no regions."""
+        pairs = ((op, op.args[0] if op.args else None) for op in self.ops)
+        return [
+            getattr(holder, "description", op.operator.name)
+            for op, holder in pairs
+            if not isinstance(op.operator, Region)
+        ]
+
+    def extents_of(self, value: Value) -> tuple[SymInt, ...]:
+        """Return a value's shape, each size by the number of samples."""
+        return tuple(map(ShapeEnv(self.samples).extent, value.shape))
 
     def explain_machine(self) -> str:
         """Say in a sentence how much of it is machine code, and what is not.

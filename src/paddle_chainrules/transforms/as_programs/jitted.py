@@ -8,7 +8,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -437,19 +437,25 @@ def run_strictly(
         try:
             return program.run(*args)
         except CaptureError as error:
-            refusal: BaseException = error
+            errors: list[Exception] = [error]
         if reused:
-            del refusal
+            del errors
             return run_strictly(Jitted(fn, strict=True, empty=True), fn, *args)
+
+        def run(_: list[Any]) -> list[Any]:
+            try:
+                fn(*args)  # which says better what is wrong with the arguments
+            except Exception as error:
+                errors.append(error)
+                raise
+            return []
+
         try:
-            # The function itself says better what is wrong with the arguments.
-            capture(lambda _: [fn(*args)][:0], [], check=False)
-        except CaptureError as error:
-            refusal = error.__cause__ or error
-        try:
-            raise refusal
+            with suppress(CaptureError):
+                capture(run, [], check=False)
+            raise errors[-1]
         finally:
-            del refusal
+            errors.clear()
 
 
 def _module_attribute(module: Any, name: str) -> Any:
