@@ -9,61 +9,45 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 if TYPE_CHECKING:
-    from .batches.samples import run_for_samples
-    from .captured import CapturedFunction
-    from .capturing import OpenTrace, capture
-    from .compiling.program import Program
-    from .compiling.repeated_steps import RepeatedStep
-    from .compiling.split import ForwardBackward
-    from .cond_op import trace_cond
-    from .derivatives.partials import partials, second_sums
-    from .in_julia.function import JuliaFunction
-    from .native.target import Target
-    from .scan_op import trace_scan
-    from .tracing.eager import EagerTracer
-    from .while_op import trace_while
+    from .batches.samples import run_for_samples as run_for_samples
+    from .captured import CapturedFunction as CapturedFunction
+    from .capturing import OpenTrace as OpenTrace
+    from .capturing import capture as capture
+    from .compiling.program import Program as Program
+    from .compiling.repeated_steps import RepeatedStep as RepeatedStep
+    from .compiling.split import ForwardBackward as ForwardBackward
+    from .cond_op import trace_cond as trace_cond
+    from .derivatives.partials import partials as partials
+    from .derivatives.partials import second_sums as second_sums
+    from .in_julia.function import JuliaFunction as JuliaFunction
+    from .native.target import Target as Target
+    from .scan_op import trace_scan as trace_scan
+    from .tracing.eager import EagerTracer as EagerTracer
+    from .while_op import trace_while as trace_while
 
-__all__ = [
-    "CapturedFunction",
-    "EagerTracer",
-    "ForwardBackward",
-    "JuliaFunction",
-    "OpenTrace",
-    "Program",
-    "RepeatedStep",
-    "Target",
-    "capture",
-    "partials",
-    "run_for_samples",
-    "second_sums",
-    "trace_cond",
-    "trace_scan",
-    "trace_while",
-]
-
-_HOMES = {
-    "CapturedFunction": "captured",
-    "EagerTracer": "tracing.eager",
-    "ForwardBackward": "compiling.split",
-    "JuliaFunction": "in_julia.function",
-    "OpenTrace": "capturing",
-    "Program": "compiling.program",
-    "RepeatedStep": "compiling.repeated_steps",
-    "Target": "native.target",
-    "capture": "capturing",
-    "partials": "derivatives.partials",
-    "run_for_samples": "batches.samples",
-    "second_sums": "derivatives.partials",
-    "trace_cond": "cond_op",
-    "trace_scan": "scan_op",
-    "trace_while": "while_op",
+_NAMES = {
+    "batches.samples": "run_for_samples",
+    "captured": "CapturedFunction",
+    "capturing": "OpenTrace capture",
+    "compiling.program": "Program",
+    "compiling.repeated_steps": "RepeatedStep",
+    "compiling.split": "ForwardBackward",
+    "cond_op": "trace_cond",
+    "derivatives.partials": "partials second_sums",
+    "in_julia.function": "JuliaFunction",
+    "native.target": "Target",
+    "scan_op": "trace_scan",
+    "tracing.eager": "EagerTracer",
+    "while_op": "trace_while",
 }
+"""The names imported above for type checkers, listed by their home module."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> _Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        result = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = result
-        return result
+        for home, names in _NAMES.items():
+            if name in names.split():
+                result = getattr(_import_module(f".{home}", __name__), name)
+                globals()[name] = result
+                return result
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

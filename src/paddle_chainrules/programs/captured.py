@@ -140,34 +140,20 @@ class CapturedFunction(NamedTuple):
         if halves.gradient_exists != other_halves.gradient_exists:
             return None
         max_samples = self.max_samples_at_once(max_samples, size)
-        for expands in (False, True):
-            (one, one_half), (two, two_half) = (
-                captured._unpacked(given, expands)
-                for captured, given in ((self, halves), (other, other_halves))
-            )
-            if (
-                one.differs_in_program_only(two)
-                and one_half.reachable == two_half.reachable
-            ):
-                sizes = size, two_half.combined, other_size, max_samples
-                samples = infer_samples(one_half.combined, *sizes)
+        one, two = (self, halves.unpacked), (other, other_halves.unpacked)
+        for (first, half), (second, other_half) in (
+            (one, two),
+            (_with_expanded_scalars(*one), _with_expanded_scalars(*two)),
+        ):
+            if not first.differs_in_program_only(second):
+                continue
+            if half.reachable == other_half.reachable:
+                sizes = size, other_half.combined, other_size, max_samples
+                samples = infer_samples(half.combined, *sizes)
                 if samples is not None:
-                    result = one_half.for_samples(samples)
-                    if loops_are_on():
-                        result = pack_small_residuals(result)
-                    return result, one
+                    half = half.for_samples(samples)
+                    return pack_small_residuals(half) if loops_are_on() else half, first
         return None
-
-    def _unpacked(
-        self, halves: ForwardBackward, expands: bool
-    ) -> tuple[CapturedFunction, ForwardBackward]:
-        """Return both with a tensor per residual, and scalars expanded or not."""
-        if not expands:
-            return self, halves.unpacked
-        return (
-            self.with_expanded_scalars(),
-            halves.unpacked.with_expanded_scalars(self.own_constants),
-        )
 
     @property
     def tensor_outputs(self) -> list[int]:
@@ -203,3 +189,10 @@ def _ramp_like(value: Value) -> Tensor:
     with grad_mode(False):
         ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
         return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
+
+
+def _with_expanded_scalars(
+    captured: CapturedFunction, halves: ForwardBackward
+) -> tuple[CapturedFunction, ForwardBackward]:
+    expanded = halves.with_expanded_scalars(captured.own_constants)
+    return captured.with_expanded_scalars(), expanded

@@ -37,13 +37,10 @@ def run_for_samples(
     Raises:
         CaptureError: the function can't be captured, or an operator has no rule.
     """
-    pairs = zip(tensors, has_samples, strict=True)
+    pairs = [*zip(tensors, has_samples, strict=True)]
     size = next(t.shape[0] for t, flag in pairs if flag)
     with not_listening():
-        samples = [
-            _index_samples(t, 0) if flag else t
-            for t, flag in zip(tensors, has_samples, strict=True)
-        ]
+        samples = [_index_samples(t, 0) if flag else t for t, flag in pairs]
         for sample, tensor in zip(samples, tensors, strict=True):
             sample.stop_gradient = tensor.stop_gradient
     try:
@@ -57,7 +54,7 @@ def run_for_samples(
                 _index_samples(t, slice(start, start + chunk))
                 if flag and chunk < size
                 else t
-                for t, flag in zip(tensors, has_samples, strict=True)
+                for t, flag in pairs
             ]
             chunks.append(
                 batched(program, chunk_tensors, has_samples, randomness, shared_draws)
@@ -67,13 +64,10 @@ def run_for_samples(
             f"vmap has no rule for {error}, or call the function for each sample"
         ) from error
     differs = chunks[0][1]
+    columns = zip(*(outputs for outputs, _ in chunks), strict=True)
     joined = [
-        column[0] if not flag or len(chunks) == 1 else paddle.concat([*column])
-        for column, flag in zip(
-            zip(*(chunk_outputs for chunk_outputs, _ in chunks), strict=True),
-            differs,
-            strict=True,
-        )
+        paddle.concat([*column]) if flag and len(chunks) > 1 else column[0]
+        for column, flag in zip(columns, differs, strict=True)
     ]
     return joined, differs
 

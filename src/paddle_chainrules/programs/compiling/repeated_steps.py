@@ -72,17 +72,10 @@ class RepeatedStep:
         return allocate_outputs(program.outputs)
 
     @classmethod
-    def of(
-        cls,
-        program: Program,
-        carry: Sequence[Tensor],
-        xs: Sequence[Tensor],
-        invariants: Sequence[Tensor] = (),
-        backwards: bool = False,
-    ) -> RepeatedStep | None:
+    def of(cls, *args: Any) -> RepeatedStep | None:
         """Return the repeated step of these arguments, or None if there can be none."""
         try:
-            return cls(program, carry, xs, invariants, backwards)
+            return cls(*args)
         except NotRepeatable:
             return None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from ...paddle_side.process.openmp import one_thread
 from ...settings import LEVELS
 from ..codegen.ir_builder import BYTES
-from ..codegen.jit_engine import Code, module_text, object_code
+from ..codegen.jit_engine import module_text, object_code
 from ..codegen.matrix_products.blas import DTYPES, BlasLibrary, library
 from ..codegen.matrix_products.gemm import OWN, symbol
 from ..codegen.processor import (
@@ -50,12 +49,18 @@ class Target:
         ERRORS: what functions of libraries return, by number.
         FUNCTION_ENDINGS: of the names of the C functions that a function has.
         MIN_PARALLEL_OPS: the fewest arithmetic operations that threads share.
+        level: returns the highest level of x86-64 in use here.
+        products: returns what multiplies matrices in this process.
+        max_samples: returns the most samples of a call of a program of one region.
+        update_code: returns code for this processor that steps optimizers.
     """
 
     NAMES = ("native", *LEVELS, "aarch64")
     DTYPES = tuple(BYTES)
     ERRORS, FUNCTION_ENDINGS = ERRORS, FUNCTION_ENDINGS
     MIN_PARALLEL_OPS = MIN_PARALLEL_OPS
+    level, products = staticmethod(level), staticmethod(library)
+    max_samples, update_code = staticmethod(max_samples), staticmethod(update_code)
 
     def __init__(self, cpu: str = "native") -> None:
         self._cpu = cpu
@@ -86,14 +91,6 @@ class Target:
         needed = level_instructions(self._cpu)
         return all(features.get(feature, False) for feature in needed)
 
-    def level(self) -> str:
-        """Return the highest level in use here, as :func:`.processor.level`."""
-        return level()
-
-    def products(self) -> BlasLibrary | None:
-        """Return what multiplies in this process, as :func:`.blas.library`."""
-        return library()
-
     def compiling(self) -> AbstractContextManager[None]:
         """Return a context in which code is made for it."""
         return compiling_for(self.processor)
@@ -102,10 +99,6 @@ class Target:
         """Return a program as one region where possible, for a single thread."""
         with one_thread():
             return program._as_one_region(has_products=True)
-
-    def max_samples(self, program: Program) -> int:
-        """Return the most samples of a call of a program of one region."""
-        return max_samples(program)
 
     def object_file(
         self,
@@ -141,18 +134,6 @@ class Target:
         names += [f"{name}_describe", f"{name}_error"]
         triple = "aarch64-unknown-linux-gnu" if self._cpu == "aarch64" else None
         return object_code("\n".join([text, *definitions]), names, triple)
-
-    def update_code(
-        self,
-        numbers_of: Callable[[Any, Sequence[Any], list[Any]], Sequence[Any]],
-        update: Callable[[Sequence[Any], Any, Any, Sequence[Any]], Sequence[Any]],
-        counts: tuple[int, int, int],
-        dtype: str,
-        layout: tuple[int, int, int],
-        marks: bool,
-    ) -> Code:
-        """Return code that updates parameters, as :func:`.updates.update_code`."""
-        return update_code(numbers_of, update, counts, dtype, layout, marks)
 
 
 def _text_functions(name: str) -> str:

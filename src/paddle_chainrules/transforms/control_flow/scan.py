@@ -353,7 +353,7 @@ class Loop:
             return None  # numbers of Python's are among them
         self._step_results = [ys]
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        repeated = RepeatedStep.of(program, carry, xs, backwards=self._backwards)
+        repeated = RepeatedStep.of(program, carry, xs, (), self._backwards)
         if repeated is None:
             self._step_results = []
         return repeated
