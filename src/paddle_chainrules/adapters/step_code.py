@@ -23,6 +23,9 @@ RATE_OFFSET, GRADS_OFFSET, FIRST_SETTING = 1, 2, 3
 of the offset at which the gradients' addresses begin, and of the first setting."""
 
 
+Numbers = Sequence[Any]
+
+
 class StepFormula(NamedTuple):
     """The formula and the settings by which an optimizer steps.
 
@@ -108,23 +111,18 @@ def compiled_step(formula: StepFormula, dtype: str) -> Callable[[bytes], bool]:
 def _compile_step(
     formula: Formula, decays: bool, counts: tuple[int, int, int], dtype: str
 ) -> Callable[[bytes], bool]:
-    def numbers_of(
-        rate: Any, powers: Sequence[Any], settings: list[Any]
-    ) -> Sequence[Any]:
+    def numbers_of(rate: Any, powers: Numbers, settings: list[Any]) -> Numbers:
         decay = [settings.pop()] if decays else []
         if decay and formula is formulas.adam:  # of AdamW
             decay = [1 - rate * decay[0]]
         return *decay, *formulas.numbers_of(formula, rate, powers, settings)
 
-    def update(
-        numbers: Sequence[Any], p: Any, g: Any, state: Sequence[Any]
-    ) -> Sequence[Any]:
-        if decays and formula is formulas.adam:
-            decay, *numbers = numbers
-            p = p * decay
-        elif decays:
-            decay, *numbers = numbers
-            g = formulas.penalized(decay, p, g)
+    def update(numbers: Numbers, p: Any, g: Any, state: Numbers) -> Numbers:
+        decay, numbers = numbers[:decays], numbers[decays:]
+        if decay and formula is formulas.adam:
+            p = p * decay[0]
+        elif decay:
+            g = formulas.penalized(decay[0], p, g)
         step, *state = formula(*numbers, g, *state)
         return p - step, *state
 

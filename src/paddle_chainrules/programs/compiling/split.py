@@ -135,12 +135,16 @@ class ForwardBackward:
         Args:
             has_cotangent: tells of which outputs.
         """
-        values: dict[Any, Value] = {id(t): v for v, t in self.forward.constants.items()}
         ancestors, inputs = self.ancestors(has_cotangent), self.forward.inputs
+        values = self._value_of_constant
         return [
             (inputs[x] if isinstance(x, int) else values.get(id(x))) in ancestors
             for x in sources
         ]
+
+    @cached_property
+    def _value_of_constant(self) -> dict[int, Value]:
+        return {id(t): value for value, t in self.forward.constants.items()}
 
     def recomputing(self, values: Set[Value]) -> ForwardBackward:
         """Return a copy whose backward pass recomputes these values."""
