@@ -17,9 +17,9 @@ import paddle
 import torch
 
 from paddle_chainrules import make_program, vjp
+from paddle_chainrules.paddle_side.workspace import empty_cache
+from paddle_chainrules.programs import Program
 from paddle_chainrules.programs.codegen.fused_kernels import tile_fusion
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
-from paddle_chainrules.programs.compiling.program import Program
 
 QUICK = "QUICK" in os.environ
 SECONDS = 0.5 if QUICK else 2.5

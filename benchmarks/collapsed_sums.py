@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from paddle_chainrules import jit, optimizers, scan, value_and_grad
+from paddle_chainrules.programs import Program
 from paddle_chainrules.programs.compiling.collapsing import collapsed
-from paddle_chainrules.programs.compiling.program import Program
 from solved.by_functions import Posed
 from solved.sides import PROBLEMS
 
@@ -53,7 +53,7 @@ def stepping(posed: Posed, way: Pass) -> tuple[int, Callable[[int], None]]:
     def steps(count: int) -> None:
         carry[0], _ = scan(step, carry[0], length=count)
 
-    with patch("paddle_chainrules.programs.capture.collapse_sums", noted):
+    with patch("paddle_chainrules.programs.capturing.collapse_sums", noted):
         steps(3)
     return max(counts), steps
 

@@ -19,7 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from machine import save
-from paddle_chainrules.programs.switch import CODE, LOOPS
+from paddle_chainrules.settings import CODE, LOOPS
 
 TIMES = 10
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
+from paddle_chainrules.paddle_side.workspace import empty_cache
 
 STATUS = Path("/proc/self/status")
 

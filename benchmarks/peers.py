@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle_chainrules.programs.compiling.program import Program
+from paddle_chainrules.programs import Program
 from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.tracing.operations import Operation
 

@@ -29,7 +29,7 @@ import peers
 from machine import OUTPUT, SETTLED, save
 from nets import NETS, Named
 from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
+from paddle_chainrules.paddle_side.workspace import empty_cache
 from paddle_chainrules.programs.codegen.matrix_products.blas import library
 from paddle_chainrules.testing.timings import interleave, timer
 

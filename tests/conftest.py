@@ -23,11 +23,11 @@ from device import on_device
 from lanes import pytest_addoption as pytest_addoption
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+from paddle_chainrules import settings as switch
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
-from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.batches import blocks
-from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.settings import programs_are_on
 from paddle_chainrules.transforms.as_programs.guarded_calls import CALLS_BEFORE_GUARDED
 from run_summary import count_case as count_case
 from run_summary import pytest_configure as pytest_configure

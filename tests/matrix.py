@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from lanes import parts
 from paddle_chainrules.programs.codegen.processor import level
-from paddle_chainrules.programs.switch import BLAS, CPU, LEVELS, LOOPS
+from paddle_chainrules.settings import BLAS, CPU, LEVELS, LOOPS
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (

@@ -216,8 +216,8 @@ del os.environ["PADDLE_CHAINRULES_LOOPS"]
 import paddle_chainrules
 ours = {m for m in new() if m.startswith("paddle_chainrules.")}
 early = {"paddle_side.process.first_import", "paddle_side.process.signals"}
-early |= {"programs.switch", "paddle_side.locks"}
-early |= {name.rpartition(".")[0] for name in early} | {"paddle_side"}
+early |= {"paddle_side.locks"}
+early |= {name.rpartition(".")[0] for name in early} | {"paddle_side", "settings"}
 assert ours == {f"paddle_chainrules.{m}" for m in early}, ours
 heavy = {"llvmlite", "scipy", "juliacall", "deepxde", "ppsci", "optree", "safetensors"}
 assert not heavy & {m.split(".")[0] for m in new()}, new()

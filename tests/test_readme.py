@@ -11,7 +11,7 @@ import pytest
 
 from julia_at_hand import OPTIONAL_PACKAGES, lacks, needs_julia
 from julia_lane import own_julia as own_julia
-from paddle_chainrules.programs.switch import loops_are_on, wanted_blas
+from paddle_chainrules.settings import loops_are_on, wanted_blas
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

@@ -104,7 +104,7 @@ function counted(f, names...)
 end
 
 "Whether anything may run as a program, by the environment."
-programs_are_on() = pyconvert(Bool, importing("paddle_chainrules.programs.switch").programs_are_on())
+programs_are_on() = pyconvert(Bool, importing("paddle_chainrules.settings").programs_are_on())
 
 "The names of the operators that programs run within `f()`, in turn."
 function operators_run(f)

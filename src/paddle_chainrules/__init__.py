@@ -16,11 +16,13 @@ if _sys.argv[:1] != ["-m"]:  # of python -m paddle_chainrules, before its help
     with _paddle_import():
         import paddle as _paddle  # noqa: F401
 
+from . import settings as _settings  # noqa: F401  # reads the environment
 from .paddle_side.locks import new_lock as _new_lock
-from .programs import switch as _switch  # noqa: F401  # reads the environment
 
 if TYPE_CHECKING:
     from . import optimizers
+    from .errors import BatchWarning, CaptureError
+    from .nets.activations import ACTIVATIONS
     from .nets.calls.pullback import NetPullback
     from .nets.derivatives.derivatives import derivative, derivatives, taylor
     from .nets.derivatives.laplacians import forward_laplacian, laplacian
@@ -33,11 +35,8 @@ if TYPE_CHECKING:
     from .nets.parameters.params import ParamSpec
     from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.graph_breaks import ConstantWarning
-    from .programs.activations import ACTIVATIONS
-    from .programs.batches.batching import BatchWarning
-    from .programs.capture_error import CaptureError
-    from .programs.codegen.fused_kernels.workspace import empty_cache
-    from .programs.compiling.program import Program
+    from .paddle_side.workspace import empty_cache
+    from .programs import Program
     from .transforms.as_programs.explain import explain
     from .transforms.as_programs.jit import jit, make_program
     from .transforms.as_programs.recompiling import EagerWarning, RecompileWarning
@@ -111,6 +110,8 @@ __all__ = [
 ]
 
 _NAMES = {
+    "errors": "BatchWarning CaptureError",
+    "nets.activations": "ACTIVATIONS",
     "nets.calls.pullback": "NetPullback",
     "nets.derivatives.derivatives": "derivative derivatives taylor",
     "nets.derivatives.laplacians": "forward_laplacian laplacian",
@@ -123,11 +124,8 @@ _NAMES = {
     "nets.parameters.params": "ParamSpec",
     "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.graph_breaks": "ConstantWarning",
-    "programs.activations": "ACTIVATIONS",
-    "programs.batches.batching": "BatchWarning",
-    "programs.capture_error": "CaptureError",
-    "programs.compiling.program": "Program",
-    "programs.codegen.fused_kernels.workspace": "empty_cache",
+    "paddle_side.workspace": "empty_cache",
+    "programs": "Program",
     "transforms.as_programs.explain": "explain",
     "transforms.as_programs.jit": "jit make_program",
     "transforms.as_programs.recompiling": "EagerWarning RecompileWarning",

@@ -5,8 +5,8 @@ import paddle
 import pytest
 
 from paddle_chainrules import FCNet, optimizers, scan, value_and_grad
+from paddle_chainrules import settings as switch
 from paddle_chainrules.bridge import Training, fcnet
-from paddle_chainrules.programs import switch
 
 X = paddle.to_tensor(np.random.default_rng(1).standard_normal((7, 3)), "float64")
 

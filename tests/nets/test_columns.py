@@ -21,8 +21,8 @@ from paddle_chainrules import (
     taylor,
     value_and_grad,
 )
+from paddle_chainrules.errors import CaptureError
 from paddle_chainrules.programs.batches import blocks
-from paddle_chainrules.programs.capture_error import CaptureError
 
 NET = FCNet((2, 6, 5, 2), "tanh", "float64")
 PARAMS = NET.init(3)

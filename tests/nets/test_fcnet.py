@@ -14,7 +14,7 @@ from paddle_chainrules import ACTIVATIONS, FCNet, stateless
 from paddle_chainrules.nets.calls.net_guards import GuardedPullback
 from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 from paddle_chainrules.nets.chain import chain_of
-from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.settings import programs_are_on
 
 RTOL = {"float32": 1e-5, "float64": 1e-12}
 

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import FCNet, jvp, stateless
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 
 pytestmark = pytest.mark.skipif(not switch.loops_are_on(), reason="needs machine code")
 

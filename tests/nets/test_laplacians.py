@@ -13,8 +13,8 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
+from paddle_chainrules.errors import CaptureError
 from paddle_chainrules.nets.derivatives import laplacians
-from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.derivatives import partials
 
 torch = pytest.importorskip("torch")

@@ -25,7 +25,7 @@ from conftest import (
 from counts import operators_run
 from paddle_chainrules import FCNet, linearize, stateless, vjp
 from paddle_chainrules.paddle_side.autograd import engine
-from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.settings import programs_are_on
 from paddle_chainrules.transforms.as_programs.program_recording import ProgramRecording
 
 

@@ -14,7 +14,7 @@ from paddle_chainrules.optimizers import (
     levenberg_marquardt,
     natural_gradient,
 )
-from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.settings import programs_are_on
 
 METHODS = [levenberg_marquardt, gauss_newton]
 

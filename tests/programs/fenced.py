@@ -13,8 +13,8 @@ from paddle_chainrules import make_program, vjp
 from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.sizes.any_size import infer_samples
-from paddle_chainrules.programs.switch import wanted_blas
 from paddle_chainrules.programs.tracing.operations import with_values
+from paddle_chainrules.settings import wanted_blas
 
 FENCE = 64
 """Bytes before and after a buffer that are looked at after a call."""

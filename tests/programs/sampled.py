@@ -7,8 +7,8 @@ import optree
 import paddle
 
 from paddle_chainrules.paddle_side import sparse_products
+from paddle_chainrules.paddle_side.sparse_products import csr
 from paddle_chainrules.programs import cond_op, scan_op  # noqa: F401, in the table
-from paddle_chainrules.programs.operators.linear_algebra.sparse import csr
 from paddle_chainrules.programs.operators.reductions.reductions import share
 from paddle_chainrules.programs.operators.table import TABLE
 from programs.samples import COMPARED, PREPARED, SAMPLES, T

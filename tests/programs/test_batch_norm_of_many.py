@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from paddle_chainrules import grad, jacfwd, jacrev, stateless, vmap
-from paddle_chainrules.programs.batches.batching import BatchWarning
+from paddle_chainrules.errors import BatchWarning
 
 SHAPES = {
     "vectors": ([3], "NCL"),

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, value_and_grad, vjp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.codegen.fused_kernels import (
     by_block,
     packing,

@@ -23,9 +23,10 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.paddle_side import interception, listener
+from paddle_chainrules.paddle_side.compared_results import ComparedResult
 from paddle_chainrules.paddle_side.patching import patch_sites
-from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.comparison import ComparedResult, other_numbers
+from paddle_chainrules.programs import capture
+from paddle_chainrules.programs.comparison import other_numbers
 
 X = randn([3, 4])
 

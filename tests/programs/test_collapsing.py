@@ -13,7 +13,7 @@ from paddle_chainrules import (
     jit,
     value_and_grad,
 )
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.compiling.collapsing import collapse_sums
 
 N, WIDTHS = 11, (3, 7, 5, 4, 2)
@@ -100,7 +100,7 @@ def program_and_values(loss, params, monkeypatch, collapses=True):
     """The program of a loss and its gradients, and what it gives."""
     if not collapses:
         monkeypatch.setattr(
-            "paddle_chainrules.programs.capture.collapse_sums", lambda p: p
+            "paddle_chainrules.programs.capturing.collapse_sums", lambda p: p
         )
     names = [*params]
 

@@ -16,7 +16,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 
 
 def drawn(*shape, seed=0, dtype="complex128"):

@@ -5,8 +5,8 @@ import paddle.nn.functional as F
 import pytest
 
 from conftest import native, products_on, randn
+from paddle_chainrules import settings as switch
 from paddle_chainrules import stateless, vjp
-from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.codegen.images import convolution
 from programs.fenced import assert_near, check, cotangent
 

@@ -8,8 +8,8 @@ import pytest
 from paddle.nn import functional as F
 
 from paddle_chainrules import grad, jacrev, vmap
-from paddle_chainrules.programs.batches.batching import BatchWarning
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.errors import BatchWarning
+from paddle_chainrules.programs import capture
 
 HOWS = {
     "plain": ([5, 4, 3, 2], {}),

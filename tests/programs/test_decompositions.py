@@ -7,7 +7,7 @@ import pytest
 
 from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, vjp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.compiling.decompositions import may_decompose
 from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced

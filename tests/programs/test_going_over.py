@@ -8,7 +8,7 @@ import pytest
 
 from conftest import assert_same, programs_on, randn
 from paddle_chainrules import make_program
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.codegen import jit_engine
 
 pytestmark = [

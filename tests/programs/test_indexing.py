@@ -14,7 +14,7 @@ from paddle_chainrules import (
     jit,
     make_program,
 )
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 
 
 def tensor(row, dtype="float64"):

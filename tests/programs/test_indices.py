@@ -9,7 +9,7 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import grad, make_program, scan, stateless, vjp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced, with_gradient

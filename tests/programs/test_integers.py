@@ -12,7 +12,7 @@ import pytest
 
 from conftest import loops_on
 from paddle_chainrules import jit
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 
 pytestmark = loops_on
 

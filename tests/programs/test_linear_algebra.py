@@ -7,7 +7,7 @@ from paddle import linalg
 
 from conftest import IN_REGIONS, programs_on, randn
 from paddle_chainrules import jit, make_program, value_and_grad
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 
 
 def tensor(*shape, seed=0):

@@ -10,14 +10,15 @@ import pytest
 
 from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
+from paddle_chainrules import settings as switch
 from paddle_chainrules.paddle_side.interception import RAW
-from paddle_chainrules.programs import switch
+from paddle_chainrules.programs import Program
+from paddle_chainrules.programs import captured as program_cache
 from paddle_chainrules.programs.codegen import jit_engine
 from paddle_chainrules.programs.codegen.fusion import MAX_LIVE_LEAVES, MAX_SIBLINGS
 from paddle_chainrules.programs.compiling import program as program_module
 from paddle_chainrules.programs.compiling import source
 from paddle_chainrules.programs.compiling.common_subkernels import share_subkernels
-from paddle_chainrules.programs.compiling.program import Program
 from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import (
@@ -26,7 +27,6 @@ from paddle_chainrules.programs.tracing.operations import (
     values_in,
     with_values,
 )
-from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE, TRUE_SINGLE
 

@@ -4,9 +4,9 @@ import paddle
 import pytest
 
 from conftest import native, randn
+from paddle_chainrules import settings as switch
 from paddle_chainrules import stateless
-from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.sizes.any_size import infer_samples
 from programs.fenced import assert_near
 

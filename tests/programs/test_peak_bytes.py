@@ -5,8 +5,8 @@ import pytest
 
 from conftest import products_on, randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
+from paddle_chainrules.paddle_side.workspace import empty_cache
 from paddle_chainrules.programs.codegen.fused_kernels import entries
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import empty_cache
 from paddle_chainrules.programs.compiling.source import compile_program
 from paddle_chainrules.transforms.containers.tree import flatten_tree
 

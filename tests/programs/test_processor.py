@@ -7,7 +7,7 @@ import pytest
 
 from conftest import run_code
 from paddle_chainrules.programs.codegen.processor import level
-from paddle_chainrules.programs.switch import CPU, LEVELS, loops_are_on
+from paddle_chainrules.settings import CPU, LEVELS, loops_are_on
 
 pytestmark = [
     pytest.mark.skipif(

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import products_on, randn
 from paddle_chainrules import jit, make_program, vjp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import (
     assert_near,

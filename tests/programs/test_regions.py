@@ -22,7 +22,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 from paddle_chainrules.programs.codegen import jit_engine
 from paddle_chainrules.programs.codegen.fused_kernels import region as region_module
 from paddle_chainrules.programs.compiling.source import compile_program

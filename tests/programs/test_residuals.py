@@ -5,9 +5,9 @@ import pytest
 
 from conftest import loops_on, native, randn
 from paddle_chainrules import FCNet, jit, make_program, stateless, vjp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
+from paddle_chainrules.programs import captured as program_cache
 from paddle_chainrules.programs.compiling import residuals
-from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.fenced import assert_near
 from programs.test_regions import assert_pullback

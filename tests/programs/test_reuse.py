@@ -6,9 +6,9 @@ import pytest
 
 from conftest import assert_same, randn
 from paddle_chainrules import jit, make_program, vjp
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
+from paddle_chainrules.programs import captured as program_cache
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.sampled import made
 from programs.samples import SAMPLES

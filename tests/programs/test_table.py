@@ -11,11 +11,11 @@ import pytest
 
 from differential.verdicts import Differences, apart, of_function
 from paddle_chainrules import vjp
-from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.capture_error import CaptureError
+from paddle_chainrules.errors import CaptureError
+from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.operators.entry import operator_of, raw
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.switch import CALLS_BEFORE_CODE
+from paddle_chainrules.settings import CALLS_BEFORE_CODE
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.fenced import check, cotangent

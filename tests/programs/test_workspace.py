@@ -8,8 +8,8 @@ import pytest
 
 from conftest import assert_same, loops_on, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
-from paddle_chainrules.programs.codegen.fused_kernels import workspace
-from paddle_chainrules.programs.codegen.fused_kernels.workspace import (
+from paddle_chainrules.paddle_side import workspace
+from paddle_chainrules.paddle_side.workspace import (
     borrow_memory,
     empty_cache,
     return_memory,
@@ -73,7 +73,7 @@ def step_of(width=24):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr("paddle_chainrules.programs.switch.CALLS_BEFORE_CODE", 0)
+    monkeypatch.setattr("paddle_chainrules.settings.CALLS_BEFORE_CODE", 0)
 
 
 @loops_on

@@ -8,7 +8,7 @@ from mpmath import mp, mpf
 
 from conftest import randn
 from paddle_chainrules import grad, hvp, jit, jvp
-from paddle_chainrules.programs import switch
+from paddle_chainrules import settings as switch
 
 POINTS = [
     -1e20,

@@ -29,7 +29,7 @@ from paddle_chainrules import (
     vjp,
     vmap,
 )
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs import capture
 from paddle_chainrules.transforms.as_programs import program_cache
 
 X, W = randn([3, 4], "float64"), randn([4, 2], "float64", seed=1)

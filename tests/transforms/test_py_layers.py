@@ -21,7 +21,7 @@ from paddle_chainrules import (
     scan,
     vmap,
 )
-from paddle_chainrules.programs.batches.batching import BatchWarning
+from paddle_chainrules.errors import BatchWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
 

@@ -139,7 +139,7 @@ end
 
 @testset "without programs" begin
     ps, other, rule = start(), start(), Optimisers.Momentum(0.01)
-    switch = pyimport("paddle_chainrules.programs.switch")
+    switch = pyimport("paddle_chainrules.settings")
     switch._programs = "off"
     losses = try
         train!(quadratic, ps, Optimisers.setup(rule, ps); steps = 30)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..nets.derivatives.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
-from ..programs.capture import OpenTrace, capture
-from ..programs.capture_error import CaptureError
+from ..programs import OpenTrace, capture
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.as_programs.program_nodes import call, lookup_unchecked_program
 from ..transforms.containers.tree import flatten_tree

@@ -17,11 +17,9 @@ from paddle.optimizer.lr import LRScheduler
 
 from ..optimizers.paddles import accumulators_of
 from ..paddle_side.devices import are_on_cpu
-from ..paddle_side.dtypes import dtype_name
-from ..programs.codegen.elements.scalars import FLOATS
-from ..programs.codegen.fused_kernels.region import ADDRESS, SHAPE, WITHOUT_GAPS
-from ..programs.codegen.jit_engine import Code
-from ..programs.switch import loops_are_on
+from ..paddle_side.dtypes import FLOATS, dtype_name
+from ..paddle_side.shared_memory import ADDRESS, SHAPE, WITHOUT_GAPS
+from ..settings import loops_are_on
 from .net_calls import NoProgram
 from .step_code import FIRST_SETTING, StepFormula, compiled_step, step_formula_of
 
@@ -143,7 +141,7 @@ class _StepPlan(NamedTuple):
     grad_kinds: tuple[list[Any], list[Any]]
     marks: list[bool]
     table: bytes
-    code: Code
+    code: Callable[[bytes], bool]
 
     def is_for(self, optimizer: Any, formula: StepFormula) -> bool:
         """Tell whether the plan still holds."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from ..programs.capture_error import CaptureError
+from ..errors import CaptureError
 from ..transforms.as_programs.outer_state import keys_of, unchanged_test
 from ..transforms.as_programs.state_reads import StatePolicy, StateRead, reads_of
 from .constant import CONSTANT

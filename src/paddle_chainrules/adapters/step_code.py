@@ -16,15 +16,14 @@ from paddle import Tensor
 from ..optimizers import formulas
 from ..optimizers.formulas import Formula
 from ..optimizers.paddles import OPTIMIZERS
-from ..programs.codegen.elements.number import ElementValue
-from ..programs.codegen.ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
-from ..programs.codegen.jit_engine import Code, machine_code
-from ..programs.codegen.matrix_products.vectors import VectorType
-from ..programs.codegen.processor import full_lanes
+from ..programs import Target
 
 RATE_OFFSET, GRADS_OFFSET, FIRST_SETTING = 1, 2, 3
 """Offsets in the block, after the number of parameters: of the learning rate's address,
 of the offset at which the gradients' addresses begin, and of the first setting."""
+
+
+Numbers = Sequence[Any]
 
 
 class StepFormula(NamedTuple):
@@ -96,7 +95,7 @@ def step_formula_of(optimizer: Any) -> StepFormula | str:
     return StepFormula(formula, bool(decay), numbers, moments, powers, has_last)
 
 
-def compiled_step(formula: StepFormula, dtype: str) -> Code:
+def compiled_step(formula: StepFormula, dtype: str) -> Callable[[bytes], bool]:
     """Return the function that takes a step.
 
     Its block has, eight bytes each: the number of parameters, the entries at the
@@ -104,73 +103,28 @@ def compiled_step(formula: StepFormula, dtype: str) -> Code:
     has the last of the settings, its address and those of its moments and powers, then
     the gradients' addresses.
     """
-    counts = map(len, (formula.numbers, formula.moments, formula.powers))
-    return _compile_step(formula.formula, formula.decays, *counts, dtype)
+    counts = len(formula.numbers), len(formula.moments), len(formula.powers)
+    return _compile_step(formula.formula, formula.decays, counts, dtype)
 
 
 @cache
 def _compile_step(
-    formula: Formula, decays: bool, numbers: int, moments: int, powers: int, dtype: str
-) -> Code:
-    text, kind = FunctionBuilder(), TYPES[dtype]
+    formula: Formula, decays: bool, counts: tuple[int, int, int], dtype: str
+) -> Callable[[bytes], bool]:
+    def numbers_of(rate: Any, powers: Numbers, settings: list[Any]) -> Numbers:
+        decay = [settings.pop()] if decays else []
+        if decay and formula is formulas.adam:  # of AdamW
+            decay = [1 - rate * decay[0]]
+        return *decay, *formulas.numbers_of(formula, rate, powers, settings)
 
-    def load(type: str, address: str) -> ElementValue:
-        return ElementValue(text.emit(f"load {type}, ptr {address}"), type, text)
+    def update(numbers: Numbers, p: Any, g: Any, state: Numbers) -> Numbers:
+        decay, numbers = numbers[:decays], numbers[decays:]
+        if decay and formula is formulas.adam:
+            p = p * decay[0]
+        elif decay:
+            g = formulas.penalized(decay[0], p, g)
+        step, *state = formula(*numbers, g, *state)
+        return p - step, *state
 
-    def block_entry(type: str, row: str, address: object) -> str:
-        index = text.emit(f"add i64 {row}, {address}")
-        pointer = f"getelementptr inbounds i64, ptr %block, i64 {index}"
-        return load(type, text.emit(pointer)).name
-
-    rate = load(kind, text.load_slot(RATE_OFFSET, "ptr", "rate"))
-    all_numbers = []
-    for k in range(numbers):
-        double_value = ElementValue(
-            text.load_slot(FIRST_SETTING + k, "double", "c"), "double", text
-        )
-        all_numbers.append(
-            double_value if kind == "double" else double_value.to("fptrunc", kind)
-        )
-    grads, first = text.load_slot(GRADS_OFFSET, "i64", "grads"), FIRST_SETTING + numbers
-    unrolled_lanes = 2 * full_lanes(BYTES[dtype])
-    with text.loop(text.load_slot(0, "i64", "count"), metadata=NO_VECTORIZE) as param:
-        row = text.emit(f"mul i64 {param}, {3 + moments + powers}")
-        size = block_entry("i64", row, first)
-        pointers = [
-            block_entry("ptr", row, first + 2 + i) for i in range(1 + moments + powers)
-        ]
-        tensors, scalars = pointers[: 1 + moments], pointers[1 + moments :]
-        grad = block_entry("ptr", param, grads)
-        uses_last = ElementValue(block_entry("i64", row, first + 1), "i64", text)
-        old_scalars = [load(kind, address) for address in scalars]
-        factors, settings = all_numbers[:powers], all_numbers[powers:]
-        if decays:
-            decay = settings.pop() * uses_last.to("sitofp", kind)
-        shared_numbers = formulas.numbers_of(formula, rate, old_scalars, settings)
-        full_end = text.vector_loop_end("0", size, unrolled_lanes)
-        for lanes, start, stop in (
-            (unrolled_lanes, "0", full_end),
-            (0, full_end, size),
-        ):
-            vector = VectorType(text, dtype, lanes or 1)
-            with text.loop(stop, (), NO_VECTORIZE, start, lanes or 1) as i:
-                element_pointer = f"getelementptr inbounds {kind}, ptr"
-                addresses = [
-                    text.emit(f"{element_pointer} {p}, i64 {i}")
-                    for p in (*tensors, grad)
-                ]
-                p, *state, g = (
-                    ElementValue(vector.load(address), kind, text, lanes=lanes)
-                    for address in addresses
-                )
-                if decays and formula is formulas.adam:  # of AdamW
-                    p = p * (1 - rate * decay).broadcast(lanes)
-                elif decays:
-                    g = formulas.penalized(decay.broadcast(lanes), p, g)
-                per_lane = (x.broadcast(lanes) for x in shared_numbers)
-                step, *state = formula(*per_lane, g, *state)
-                for address, x in zip(addresses, (p - step, *state), strict=False):
-                    vector.store(x.name, address)
-        for address, x, factor in zip(scalars, old_scalars, factors, strict=True):
-            text.line(f"store {kind} {(x * factor).name}, ptr {address}")
-    return machine_code([str(text)])[0]
+    layout = RATE_OFFSET, GRADS_OFFSET, FIRST_SETTING
+    return Target().update_code(numbers_of, update, counts, dtype, layout, decays)

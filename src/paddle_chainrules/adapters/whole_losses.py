@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.partial_gradients import ends_the_process
 from ..paddle_side.dtypes import dtype_name
-from ..programs.switch import programs_are_on
+from ..settings import programs_are_on
 from ..transforms.as_programs.jit import jit
 from ..transforms.as_programs.keys import kinds_of_leaves
 from ..transforms.containers.tree import flatten_tree

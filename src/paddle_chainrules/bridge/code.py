@@ -9,28 +9,26 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from .. import settings
+from ..errors import CaptureError
 from ..nets.calls.inputs import CallInputs
 from ..nets.calls.wrt import flags_per_param
 from ..nets.derivatives.vjp_jvp_nets import FlatArgsNet
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
-from ..programs import switch
-from ..programs.capture_error import CaptureError
-from ..programs.codegen.extents import ShapeEnv
-from ..programs.compiling.program import Program
-from ..programs.switch import LOOPS, loops_are_on, programs_are_on
-from ..programs.tracing.operations import Value
+from ..programs import Program
+from ..settings import LOOPS, loops_are_on, programs_are_on
 from ..transforms.as_programs.program_recording import CompiledVJP
 
 
 def patience() -> int:
     """Return how many calls of a kind come before Julia asks for code; -1 for never."""
-    return switch.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
+    return settings.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
 
 
 class NoCode(Exception):
@@ -87,14 +85,12 @@ def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
     if len(compiled.regions) > 1:
         raise NoCode(compiled.explain_machine())
     region = compiled.regions[0] if compiled.regions else None
-    sizes = ShapeEnv(compiled.samples)
     order = region.order if region else []
     work_sizes = region.work if region and not region.on_stack else []
-    results: list[Value] = []
     for op in compiled.ops:
         if region is None or op.operator is not region:
             raise NoCode(compiled.explain_machine())
-        results = [*op.outputs]
+    results = compiled.ops[-1].outputs if compiled.ops else ()
     if any(
         0 in value.shape for value in (*compiled.inputs, *results, *compiled.outputs)
     ):
@@ -113,13 +109,11 @@ def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
         addresses[value] = f"c {tensor.data_ptr()}"
     addresses.update({value: f"o {k + 1}" for k, value in enumerate(results)})
 
-    def size(value: Value | None) -> str:
-        if value is None:
-            return "none 0"
-        extents = (
-            f"{e.factor} {e.power}" for e in map(sizes.extent, reversed(value.shape))
-        )
-        return " ".join([value.dtype, str(len(value.shape)), *extents])
+    sizes = {
+        value: _size(value.dtype, compiled.extents_of(value))
+        for value in (*compiled.inputs, *results, *compiled.outputs)
+    }
+    samples_axes = {k: value.shape for k, value in inputs_by_position.items()}
 
     def counted(items: Iterable[str]) -> str:
         row = [*items]
@@ -128,28 +122,33 @@ def code_of(program: Program, positions: Sequence[int] | None = None) -> Code:
     fields = [
         str(region.address if region else 0),
         str(int(region.may_bail_out if region else 0)),
-        _samples(compiled, inputs_by_position),
+        _samples(compiled, samples_axes),
         counted(
-            size(inputs_by_position.get(k))
+            sizes[inputs_by_position[k]] if k in inputs_by_position else "none 0"
             for k in range(1 + max(inputs_by_position, default=-1))
         ),
         counted(addresses[value] for value in order),
         counted(f"{e.factor} {e.power}" for e in work_sizes),
-        counted(map(size, results)),
-        counted(f"{addresses[value]} {size(value)}" for value in compiled.outputs),
+        counted(sizes[value] for value in results),
+        counted(f"{addresses[value]} {sizes[value]}" for value in compiled.outputs),
     ]
     owner = region and region.code, [*compiled.constants.values()]
     return Code(" ".join(fields), owner)
 
 
-def _samples(program: Program, inputs_by_position: dict[int, Value]) -> str:
+def _size(dtype: str, shape: Sequence[Any]) -> str:
+    extents = (f"{e.factor} {e.power}" for e in reversed(shape))
+    return " ".join([dtype, str(len(shape)), *extents])
+
+
+def _samples(program: Program, shapes: Mapping[int, Sequence[int]]) -> str:
     if program.samples is None:
         return "0 0 0 0"
     size, varying, max_samples = program.samples
-    for k, value in inputs_by_position.items():
-        for axis, size_ in enumerate(value.shape):
+    for k, shape in shapes.items():
+        for axis, size_ in enumerate(shape):
             if size_ in varying:
-                axis_text = f"{k + 1} {len(value.shape) - axis} {size_ // size}"
+                axis_text = f"{k + 1} {len(shape) - axis} {size_ // size}"
                 return f"{axis_text} {max_samples}"
     raise NoCode(
         "no input of it tells the number of samples; give them as the first axis"

@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..nets.activations import ACTIVATIONS, Activation
 from ..nets.calls.wrt import Flags, select_names
 from ..nets.derivatives.derived import Derivative, What
 from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP
@@ -22,7 +23,6 @@ from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
-from ..programs.activations import ACTIVATIONS, Activation
 from ..transforms.containers.tree import flatten_tree
 from .bound import BoundNet
 from .code import CompiledCall, code

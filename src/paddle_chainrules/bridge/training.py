@@ -15,7 +15,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
 from ..paddle_side.shared_memory import without_gaps
-from ..programs.switch import loops_are_on, programs_are_on
+from ..settings import loops_are_on, programs_are_on
 from ..transforms.control_flow.carry import program_of
 from ..transforms.control_flow.scan import Loop
 from ..transforms.derivatives.value_and_grad import value_and_grad_or_none

@@ -17,16 +17,8 @@ import paddle.version
 
 from .. import julia
 from ..paddle_side.process.openmp import threads
-from ..programs.codegen.matrix_products.blas import library
-from ..programs.codegen.threads import MIN_PARALLEL_OPS
-from ..programs.switch import (
-    BLAS,
-    LOOPS,
-    VARIABLE,
-    code_folder,
-    loops_are_on,
-    programs_are_on,
-)
+from ..programs import Target
+from ..settings import BLAS, LOOPS, VARIABLE, code_folder, loops_are_on, programs_are_on
 from .machine import machine
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
@@ -157,7 +149,7 @@ def products_of_machine_code() -> Finding:
     """Say which libraries multiply matrices in machine code, and why."""
     subject = "Products in machine code"
     try:
-        result = library()
+        result = Target().products()
     except (ValueError, MemoryError) as error:
         return Finding(FAULT, subject, str(error))
     if result is None:
@@ -175,7 +167,7 @@ def loops_of_machine_code() -> Finding:
     count = threads()
     if count == 1:
         return Finding(OK, "Loops in machine code", "by one thread")
-    fact = f"shared by {count} threads, from {MIN_PARALLEL_OPS:,} operations on"
+    fact = f"shared by {count} threads, from {Target.MIN_PARALLEL_OPS:,} operations on"
     return Finding(OK, "Loops in machine code", fact)
 
 

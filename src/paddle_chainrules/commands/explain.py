@@ -7,10 +7,10 @@ from typing import Any
 
 import paddle
 
+from ..errors import CaptureError
 from ..nets.description import aligned
 from ..nets.layers.of_layer import stateless
-from ..programs.capture_error import CaptureError
-from ..programs.switch import loops_are_on
+from ..settings import loops_are_on
 from ..transforms.as_programs.jit import make_program
 
 

@@ -7,9 +7,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from ..programs.codegen.matrix_products.blas import library
-from ..programs.codegen.processor import level
-from ..programs.switch import loops_are_on
+from ..programs import Target
+from ..settings import loops_are_on
 
 PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")
 """Prefixes of environment variables that change results or speed."""
@@ -20,10 +19,10 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0))
     facts = [f"{processor_name()}, {cores} core{'s' * (cores > 1)}"]
     if loops_are_on():
-        result = library()
+        result = Target().products()
         pairs = result.names.items() if result is not None else ()
         choices = ", ".join(f"{dtype} by {name}" for dtype, name in pairs)
-        facts[0] += f", {level()}"
+        facts[0] += f", {Target().level()}"
         facts += [f"products in machine code: {choices or 'none'}"]
     packages = [f"{name} {version(name)}" for name in ("paddlepaddle", "numpy")]
     facts += [f"Python {platform.python_version()}, {', '.join(packages)}"]

@@ -17,8 +17,8 @@ import paddle
 import paddle.distributed as dist
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..paddle_side.listener import listener
-from ..programs.capture_error import CaptureError
 from .processes import rank, size
 
 

@@ -11,29 +11,16 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..paddle_side.arguments import is_row_of
-from ..paddle_side.process.openmp import one_thread
-from ..programs.capture_error import CaptureError
-from ..programs.codegen.extents import ShapeEnv, SymInt
-from ..programs.codegen.fused_kernels.region import Region
-from ..programs.codegen.ir_builder import BYTES
-from ..programs.compiling.program import Program
-from ..programs.scan_op import Scan
-from ..programs.sizes.samples import ANY
-from ..programs.tracing.operations import Operation
+from ..programs import Program, Target
+from ..settings import ANY
 from ..transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ..transforms.containers.tree import flatten_tree
 from .names import INTERFACE_NAMES, unique
 
 CAPTURED_COUNTS = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 """Numbers of samples that a function is captured for, two of them."""
-
-MAX_SAMPLES = 2**31 - 1
-"""The most samples of a call."""
-
-
-MAX_BYTES = 2**60
-"""The most bytes of a tensor or of memory, of which there may be a few."""
 
 
 class FunctionRole(NamedTuple):
@@ -157,25 +144,12 @@ class TensorParameter(NamedTuple):
     Attributes:
         name: an identifier.
         dtype: as Paddle calls it.
-        shape: each size, by the number of samples.
+        shape: for each size a factor, and the power of the number of samples.
     """
 
     name: str
     dtype: str
-    shape: tuple[SymInt, ...]
-
-    @property
-    def size(self) -> SymInt:
-        """The number of elements."""
-        result = SymInt(1)
-        for size in self.shape:
-            result = result.times(size)
-        return result
-
-    @property
-    def bytes(self) -> SymInt:
-        """The number of bytes."""
-        return self.size.times(SymInt(BYTES[self.dtype]))
+    shape: tuple[tuple[int, int], ...]
 
 
 class LibraryFunction(NamedTuple):
@@ -200,17 +174,6 @@ class LibraryFunction(NamedTuple):
     export: Export
     one: LibraryFunction | None = None
 
-    @property
-    def compiled_variants(self) -> list[LibraryFunction]:
-        """The function and its variant for one sample, if they compute anything."""
-        variants = [self, *([self.one] if self.one else [])]
-        return [variant for variant in variants if variant.region is not None]
-
-    @property
-    def region(self) -> Region | None:
-        """The machine code, if anything is computed."""
-        return next(iter(self.program.regions), None)
-
     def run(self, leaves: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs of the function itself at these inputs."""
         flat, spec = flatten_tree(self.export.args)
@@ -224,19 +187,18 @@ class LibraryFunction(NamedTuple):
         return [x for x in _resized(self.export, count) if isinstance(x, Tensor)]
 
 
-def capture_export(name: str, export: Export) -> LibraryFunction:
-    """Return an export as a function of a library.
+def capture_export(name: str, export: Export, target: Target) -> LibraryFunction:
+    """Return an export as a function of a library for a target.
 
     Raises:
         CaptureError: it is not a straight line of operators, or not one region.
         ValueError: it does not serve any number of samples, though it should.
     """
-    programs = _Programs(name, export)
+    programs = _Programs(name, export, target)
     program = programs.program()
     _check_tensors(name, program)
-    lowered = _lowered_to_regions(program)
+    lowered = target.one_region(program)
     _check_single_region(name, lowered)
-    sizes = ShapeEnv(lowered.samples)
     flat, spec = flatten_tree(export.args)
     paths = optree.treespec_paths(spec)
     labels = [
@@ -248,42 +210,28 @@ def capture_export(name: str, export: Export) -> LibraryFunction:
     used_names = {*INTERFACE_NAMES, name.lower()}
     names = [unique(label, used_names) for label in (*labels, *output_labels)]
     tensors = [
-        TensorParameter(label, value.dtype, tuple(map(sizes.extent, value.shape)))
+        TensorParameter(label, value.dtype, lowered.extents_of(value))
         for label, value in zip(names, (*lowered.inputs, *lowered.outputs), strict=True)
     ]
     count = len(lowered.inputs)
-    # beyond samples.most Paddle works in blocks to save memory; code needs none
-    max_samples = MAX_SAMPLES if lowered.samples else 0
     inputs, outputs = tensors[:count], tensors[count:]
-    result = LibraryFunction(
-        name, inputs, outputs, bool(lowered.samples), max_samples, lowered, export
-    )
     if lowered.samples is None:
-        return result
-    work = result.region.work if result.region is not None else []
-    sizes_in_bytes = [*(tensor.bytes for tensor in tensors), *work]
-    result = result._replace(
-        max_samples=min([max_samples, *map(_max_samples_for, sizes_in_bytes)])
-    )
-    return result._replace(one=_one_sample_variant(result, programs))
-
-
-def _max_samples_for(size: SymInt) -> int:
-    """Return how many samples keep a size, in bytes, far from the end of 64 bits."""
-    if not size.power:
-        return MAX_SAMPLES
-    return int((MAX_BYTES / size.factor) ** (1 / size.power))
+        return LibraryFunction(name, inputs, outputs, False, 0, lowered, export)
+    # beyond samples.most Paddle works in blocks to save memory; code needs none
+    facts = True, target.max_samples(lowered), lowered, export
+    result = LibraryFunction(name, inputs, outputs, *facts)
+    return result._replace(one=_one_sample_variant(result, programs, target))
 
 
 def _one_sample_variant(
-    function: LibraryFunction, programs: _Programs
+    function: LibraryFunction, programs: _Programs, target: Target
 ) -> LibraryFunction | None:
     """Return the variant for one sample, if its code needs no memory.
 
     Products of one row have code of their own, which is faster.
     """
     try:
-        lowered = _lowered_to_regions(programs.program_for(1))
+        lowered = target.one_region(programs.program_for(1))
         _check_single_region(function.name, lowered)
     except CaptureError:
         return None
@@ -291,34 +239,28 @@ def _one_sample_variant(
     for tensor, value in zip(
         (*function.inputs, *function.outputs), values, strict=True
     ):
-        shape = tuple(size.at(1) for size in tensor.shape)
+        shape = tuple(factor for factor, _ in tensor.shape)
         if value.shape != shape or value.dtype != tensor.dtype:
             return None
-        parameters.append(tensor._replace(shape=tuple(map(SymInt, shape))))
+        parameters.append(tensor._replace(shape=lowered.extents_of(value)))
+    region = next(iter(lowered.regions), None)
+    if region is None or (region.work and not region.on_stack):
+        return None
     count = len(lowered.inputs)
-    result = function._replace(
+    return function._replace(
         name=f"{function.name}.one",
         inputs=parameters[:count],
         outputs=parameters[count:],
         has_samples=False,
         program=lowered,
     )
-    region = result.region
-    return (
-        result if region is not None and (region.on_stack or not region.work) else None
-    )
-
-
-def _lowered_to_regions(program: Program) -> Program:
-    with one_thread():
-        return program._as_one_region(has_products=True)
 
 
 class _Programs:
     """The programs of a function, by the number of samples."""
 
-    def __init__(self, name: str, export: Export) -> None:
-        self._name, self._export = name, export
+    def __init__(self, name: str, export: Export, target: Target) -> None:
+        self._name, self._export, self._target = name, export, target
         self._cache = ProgramCache(lambda leaves: _flat_call(export, leaves), most=ANY)
 
     def program_for(self, count: int) -> Program:
@@ -356,9 +298,8 @@ class _Programs:
                 result = self.program_for(candidate)
                 if result.samples is not None:
                     return result
-        _check_single_region(
-            self._name, _lowered_to_regions(result)
-        )  # which may be why
+        # Which may be why:
+        _check_single_region(self._name, self._target.one_region(result))
         raise ValueError(
             f"{self._name} does not do the same for any number of samples (the first "
             f"axis of arguments {list(export.batched)}); give batched=() for a library "
@@ -390,10 +331,11 @@ def _check_tensors(name: str, program: Program) -> None:
     """Raise an error where a library can't take or return a tensor."""
     for value in (*program.inputs, *program.outputs):
         kind = f"{value.dtype}{list(value.shape)}"
-        if value.dtype not in BYTES:
+        if value.dtype not in Target.DTYPES:
             raise CaptureError(
                 f"{name} takes or returns {kind}, and a library has tensors of "
-                f"{', '.join(BYTES)}; cast it, or return real and imaginary parts"
+                f"{', '.join(Target.DTYPES)}; cast it, or return real and imaginary "
+                "parts"
             )
         if 0 in value.shape:
             raise CaptureError(
@@ -403,9 +345,7 @@ def _check_tensors(name: str, program: Program) -> None:
 
 def _check_single_region(name: str, lowered: Program) -> None:
     """Raise an error if a program is not one region."""
-    operators_left = [
-        _operation_name(op) for op in lowered.ops if not isinstance(op.operator, Region)
-    ]
+    operators_left = lowered.operators_left
     if lowered.draws:
         raise CaptureError(
             f"{name} draws random numbers, which a library cannot; use the net in "
@@ -424,13 +364,6 @@ def _check_single_region(name: str, lowered: Program) -> None:
                 f"{name} holds a constant {value.dtype}{list(value.shape)} on "
                 f"{tensor.place}, and a library runs on the CPU; move it there"
             )
-
-
-def _operation_name(op: Operation) -> str:
-    """Return what a user calls an operation."""
-    if isinstance(op.args[0] if op.args else None, Scan):
-        return f"a scan of {op.args[0].count} steps"
-    return op.operator.name
 
 
 def _names_of(fn: Callable[..., Any], count: int) -> list[str]:

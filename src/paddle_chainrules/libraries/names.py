@@ -7,6 +7,8 @@ import keyword
 import re
 from collections.abc import Iterable
 
+from ..programs import Target
+
 LISTED = """
 abstract alignas alignof and_eq asm auto baremodule begin bitand bitor bool c_bool
 c_double c_float c_int32_t c_int64_t c_int8_t c_ptr case catch char char16_t char32_t
@@ -28,9 +30,6 @@ INTERFACE_NAMES = ("n", "work", "status", "bytes", "name", "check_size", "check_
 
 MAX_TENSOR_NAME, MAX_NAME = 40, 63
 """The most letters of a tensor's name, and of any name in Fortran."""
-
-FUNCTION_ENDINGS = ("", "_with_work", "_work_bytes")
-"""Endings of the names of the C functions that a function has."""
 
 LIBRARY_ENDINGS = ("_describe", "_error", "_check", "_library")
 """Endings of the names that every library has in one of the languages."""
@@ -63,7 +62,7 @@ def check_functions(library: str, functions: Iterable[str]) -> None:
     """
     used_names = {f"{library}{ending}".lower() for ending in LIBRARY_ENDINGS}
     for function in functions:
-        names = [f"{function}{ending}" for ending in FUNCTION_ENDINGS]
+        names = [f"{function}{ending}" for ending in Target.FUNCTION_ENDINGS]
         if (excess := max(map(len, names)) - MAX_NAME) > 0:
             raise ValueError(
                 f"the function's name {function!r} is too long for Fortran; make it "

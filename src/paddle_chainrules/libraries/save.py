@@ -19,22 +19,9 @@ import numpy as np
 from paddle import Tensor
 
 from ..nets.net import Net
-from ..programs.codegen.jit_engine import module_text, object_code
-from ..programs.codegen.matrix_products.blas import DTYPES, BlasLibrary
-from ..programs.codegen.matrix_products.gemm import OWN, symbol
-from ..programs.codegen.processor import ARM, Processor, compiling_for, processor
-from ..programs.switch import LEVELS
+from ..programs import Target
 from ..whole_files import replacing
 from . import load
-from .c_functions import (
-    DECLARATIONS,
-    ERRORS,
-    NEVER_FLAG,
-    Constants,
-    definitions_of,
-    exported_symbols,
-    string,
-)
 from .exports import Export, LibraryFunction, capture_export
 from .interfaces.c import c_header
 from .interfaces.cpp import cpp_header
@@ -43,7 +30,6 @@ from .interfaces.julia import julia_module
 from .names import check_functions, is_word
 from .net_exports import DERIVATIVES, net_exports
 
-CPUS = ("native", *LEVELS, "aarch64")
 ABI = 1
 """The version of the functions' arguments, and of what ``describe`` says."""
 
@@ -125,13 +111,14 @@ def save_library(
             f"blas is the name of a library to link, as 'openblas', got {blas!r}; "
             "leave out lib and .so"
         )
-    with compiling_for(_processor(cpu)):
+    machine = Target(cpu)
+    with machine.compiling():
         results = [
-            capture_export(function_name, export)
+            capture_export(function_name, export, machine)
             for function_name, export in exports.items()
         ]
         description = _description(name, results, layout, cpu)
-        data = _object_file(name, results, description, blas, cpu)
+        data = machine.object_file(name, results, description, blas)
     interfaces = {
         ".h": c_header(name, results, description),
         ".hpp": cpp_header(name, results),
@@ -174,9 +161,9 @@ def _checked_name(target: Path, cpu: str) -> str:
             f"path ends in .so for a library, or .o for an object file, got "
             f"{str(target)!r}; use one of these"
         )
-    if cpu not in CPUS:
+    if cpu not in Target.NAMES:
         raise ValueError(
-            f"cpu is one of {', '.join(CPUS)}, got {cpu!r}; use one of these"
+            f"cpu is one of {', '.join(Target.NAMES)}, got {cpu!r}; use one of these"
         )
     if target.suffix == ".so" and (cpu == "aarch64" or sys.platform != "linux"):
         raise ValueError(
@@ -234,26 +221,13 @@ def _exports(
     }, []
 
 
-def _processor(cpu: str) -> Processor:
-    if cpu == "native":
-        return processor()
-    return Processor(ARM, "") if cpu == "aarch64" else Processor(cpu, "")
-
-
 def runs_here(cpu: str) -> bool:
     """Tell whether code for a level runs on this processor.
 
     Raises:
         ImportError: llvmlite is not installed.
     """
-    from llvmlite import binding as llvm
-
-    from ..programs.codegen.processor import level_instructions
-
-    if cpu not in LEVELS:
-        return cpu == "native"
-    features = llvm.get_host_cpu_features()
-    return all(features.get(feature, False) for feature in level_instructions(cpu))
+    return Target(cpu).runs_here()
 
 
 def _description(
@@ -269,7 +243,7 @@ def _description(
             {
                 "name": t.name,
                 "dtype": t.dtype,
-                "shape": [_size(e.factor, e.power) for e in t.shape],
+                "shape": [_size(*size) for size in t.shape],
             }
             for t in parameters
         ]
@@ -278,7 +252,7 @@ def _description(
         "library": name,
         "abi": ABI,
         "made_by": f"paddle-chainrules {version('paddle-chainrules')}",
-        "cpu": processor().name if cpu == "native" else cpu,
+        "cpu": Target().processor.name if cpu == "native" else cpu,
         "functions": [
             {
                 "name": f.name,
@@ -289,7 +263,7 @@ def _description(
             for f in functions
         ],
         "parameters": layout,
-        "errors": ERRORS,
+        "errors": Target.ERRORS,
     }
     return json.dumps(results)
 
@@ -297,49 +271,6 @@ def _description(
 def _size(factor: int, power: int) -> int | str:
     n = "n" if power == 1 else f"n^{power}"
     return factor if not power else n if factor == 1 else f"{factor}*{n}"
-
-
-def _object_file(
-    name: str,
-    functions: Sequence[LibraryFunction],
-    description: str,
-    blas: str | None,
-    cpu: str,
-) -> bytes:
-    """Return the library as an object file."""
-    regions = [variant for f in functions for variant in f.compiled_variants]
-    texts = [f.region.text for f in regions if f.region is not None]
-    kind = OWN if blas is None else "mkl"  # whose integers have 32 bits, as CBLAS's
-    products = BlasLibrary(dict.fromkeys(DTYPES, kind), {}, {}, has_tiles=True)
-    text = module_text(texts, [f"{f.name}.region" for f in regions], products, True)
-    text = text.replace("define zeroext i1 @", "define internal zeroext i1 @")
-    for dtype, cblas_name in zip(DTYPES, ("cblas_sgemm", "cblas_dgemm"), strict=True):
-        text = text.replace(f"@{symbol('mkl', dtype)}(", f"@{cblas_name}(")
-    definitions = [NEVER_FLAG, DECLARATIONS, string("described", description)]
-    definitions += [string(f"error.{i}", error) for i, error in enumerate(ERRORS)]
-    constants = Constants()
-    definitions += [item for f in functions for item in definitions_of(f, constants)]
-    definitions += constants.definitions
-    definitions.append(_text_functions(name))
-    names = [item for f in functions for item in exported_symbols(f)]
-    names += [f"{name}_describe", f"{name}_error"]
-    triple = "aarch64-unknown-linux-gnu" if cpu == "aarch64" else None
-    return object_code("\n".join([text, *definitions]), names, triple)
-
-
-def _text_functions(name: str) -> str:
-    cases = " ".join(f"i32 {i}, label %case{i}" for i in range(len(ERRORS)))
-    rows = [f"case{i}:\n  ret ptr @error.{i}" for i in range(len(ERRORS))]
-    return "\n".join(
-        [
-            f"define ptr @{name}_describe() nounwind {{\n  ret ptr @described\n}}",
-            f"define ptr @{name}_error(i32 %status) nounwind {{",
-            f"  switch i32 %status, label %other [ {cases} ]",
-            "other:\n  ret ptr null",
-            *rows,
-            "}",
-        ]
-    )
 
 
 LINK_FLAGS = (

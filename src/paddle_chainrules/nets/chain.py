@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from paddle import nn
 
-from ..programs.activations import LAYERS
+from .activations import LAYERS
 from .parameters.params import ParamSpec
 
 

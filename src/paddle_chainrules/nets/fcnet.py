@@ -14,9 +14,9 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES, dtype_named
 from ..paddle_side.near_names import METHODS
-from ..programs.activations import Activation, resolve
-from ..programs.static_graphs import need_tensors, sot
+from ..paddle_side.static_graphs import need_tensors, sot
 from ..transforms.recordings.effects import Effects
+from .activations import Activation, resolve
 from .calls.programs import NetPrograms, programs_for_paddle_layers
 from .calls.pullback import NetPullback
 from .chain import Chain

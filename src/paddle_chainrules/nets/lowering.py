@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.rematerialize import recompute_cheap_residuals
-from ..programs.in_julia.any_batch import of_any_batch
-from ..programs.in_julia.function import JuliaFunction, TupleParameter, julia_function
-from ..programs.in_julia.repeated import can_inline
-from ..programs.operators.calls import NoRule
-from ..programs.sizes.any_size import is_same_tensor
-from ..programs.tracing.existing import undecomposed_operators
+from ..errors import CaptureError, NoRule
+from ..paddle_side.listener import undecomposed_operators
+from ..programs import JuliaFunction
 from ..transforms.as_programs.program_cache import ProgramCache
 from ..transforms.as_programs.program_recording import CompiledVJP
 from ..transforms.containers.tree import flatten_tree
@@ -104,9 +99,9 @@ class _LoweredCall:
             calls = [self._lower([*self._resized(n)], n) for n in counts]
         except (CaptureError, NoRule, ValueError, TypeError):
             return None
-        value = _join_samples([call.value for call in calls], counts)
-        forward = _join_samples([call.forward for call in calls], counts)
-        backward = _join_samples([call.backward for call in calls], counts)
+        value = JuliaFunction.joined([call.value for call in calls], counts)
+        forward = JuliaFunction.joined([call.forward for call in calls], counts)
+        backward = JuliaFunction.joined([call.backward for call in calls], counts)
         if value is None:
             return None
         if forward is None or backward is None:
@@ -161,8 +156,8 @@ class _LoweredCall:
             result = programs.compile_value(all_leaves)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
-        parameters = TupleParameter("inputs", inputs), TupleParameter("ps", params)
-        value = julia_function(
+        parameters = {"inputs": inputs, "ps": params}
+        value = JuliaFunction.of(
             "value",
             result.captured.program,
             parameters,
@@ -180,22 +175,20 @@ class _LoweredCall:
 
 def _with_gradients(
     vjp: CompiledVJP,
-    parameters: Sequence[TupleParameter],
+    parameters: Mapping[str, Sequence[str]],
     count: int,
     leaves: Sequence[Any],
 ) -> tuple[JuliaFunction, JuliaFunction]:
     """Return the functions of the forward and backward pass."""
-    outputs, forward_backward = (
-        vjp.forward_backward.count,
-        recompute_cheap_residuals(vjp.forward_backward.unpacked, can_inline),
-    )
+    outputs = vjp.forward_backward.count
+    forward_backward = JuliaFunction.inlining(vjp.forward_backward)
 
     def forward_result(names: list[str]) -> Any:
         all_outputs = vjp.captured.filled(names[:outputs])
         seeded = tuple(all_outputs[i] for i in vjp.seeds)
         return vjp.structure.unflatten(all_outputs), seeded, tuple(names[outputs:])
 
-    forward = julia_function(
+    forward = JuliaFunction.of(
         "there", forward_backward.forward, parameters, forward_result, count
     )
     all_outputs = (True,) * len(vjp.grad_leaves)
@@ -214,11 +207,8 @@ def _with_gradients(
 
     cotangents = len(vjp.seeds)
     saved = len(program.inputs) - cotangents
-    groups = (
-        TupleParameter("saved", [""] * saved),
-        TupleParameter("cotangents", [""] * cotangents),
-    )
-    return forward, julia_function("back", program, groups, backward_result, count)
+    groups = {"saved": [""] * saved, "cotangents": [""] * cotangents}
+    return forward, JuliaFunction.of("back", program, groups, backward_result, count)
 
 
 def _has_samples(leaf: Any) -> bool:
@@ -227,20 +217,3 @@ def _has_samples(leaf: Any) -> bool:
 
 def _label(tensor: Tensor) -> str:
     return " x ".join(map(str, reversed(tensor.shape)))
-
-
-def _join_samples(
-    functions: list[JuliaFunction | None], counts: list[int]
-) -> JuliaFunction | None:
-    """Join three functions to one for any number of samples."""
-    present = [function for function in functions if function is not None]
-    if len(present) < len(functions):
-        return None
-    text = of_any_batch([function.text for function in present], counts)
-    first = present[0].constants
-    others = [other.constants for other in present[1:]]
-    same = all(
-        len(constants) == len(first) and all(map(is_same_tensor, first, constants))
-        for constants in others
-    )
-    return JuliaFunction(text, first) if same and text is not None else None

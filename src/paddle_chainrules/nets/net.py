@@ -22,9 +22,9 @@ from ..paddle_side.process.random_state import (
 )
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import TapeContext
+from ..paddle_side.static_graphs import need_tensors, sot
 from ..paddle_side.watch import is_traced, recordings, watched
-from ..programs.static_graphs import need_tensors, sot
-from ..programs.switch import programs_are_on
+from ..settings import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
 from ..transforms.recordings.dispatch import record

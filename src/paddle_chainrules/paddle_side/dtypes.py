@@ -16,6 +16,9 @@ DTYPES = {
     "float64": paddle.float64,
 }
 
+FLOATS = frozenset({"float32", "float64"})
+"""The dtypes that machine code computes in."""
+
 
 def single(number: float) -> float:
     """Round a number to float32, as Paddle's kernels do for any dtype."""

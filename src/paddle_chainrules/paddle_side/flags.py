@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paddle import Tensor
 
@@ -30,3 +30,12 @@ def flags_of(noted: Noted) -> StopGradientFlags:
     return StopGradientFlags(
         tensors, [flag for _, flag in leaves], [t.stop_gradient for t in tensors]
     )
+
+
+def stand_in(leaf: Any) -> Any:
+    """Return a tensor like this one, whose flags the function may change."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    result = leaf.detach()
+    result.stop_gradient = leaf.stop_gradient
+    return result

@@ -119,3 +119,28 @@ class not_listening(thread_mode):
     """A context that lets the calls of this thread pass."""
 
     name, value = "listener", None
+
+
+class single_use_captures(thread_mode):
+    """A context in which captures make programs that serve one call alone."""
+
+    name = "single_use"
+
+    def __init__(self, flag: bool = True) -> None:
+        self.value = flag
+
+
+def is_single_use() -> bool:
+    """Tell whether captures of this thread serve one call alone."""
+    return local.single_use
+
+
+class undecomposed_operators(thread_mode):
+    """A context in which captures keep Paddle's operators whole."""
+
+    name, value = "whole", True
+
+
+def keeps_operators_whole() -> bool:
+    """Tell whether captures of this thread keep operators whole."""
+    return local.whole

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from paddle import Tensor
+
+ADDRESS, WITHOUT_GAPS = Tensor.data_ptr, Tensor.is_contiguous
+SHAPE = attrgetter("shape")
 
 
 def has_buffer(x: Tensor) -> bool:

@@ -19,6 +19,7 @@ from paddle import Tensor
 
 from .autograd.hooked_layers import HookedLayer
 from .interception import RAW
+from .listener import listener
 from .shared_memory import without_gaps
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
@@ -148,6 +149,17 @@ def on_graph(
         result = _GraphProduct.apply(
             call, paddle.concat([x.reshape([-1]) for x in differentiated])
         )
+    return result
+
+
+def csr(
+    name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
+) -> Tensor:
+    """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
+    if (tracer := listener()) is None:
+        return on_graph(name, first, second, crows, cols, d)
+    operands = first, second, crows, cols, d
+    result: Tensor = tracer.operator(name, PRODUCTS[name].kernel, operands, {})
     return result
 
 

@@ -17,10 +17,11 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.rules.derivatives.piecewise import as_booleans, is_nonzero
 from .batches.batching import batched, recorded_one, replayed, without_stops
 from .codegen.fused_kernels.regions import PRODUCTS
 from .compiling.program import Program
-from .operators.shared import is_zero, ops
+from .operators.shared import ops
 from .tracing.operations import Operation, Value
 
 MAX_LIGHT_ELEMENTS = 1 << 14
@@ -93,7 +94,7 @@ class Branches:
         self, predicate: Tensor, tensors: Sequence[Tensor]
     ) -> list[Tensor]:
         """Compute both branches and choose from their results by the predicate."""
-        mask = _as_booleans(predicate)
+        mask = as_booleans(predicate)
         if self.batched is None:
             true_results, false_results = (
                 replayed(program, tensors) for program in self.as_run
@@ -138,7 +139,7 @@ class Branches:
             )
         except Exception:  # at numbers of a sample that has chosen the other branch
             return self._run_chosen_samples(predicates, tensors)
-        mask = _as_booleans(predicates)
+        mask = as_booleans(predicates)
         return [
             _select(mask, a, b)
             for a, b in zip(true_results, false_results, strict=True)
@@ -168,7 +169,7 @@ class Branches:
     ) -> list[Tensor]:
         """Run each branch for the samples that select it; return all results."""
         assert self.batched is not None
-        mask = _as_booleans(predicates)
+        mask = as_booleans(predicates)
         results = [_zeros(v, predicates.shape[0]) for v in self.programs[0].outputs]
         for program, rows in zip(self.programs, (mask, ~mask), strict=True):
             indices = paddle.nonzero(rows).flatten()
@@ -191,21 +192,6 @@ class Branches:
     ) -> list[Tensor]:
         assert self.batched is not None
         return results_for_samples(program, tensors, self.batched, size)
-
-
-def is_nonzero(predicate: Tensor) -> bool:
-    """Tell whether a number is not zero.
-
-    Paddle's ``bool`` tests whether it is above zero.
-    """
-    return bool(_as_booleans(predicate))
-
-
-def _as_booleans(predicate: Tensor) -> Tensor:
-    if predicate.dtype == paddle.bool or predicate.is_complex():
-        return predicate.astype("bool")
-    result: Tensor = ops.logical_not(is_zero(predicate))  # which may be machine code
-    return result
 
 
 def results_for_samples(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.devices import are_on_cpu
+from ..settings import loops_are_on
 from .batches.blocks import rows_at_once
+from .codegen.fusion import may_fuse_producer
+from .compiling.common_subkernels import share_subkernels
 from .compiling.passes import expand_scalar_constants
 from .compiling.program import Program
+from .compiling.rematerialize import recompute_cheap_residuals
+from .compiling.residuals import pack_small_residuals
+from .compiling.split import ForwardBackward, split
+from .sizes.any_size import infer_samples
 from .tracing.operations import Value
 
 PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
@@ -65,6 +77,94 @@ class CapturedFunction(NamedTuple):
         """
         return min(limit, rows_at_once(self.program, size)) if self.by_series else limit
 
+    def for_any_size(
+        self, size: int, other: CapturedFunction, other_size: int, max_samples: int
+    ) -> CapturedFunction | None:
+        """Return it for any number of samples, if two captures agree on that.
+
+        Args:
+            size: the number of samples that this one was captured for.
+            other: captured for another number, ``other_size``.
+            max_samples: the largest number that it serves.
+        """
+        max_samples = self.max_samples_at_once(max_samples, size)
+        if True in self.requires:
+            return None
+        for one, two in (
+            (self, other),
+            (self.with_expanded_scalars(), other.with_expanded_scalars()),
+        ):
+            if one.differs_in_program_only(two):
+                sizes = size, two.program, other_size, max_samples
+                samples = infer_samples(one.program, *sizes)
+                if samples is not None:
+                    program = replace(one.program, samples=samples)
+                    return one._replace(program=program)
+        return None
+
+    def split(
+        self, outputs: int, inputs: Sequence[Tensor]
+    ) -> tuple[ForwardBackward, CapturedFunction]:
+        """Split results and their gradients in forward and backward pass.
+
+        Args:
+            outputs: how many results come before the gradients.
+            inputs: the program's inputs before the cotangents.
+
+        Returns:
+            The split program, and what was seen of the function without gradients.
+        """
+        values, grad_slots = self.outputs[:outputs], self.outputs[outputs:]
+        value_count = sum(slot is PLACE for slot in values)
+        grad_values = iter(self.program.outputs[value_count:])
+        grads = [next(grad_values) if slot is PLACE else None for slot in grad_slots]
+        shared = tuple(share_subkernels(self.program.ops))
+        program = replace(self.program, ops=shared)
+        result = split(program, len(inputs), value_count, grads)
+        if loops_are_on() and are_on_cpu(inputs):
+            result = pack_small_residuals(
+                recompute_cheap_residuals(result, may_fuse_producer)
+            )
+        return result, self._replace(outputs=values)
+
+    def split_for_any_size(
+        self,
+        halves: ForwardBackward,
+        size: int,
+        other: CapturedFunction,
+        other_halves: ForwardBackward,
+        other_size: int,
+        max_samples: int,
+    ) -> tuple[ForwardBackward, CapturedFunction] | None:
+        """Do as :meth:`for_any_size` with what :meth:`split` gave for both."""
+        if halves.gradient_exists != other_halves.gradient_exists:
+            return None
+        max_samples = self.max_samples_at_once(max_samples, size)
+        one, two = (self, halves.unpacked), (other, other_halves.unpacked)
+        for (first, half), (second, other_half) in (
+            (one, two),
+            (_with_expanded_scalars(*one), _with_expanded_scalars(*two)),
+        ):
+            if not first.differs_in_program_only(second):
+                continue
+            if half.reachable == other_half.reachable:
+                sizes = size, other_half.combined, other_size, max_samples
+                samples = infer_samples(half.combined, *sizes)
+                if samples is not None:
+                    half = half.for_samples(samples)
+                    return pack_small_residuals(half) if loops_are_on() else half, first
+        return None
+
+    @property
+    def tensor_outputs(self) -> list[int]:
+        """Indices of the tensors among the function's results."""
+        return [i for i, output in enumerate(self.outputs) if output is PLACE]
+
+    def example_cotangents(self) -> list[Tensor]:
+        """Return a cotangent with distinct values for each result that requires one."""
+        pairs = zip(self.program.outputs, self.requires, strict=True)
+        return [_ramp_like(value) for value, requires in pairs if requires]
+
     def _uses_free_variables(self) -> bool:
         """Tell whether the program has a free variable that it did not drop."""
         constants = {*map(id, self.program.constants.values())}
@@ -83,3 +183,16 @@ class CapturedFunction(NamedTuple):
 def signatures_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     """Return for each its dtype, whether it requires gradients, and its shape."""
     return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)
+
+
+def _ramp_like(value: Value) -> Tensor:
+    with grad_mode(False):
+        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
+        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
+
+
+def _with_expanded_scalars(
+    captured: CapturedFunction, halves: ForwardBackward
+) -> tuple[CapturedFunction, ForwardBackward]:
+    expanded = halves.with_expanded_scalars(captured.own_constants)
+    return captured.with_expanded_scalars(), expanded

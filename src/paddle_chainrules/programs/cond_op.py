@@ -9,12 +9,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..errors import CaptureError
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.rules.derivatives.piecewise import is_nonzero
 from .batches.batching import closed_over, recorded_one, replayed, samples_of
-from .branches import Branches, is_nonzero, results_for_samples
-from .capture_error import CaptureError
+from .branches import Branches, results_for_samples
 from .compiling.passes import program_of
 from .compiling.program import Program
 from .derivatives.taylor import leaf_of

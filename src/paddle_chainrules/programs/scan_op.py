@@ -19,6 +19,7 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
+from ..settings import loops_are_on
 from .batches.batching import (
     batched,
     closed_over,
@@ -29,12 +30,11 @@ from .batches.batching import (
 )
 from .compiling.passes import program_of
 from .compiling.program import Program
-from .compiling.repeated_steps import NotRepeatable, RepeatedStep
+from .compiling.repeated_steps import RepeatedStep
 from .derivatives.taylor import leaf_of
 from .operators.calls import BatchCall, Call
 from .operators.entry import batch_of, define, reverse_of
 from .operators.shared import ops
-from .switch import loops_are_on
 from .tracing.operations import Operation, Value
 
 Step = Callable[[list[Tensor]], Sequence[Tensor]]
@@ -76,6 +76,11 @@ class Scan:
         return f"Steps(no. {self._number}: {self.count} of {size}{direction})"
 
     @property
+    def description(self) -> str:
+        """What a user calls it."""
+        return f"a scan of {self.count} steps"
+
+    @property
     def programs(self) -> tuple[Program, ...]:
         """The programs that it holds."""
         return (self.program,)
@@ -103,13 +108,10 @@ class Scan:
         carry, xs, invariants = self.split_tensors(tensors)
         with grad_mode(False):
             if loops_are_on():
-                try:
-                    repeated_step = RepeatedStep(
-                        self.as_run, carry, xs, invariants, self.backwards
-                    )
-                except NotRepeatable:
-                    pass
-                else:
+                repeated_step = RepeatedStep.of(
+                    self.as_run, carry, xs, invariants, self.backwards
+                )
+                if repeated_step is not None:
                     for _ in repeated_step.run_steps(self.count):
                         pass
                     last, ys = repeated_step.result()
@@ -188,6 +190,7 @@ class Scan:
         results = trace_scan(
             backward_step, initial_grads, stacked_inputs, self.count, not self.backwards
         )
+        assert results is not None
         grad_by_position = dict(
             zip(
                 (*carry_positions, *invariant_positions, *xs_positions),
@@ -252,6 +255,7 @@ class Scan:
             self.backwards,
             self.saved,
         )
+        assert results is not None
         stop = self.carry
         return [*results[:stop], *(paddle.moveaxis(y, 0, 1) for y in results[stop:])]
 
@@ -286,10 +290,6 @@ def _prune_outputs(op: Operation, wanted: Collection[Value]) -> Operation:
 SCAN.prune_outputs = _prune_outputs
 
 
-class ScanDraws(Exception):
-    """Raised where steps draw random numbers. Each step has its own."""
-
-
 def trace_scan(
     step: Step,
     carry: Sequence[Tensor],
@@ -297,7 +297,7 @@ def trace_scan(
     count: int,
     backwards: bool = False,
     saved: int | None = None,
-) -> list[Tensor]:
+) -> list[Tensor] | None:
     """Run a loop as one operator of the listening tracer.
 
     Args:
@@ -308,10 +308,8 @@ def trace_scan(
             With None we find this out.
 
     Returns:
-        The last carry, and the outputs of the steps along a first axis.
-
-    Raises:
-        ScanDraws: the steps draw random numbers.
+        The last carry, and the outputs of the steps along a first axis; None where
+        steps draw random numbers, since each has its own.
     """
     needs_gradients = paddle.is_grad_enabled()
     with not_listening():
@@ -319,7 +317,7 @@ def trace_scan(
     samples = samples_of([*carry, *first_rows])
     program, tracer = recorded_one(step, samples)
     if tracer.draws:
-        raise ScanDraws
+        return None
     outer: Any = listener()
     if outer is not None:
         outer.writes = outer.writes or tracer.writes

@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.listener import listener
+from ..paddle_side.rules.derivatives.piecewise import is_nonzero
 from .batches.batching import (
     closed_over,
     recorded_one,
@@ -22,7 +23,7 @@ from .batches.batching import (
     samples_of,
     without_stops,
 )
-from .branches import is_nonzero, results_for_samples
+from .branches import results_for_samples
 from .compiling.passes import program_of
 from .compiling.program import Program
 from .cond_op import trace_cond

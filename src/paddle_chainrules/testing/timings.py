@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from ..programs.switch import CALLS_BEFORE_CODE
+from ..settings import CALLS_BEFORE_CODE
 from .progress import progress
 
 Timer = Callable[[int], float]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import optree
@@ -15,16 +14,13 @@ from ..paddle_side.arguments import checked_chunk
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.near_names import names_arguments
-from ..programs.batches.batching import RANDOMNESS, batched, trace_sample
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.decompositions import decompose_by_formulas
-from ..programs.compiling.program import Program
-from ..programs.operators.calls import NoRule
-from ..programs.static_graphs import need_tensors, sot
-from ..programs.tracing.operations import Operation
+from ..paddle_side.static_graphs import need_tensors, sot
+from ..programs import run_for_samples
 from .as_programs.auto_jit import auto_jit
 from .as_programs.jitted import Jitted, run_strictly
 from .containers.tree import Tree, flatten_tree, is_indexed, nesting
+
+RANDOMNESS = ("error", "different", "same")
 
 Axes = Any
 """An axis, None for what all samples share, or a tree of these that is a prefix."""
@@ -291,43 +287,9 @@ def _run_in_chunks(
         out_nesting[:] = [structure, results]
         return [y for y in results if isinstance(y, Tensor)]
 
-    with not_listening():
-        samples = [
-            _index_samples(t, 0) if flags_left else t
-            for t, flags_left in zip(tensors, has_samples, strict=True)
-        ]
-        for sample, tensor in zip(samples, tensors, strict=True):
-            sample.stop_gradient = tensor.stop_gradient
-    try:
-        program = trace_sample(call_on_sample, samples)
-        if randomness == "same":
-            program = _split_draws(program)
-        step = chunk or size
-        chunks: list[Any] = []
-        shared_draws: dict[Any, Tensor] = {}
-        for start in range(0, size, step):
-            chunk_tensors = [
-                _index_samples(t, slice(start, start + step))
-                if flags_left and step < size
-                else t
-                for t, flags_left in zip(tensors, has_samples, strict=True)
-            ]
-            chunks.append(
-                batched(program, chunk_tensors, has_samples, randomness, shared_draws)
-            )
-    except NoRule as error:
-        raise CaptureError(
-            f"vmap has no rule for {error}, or call the function for each sample"
-        ) from error
-    differs = chunks[0][1]
-    joined = [
-        column[0] if not flags_left or len(chunks) == 1 else paddle.concat([*column])
-        for column, flags_left in zip(
-            zip(*(chunk_outputs for chunk_outputs, _ in chunks), strict=True),
-            differs,
-            strict=True,
-        )
-    ]
+    joined, differs = run_for_samples(
+        call_on_sample, tensors, has_samples, chunk or size, randomness
+    )
     structure, results = out_nesting
     outputs_left, flags_left = iter(joined), iter(differs)
     outputs = [next(outputs_left) if isinstance(y, Tensor) else y for y in results]
@@ -347,22 +309,6 @@ def _placeholder_batch(x: Tensor) -> Tensor:
     if x.ndim > 2:
         values = values * paddle.eye(*x.shape[-2:]).astype(x.dtype)
     return values + paddle.sum(x, axis=0, keepdim=True)
-
-
-def _split_draws(program: Program) -> Program:
-    """Return the program with formulas for what draws and computes at once."""
-    known = (*program.inputs, *program.constants)
-    with not_listening():
-        ops, new_constants = decompose_by_formulas(
-            program.ops, known, program.outputs, _draws_within
-        )
-    return replace(
-        program, ops=tuple(ops), constants={**program.constants, **new_constants}
-    )
-
-
-def _draws_within(op: Operation) -> bool:
-    return op.operator.random and op.operator.formula is not None
 
 
 def _args_and_kwargs(
@@ -405,14 +351,6 @@ def _move_sample_axes(
                 )
             )
     return structure.unflatten(results)
-
-
-def _index_samples(x: Tensor, index: int | slice) -> Tensor:
-    """Return ``x[index]``, also of more than six axes, which Paddle refuses."""
-    if x.ndim <= 6:
-        return x[index]
-    rows = x.reshape([x.shape[0], -1])[index]
-    return rows.reshape([*rows.shape[:-1], *x.shape[1:]])
 
 
 _NUMBERS = (bool, int, float, complex)

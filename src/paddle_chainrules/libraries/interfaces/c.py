@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...programs.codegen.extents import SymInt
-from ..c_functions import ERRORS
+from ...programs import Target
 from ..exports import LibraryFunction, TensorParameter
 
 TYPES = {
@@ -25,12 +24,13 @@ def shape_text(tensor: TensorParameter) -> str:
     return f"[{', '.join(map(size_text, tensor.shape))}]"
 
 
-def size_text(size: SymInt, power: str = "^") -> str:
+def size_text(size: tuple[int, int], sign: str = "^") -> str:
     """Return a size as ``3``, ``n`` or ``3*n``."""
-    if not size.power:
-        return str(size.factor)
-    n = "n" if size.power == 1 else f"n{power}{size.power}"
-    return n if size.factor == 1 else f"{size.factor}*{n}"
+    factor, power = size
+    if not power:
+        return str(factor)
+    n = "n" if power == 1 else f"n{sign}{power}"
+    return n if factor == 1 else f"{factor}*{n}"
 
 
 def call_text(function: LibraryFunction) -> str:
@@ -82,7 +82,7 @@ def c_header(name: str, functions: Sequence[LibraryFunction], description: str) 
         "enum {",
     ]
     prefix = name.upper()
-    for i, (code, text) in enumerate(zip(STATUS, ERRORS, strict=True)):
+    for i, (code, text) in enumerate(zip(STATUS, Target.ERRORS, strict=True)):
         rows.append(f"  {prefix}_{code} = {i}, /* {text} */")
     rows += ["};", ""]
     for function in functions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ..exports import LibraryFunction
 from .c import TYPES, call_text, wrap_items
@@ -53,7 +54,9 @@ def cpp_header(name: str, functions: Sequence[LibraryFunction]) -> str:
         if function.has_samples:
             rows.append(f"  if (n < 1) check_status({name.upper()}_SAMPLES);")
         for t in tensors:
-            size = "*".join([str(t.size.factor), *["n"] * t.size.power])
+            size = "*".join(
+                [str(prod(f for f, _ in t.shape)), *["n"] * sum(p for _, p in t.shape)]
+            )
             rows.append(f'  check_size("{t.name}", {t.name}.size(), {size});')
         arguments = ["n"] if function.has_samples else []
         arguments += [f"{t.name}.data()" for t in tensors]

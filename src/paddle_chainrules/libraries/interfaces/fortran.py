@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..c_functions import ERRORS
+from ...programs import Target
 from ..exports import LibraryFunction, TensorParameter
 from .c import size_text, wrap_items
 
@@ -43,7 +43,7 @@ def fortran_module(name: str, functions: Sequence[LibraryFunction]) -> str:
         "    case (0)",
         "      return",
     ]
-    for i, error in enumerate(ERRORS[1:], 1):
+    for i, error in enumerate(Target.ERRORS[1:], 1):
         rows += [f"    case ({i})", f'      error stop "{name}: {error}"']
     rows += [
         "    case default",

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...programs.codegen.extents import SymInt
 from ..exports import LibraryFunction, TensorParameter
 from .c import wrap_items
 
@@ -158,9 +157,10 @@ def _sizes(tensor: TensorParameter) -> str:
     return _tuple_of([_size(size) for size in reversed(tensor.shape)])
 
 
-def _size(size: SymInt) -> str:
-    n = ("", "n")[size.power] if size.power < 2 else f"n^{size.power}"
-    return n if n and size.factor == 1 else f"{size.factor}{n}"
+def _size(size: tuple[int, int]) -> str:
+    factor, power = size
+    n = ("", "n")[power] if power < 2 else f"n^{power}"
+    return n if n and factor == 1 else f"{factor}{n}"
 
 
 def _is_floating(tensor: TensorParameter) -> bool:
@@ -172,10 +172,10 @@ def _sample_count_lines(function: LibraryFunction) -> list[str]:
     if not function.has_samples:
         return []
     results = [
-        (size.factor, position, len(tensor.shape) - axis, tensor.name)
+        (factor, position, len(tensor.shape) - axis, tensor.name)
         for position, tensor in enumerate(function.inputs)
-        for axis, size in enumerate(tensor.shape)
-        if size.power == 1
+        for axis, (factor, power) in enumerate(tensor.shape)
+        if power == 1
     ]
     factor, _, dimension, name = min(results)
     argument_list = f"{name}, {dimension}" + (f", {factor}" if factor > 1 else "")

@@ -9,9 +9,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ... import settings
 from ...paddle_side.devices import are_on_cpu
-from ...programs import switch
-from ...programs.compiling.program import Program
+from ...programs import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
 from ...transforms.as_programs.jitted import holders_of_state
@@ -230,9 +230,9 @@ class NetVJP:
         """Compile value and gradients to one program, after some calls."""
         joint = self.compiled.forward_backward.joint
         with suppress(Exception):  # of LLVM: two programs serve as well
-            if self._calls == switch.CALLS_BEFORE_CODE // 2:
+            if self._calls == settings.CALLS_BEFORE_CODE // 2:
                 joint.begin_code()
-            if self._calls == switch.CALLS_BEFORE_CODE:
+            if self._calls == settings.CALLS_BEFORE_CODE:
                 entry, on_joint = joint.entry, self.on_joint
                 if entry is not None and on_joint is not None:
                     on_joint(entry)

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag
 from ...paddle_side.listener import is_plain
 from ...paddle_side.process.random_state import drawing_from
 from ...paddle_side.watch import watched
-from ...programs.capture_error import CaptureError
-from ...programs.sizes.samples import ANY
-from ...programs.switch import programs_are_on
+from ...settings import ANY, programs_are_on
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardedCall, key_orders
 from ...transforms.as_programs.jitted import holders_of_state

@@ -10,7 +10,7 @@ from paddle import Tensor
 from paddle.jit import not_to_static
 
 from ...paddle_side.autograd.row_sparse import RowSparse
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, cotangent_leaves, flatten_tree, nesting
 from ...transforms.derivatives.typed import Y_co
 from ...transforms.recordings.kept_graph import KeptGraph

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener
-from ...programs.capture_error import CaptureError
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
 from ...transforms.as_programs.jitted import Jitted, run_strictly

@@ -10,14 +10,18 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
-from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
+from ...programs import partials
 from ...transforms.containers.tree import Tree
 from ..checks import check_tensor
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
 from .derivative_programs import run_as_program, with_guards
+
+MultiIndex = tuple[int, ...]
+Direction = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+"""As :func:`.partials` takes it."""
 
 MAX_ORDER = 4
 
@@ -327,7 +331,7 @@ def _partials(
     by_rows: bool = False,
 ) -> list[Tensor]:
     """Return derivatives of the whole output of a net of one tensor."""
-    wanted: list[Wanted] = [(0, index) for index in indices]
+    wanted = [(0, index) for index in indices]
 
     def outputs(point: list[Tensor]) -> list[Tensor]:
         result = net(params, *point)

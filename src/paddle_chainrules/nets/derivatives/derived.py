@@ -12,14 +12,13 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...programs.derivatives.partials import MultiIndex
 from ...transforms.containers.tree import Tree
 from ...transforms.recordings.effects import Effects
 from ..calls.programs import NetPrograms, programs_for_derivative
 from ..layers.stateless import RESERVED
 from ..net import Net
 from ..parameters.params import ParamSpec
-from .derivatives import derivative, derivatives
+from .derivatives import MultiIndex, derivative, derivatives
 from .laplacians import laplacian
 
 What = str | MultiIndex | tuple[MultiIndex, ...] | Mapping[str, Sequence[Any]]

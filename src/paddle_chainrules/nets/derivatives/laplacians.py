@@ -9,13 +9,19 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...programs.derivatives.partials import UNROLLED, Rows, second_sums
+from ...programs import second_sums
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
 from .derivative_programs import run_as_program, with_guards
 from .directions import Directions, directions, estimate_directions, split_by_sign
+
+UNROLLED = 16
+"""The widest tensor of coordinates whose directions are a matrix.
+
+For a wider one they are a column each, and how far they go along it.
+"""
 
 
 @overload
@@ -273,7 +279,7 @@ def _summed_second_derivatives(
 
 def _leaf_directions(
     tensor: Tensor, x: Tree, coord_columns: Sequence[Column], all_directions: Directions
-) -> Rows | None:
+) -> Tensor | tuple[Tensor, Tensor] | None:
     """Return the components of directions in one tensor of coordinates, or None."""
     positions = [
         k

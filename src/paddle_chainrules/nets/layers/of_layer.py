@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..calls.wrt import Wrt
 from .stateless import StatelessLayer
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor, nn
 
+from ...errors import CaptureError
 from ...paddle_side.dtypes import dtype_name
-from ...programs.capture_error import CaptureError
 from ..net import Net
 
 _CALL = nn.Layer.__call__.__code__

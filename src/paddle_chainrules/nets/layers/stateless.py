@@ -17,8 +17,8 @@ from ...paddle_side.autograd.partial_gradients import node_of
 from ...paddle_side.dtypes import dtype_named
 from ...paddle_side.patching.argument_kinds import explain
 from ...paddle_side.process.random_state import checked_seed, drawing_from
-from ...programs.static_graphs import need_tensors, sot
-from ...programs.switch import programs_are_on
+from ...paddle_side.static_graphs import need_tensors, sot
+from ...settings import programs_are_on
 from ...transforms.containers.tree import Tree
 from ...transforms.recordings.effects import Effects
 from ..calls.programs import NetPrograms, programs_for_jit_flag

@@ -69,3 +69,8 @@ if tuple(inspect.signature(INNER).parameters) == _PARAMETERS:
     # What paddle.grad calls once it has checked its arguments, which takes it a tenth
     # of a small net's gradient.
     _grad = paddle.base.core.eager.run_partial_grad
+
+
+def or_zeros(tensor: Tensor | None, like: Tensor) -> Tensor:
+    """Return a tensor, or zeros where it is missing."""
+    return paddle.zeros_like(like) if tensor is None else tensor

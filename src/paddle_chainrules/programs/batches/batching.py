@@ -14,6 +14,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...errors import BatchWarning
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import random_state, restore_random_state
@@ -27,11 +28,6 @@ from ..tracing.operations import Operation, Value, fresh_numbers, values_in, wit
 from ..tracing.record import Tracer
 
 DETACH, STOP_GRADIENT = TABLE["Tensor.detach"], TABLE["stop_gradient"]
-RANDOMNESS = ("error", "different", "same")
-
-
-class BatchWarning(UserWarning):
-    """Warns that an operator runs for one sample after another."""
 
 
 def trace_sample(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from ..switch import LOOPS
+from ...settings import LOOPS
 
 try:
     import resource

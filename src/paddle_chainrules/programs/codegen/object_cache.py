@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...settings import CODE, code_folder
 from ...whole_files import lock, replacing
-from ..switch import CODE, code_folder
 
 LENGTH = hashlib.sha256().digest_size
 KEY = "paddle_chainrules.key"

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import NamedTuple
 
-from ..switch import CPU, LEVELS, wanted_cpu
+from ...settings import CPU, LEVELS, wanted_cpu
 
 LEVEL_INSTRUCTIONS = (
     "cmov cx8 fxsr mmx sse sse2",

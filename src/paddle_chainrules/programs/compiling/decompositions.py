@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import private_dropout_seed
-from ..capture_error import CaptureError
 from ..codegen.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST

@@ -12,6 +12,8 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_flag, refuse_hand_made
 from ...paddle_side.dtypes import dtype_name
+from ...settings import loops_are_on
+from ..codegen.extents import ShapeEnv, SymInt
 from ..codegen.fused_kernels.entries import prepare_entries
 from ..codegen.fused_kernels.region import Region
 from ..codegen.fused_kernels.regions import (
@@ -24,7 +26,6 @@ from ..codegen.jit_engine import begin_machine_code, machine_code
 from ..codegen.matrix_products.blas import library
 from ..codegen.views import VIEW_LOWERINGS
 from ..sizes.samples import Samples
-from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import inputs_reached
 from .common_subkernels import share_subkernels
@@ -164,6 +165,20 @@ class Program:
     def regions(self) -> list[Region]:
         """The regions among its operators."""
         return [op.operator for op in self.ops if isinstance(op.operator, Region)]
+
+    @property
+    def operators_left(self) -> list[str]:
+        """The operators, as users call them, that are no regions."""
+        pairs = ((op, op.args[0] if op.args else None) for op in self.ops)
+        return [
+            getattr(holder, "description", op.operator.name)
+            for op, holder in pairs
+            if not isinstance(op.operator, Region)
+        ]
+
+    def extents_of(self, value: Value) -> tuple[SymInt, ...]:
+        """Return a value's shape, each size by the number of samples."""
+        return tuple(map(ShapeEnv(self.samples).extent, value.shape))
 
     def explain_machine(self) -> str:
         """Say in a sentence how much of it is machine code, and what is not.

@@ -15,8 +15,8 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.interception import RAW
 from ...paddle_side.shared_memory import without_gaps
+from ...paddle_side.workspace import CPU
 from ..codegen.fused_kernels.region import FIRST, NEVER, Region
-from ..codegen.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
 from .program import Program
 
@@ -27,12 +27,6 @@ A loop of up to this many steps is not worth an operator within programs either.
 """
 
 _steps_run: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
-
-
-def are_worth_code(program: Program, count: int) -> bool:
-    """Tell whether this many more steps are worth the machine code of a step."""
-    _steps_run[program] = _steps_run.get(program, 0) + count
-    return _steps_run[program] > MAX_EAGER_STEPS
 
 
 def allocate_outputs(values: Iterable[Value], *count: int) -> list[Tensor]:
@@ -63,6 +57,27 @@ class RepeatedStep:
     Raises:
         NotRepeatable: it is not one such function.
     """
+
+    MAX_EAGER_STEPS = MAX_EAGER_STEPS
+
+    @staticmethod
+    def pays(program: Program, count: int) -> bool:
+        """Tell whether this many more steps are worth the machine code of a step."""
+        _steps_run[program] = _steps_run.get(program, 0) + count
+        return _steps_run[program] > MAX_EAGER_STEPS
+
+    @staticmethod
+    def empty_results(program: Program) -> list[Tensor]:
+        """Return an uninitialized tensor for each result of a step."""
+        return allocate_outputs(program.outputs)
+
+    @classmethod
+    def of(cls, *args: Any) -> RepeatedStep | None:
+        """Return the repeated step of these arguments, or None if there can be none."""
+        try:
+            return cls(*args)
+        except NotRepeatable:
+            return None
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from ... import settings
 from ...paddle_side.devices import ON_CPU_ALONE, are_on_cpu
-from .. import switch
 from ..codegen.extents import ShapeEnv, SymInt
 from ..codegen.fused_kernels.region import Region
 from ..sizes.samples import SIZED
@@ -213,7 +213,7 @@ def compile_program(
                 + (
                     ""
                     if is_out_of_memory
-                    else f"; reinstall llvmlite, or set {switch.LOOPS}=off"
+                    else f"; reinstall llvmlite, or set {settings.LOOPS}=off"
                 ),
                 stacklevel=4,
             )
@@ -249,9 +249,9 @@ def _calls_before_switch(program: Any) -> int:
         program.ops
     ) >= MIN_OPS_PER_KIND * len(op_kinds)
     return (
-        min(switch.CALLS_BEFORE_CODE, EARLY_SWITCH_CALL)
+        min(settings.CALLS_BEFORE_CODE, EARLY_SWITCH_CALL)
         if repeats
-        else switch.CALLS_BEFORE_CODE
+        else settings.CALLS_BEFORE_CODE
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from paddle import Tensor
+
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value
 from ..tracing.reach import ancestors_of
@@ -124,6 +126,25 @@ class ForwardBackward:
                 ancestors_of(self.forward.ops, outputs)
             )
         return self._ancestors_cache[has_cotangent]
+
+    def depends_on(
+        self, sources: Sequence[int | Tensor], has_cotangent: tuple[bool, ...]
+    ) -> list[bool]:
+        """Tell for inputs, by position, and constants if outputs depend on them.
+
+        Args:
+            has_cotangent: tells of which outputs.
+        """
+        ancestors, inputs = self.ancestors(has_cotangent), self.forward.inputs
+        values = self._value_of_constant
+        return [
+            (inputs[x] if isinstance(x, int) else values.get(id(x))) in ancestors
+            for x in sources
+        ]
+
+    @cached_property
+    def _value_of_constant(self) -> dict[int, Value]:
+        return {id(t): value for value, t in self.forward.constants.items()}
 
     def recomputing(self, values: Set[Value]) -> ForwardBackward:
         """Return a copy whose backward pass recomputes these values."""

@@ -16,7 +16,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.listener import not_listening
+from ...paddle_side.listener import is_single_use, not_listening
 from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
 from ..comparison import other_inputs
@@ -24,7 +24,6 @@ from ..compiling.passes import needed_ops
 from ..compiling.program import Program
 from ..compiling.source import compile_program
 from ..operators.axes import AxesArgument, Elementwise
-from ..tracing.existing import is_single_use
 from ..tracing.operations import Operation, Value
 from ..tracing.record import Tracer
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.autograd.engine import or_zeros
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import random_state, restore_random_state
@@ -233,11 +234,6 @@ def _second_sums_in_groups(
             next(grouped_results),
         )
     ]
-
-
-def or_zeros(tensor: Tensor | None, like: Tensor) -> Tensor:
-    """Return a tensor, or zeros where it is missing."""
-    return paddle.zeros_like(like) if tensor is None else tensor
 
 
 @dataclass(frozen=True)

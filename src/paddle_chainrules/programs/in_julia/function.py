@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,13 @@ from ...paddle_side.dtypes import dtype_name
 from ..compiling.decompositions import decompose_by_formulas
 from ..compiling.passes import program_of
 from ..compiling.program import Program
+from ..compiling.rematerialize import recompute_cheap_residuals
+from ..compiling.split import ForwardBackward
+from ..sizes.any_size import is_same_tensor
 from ..tracing.operations import Operation, with_values
+from .any_batch import of_any_batch
 from .operators.call import FLOATS, TYPES, tuple_text, typed_number
+from .repeated import can_inline
 from .source import JuliaSource, has_expression
 
 TYPE_NAME = r"\bT\b"
@@ -40,6 +45,50 @@ class JuliaFunction(NamedTuple):
 
     text: str
     constants: tuple[Tensor, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        program: Program,
+        groups: Mapping[str, Sequence[str]],
+        nest: Callable[[list[str]], Any] = list,
+        count: int = 0,
+    ) -> JuliaFunction:
+        """Return a program as a function of a tuple for each group of its inputs.
+
+        Args:
+            groups: the names of the tuples, each with labels of its arrays.
+            nest: arranges the names of the outputs in tuples, lists, dicts.
+            count: the number of samples that is called ``n``.
+
+        Raises:
+            NoRule: an operator has no Julia expression.
+        """
+        parameters = [*map(TupleParameter, groups, groups.values())]
+        return julia_function(name, program, parameters, nest, count)
+
+    @classmethod
+    def joined(
+        cls, functions: Sequence[JuliaFunction | None], counts: Sequence[int]
+    ) -> JuliaFunction | None:
+        """Join functions for three numbers of samples to one for any, if possible."""
+        present = [function for function in functions if function is not None]
+        if len(present) < len(functions):
+            return None
+        text = of_any_batch([function.text for function in present], counts)
+        first = present[0].constants
+        same = all(
+            len(other.constants) == len(first)
+            and all(map(is_same_tensor, first, other.constants))
+            for other in present[1:]
+        )
+        return cls(text, first) if same and text is not None else None
+
+    @staticmethod
+    def inlining(halves: ForwardBackward) -> ForwardBackward:
+        """Return a split whose backward pass repeats what Julia's loops inline."""
+        return recompute_cheap_residuals(halves.unpacked, can_inline)
 
 
 def julia_function(

@@ -8,12 +8,10 @@ from typing import Any
 
 from paddle import Tensor
 
+from ...errors import NoRule as NoRule
+
 Series = Sequence[Any]
 """Taylor coefficients ``x[k]`` of ``x(t) = sum of x[k] t**k``; None for zero."""
-
-
-class NoRule(Exception):
-    """Raised for a variant of an operator without a rule; names a remedy."""
 
 
 class Call:

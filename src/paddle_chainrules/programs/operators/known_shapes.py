@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.rules.arguments import ARGUMENTS
-from ..capture_error import CaptureError
 from .entry import Operator, raw, register
 
 

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from paddle import Tensor
 
+from ...settings import ANY
 from ..tracing.operations import Operation, Value
 from .along_samples import holds_for_any_count
-from .samples import ANY, SIZED, Samples
+from .samples import SIZED, Samples
 
 
 class OperationSequence(Protocol):

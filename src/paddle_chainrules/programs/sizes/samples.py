@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ANY = 2**62
-"""A number of samples that nobody exceeds."""
-
+from ...settings import ANY
 
 SIZED = frozenset({"expand", "reshape", "share", "split"})
 """Operators that are given sizes, in a list."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
+from ...paddle_side.flags import stand_in
 from ...paddle_side.interception import listening
-from ...paddle_side.listener import local, not_listening
+from ...paddle_side.listener import local, not_listening, single_use_captures
 from ...paddle_side.rules.graph_breaks import BREAKS, constant_refusal
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, tapes_suspended
-from ..capture_error import CaptureError
 from ..operators.entry import Operator
-from .existing import single_use_captures
 from .in_place import ITEM
-from .operations import OF_SHAPES, Value, tensors_in
+from .operations import OF_SHAPES, Operation, Value, tensors_in
+from .outside import outside_constants, values_reached_from
+from .reach import ancestors_of
 from .record import Tracer
 
 _READING_ATTRIBUTES = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
@@ -51,6 +53,33 @@ def _masks_to_indices(item: Any, writes: bool) -> Any:
     return tuple(results) if len(results) > 1 or isinstance(item, tuple) else results[0]
 
 
+class TracedGraph(NamedTuple):
+    """Results of calls on a trace, and the outside tensors that they depend on.
+
+    Attributes:
+        keys: the identities of the results.
+        ends: tensors that stand for the results.
+        starts: tensors that stand for the outside tensors.
+        inputs: the outside tensors.
+        free: those among them that no call was given.
+        values: the values of the results.
+        ops: the operations of the trace.
+    """
+
+    keys: list[int]
+    ends: list[Tensor]
+    starts: list[Tensor]
+    inputs: list[Tensor]
+    free: list[Tensor]
+    values: list[Value]
+    ops: list[Operation]
+
+    def feeds_another(self, index: int) -> bool:
+        """Return whether another result is computed from the one at an index."""
+        others = [v for i, v in enumerate(self.values) if i != index]
+        return self.values[index] in ancestors_of(self.ops, others)
+
+
 class EagerTracer(Tracer):
     """The operators of one call, with rules for derivatives of every order.
 
@@ -69,6 +98,37 @@ class EagerTracer(Tracer):
         self.location = ""
         self._refusal = ""
         self._protected: frozenset[Value] = frozenset()
+        self._outside_tensors: dict[Value, Tensor] = {}
+
+    def stand_ins_for(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return what a call is given for these leaves, as inputs of the trace."""
+        stand_ins, count = [*map(stand_in, leaves)], len(self.inputs)
+        self.add_inputs(stand_ins)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._outside_tensors.update(zip(self.inputs[count:], tensors, strict=True))
+        return stand_ins
+
+    def graph_of(self, results: Mapping[int, Tensor]) -> TracedGraph | None:
+        """Return the results, by identity, that depend on outside tensors, if any."""
+        outside = self._outside_tensors
+        free = [v for v in outside_constants(self) if not self.is_own(v)]
+        starts = [*filter(self.required, outside), *free]
+        reached = values_reached_from(self, starts)
+        ends = {key: self.value_of(x) for key, x in results.items()}
+        ends = {key: value for key, value in ends.items() if value in reached}
+        if not ends:
+            return None
+        inputs = [outside[v] if v in outside else self.constants[v] for v in starts]
+        values = [*ends.values()]
+        return TracedGraph(
+            [*ends],
+            [*map(self.tensor, values)],
+            [*map(self.tensor, starts)],
+            inputs,
+            [self.constants[v] for v in free],
+            values,
+            self.ops,
+        )
 
     @contextmanager
     def refusing_writes(self, tensors: Sequence[Tensor]) -> Iterator[None]:

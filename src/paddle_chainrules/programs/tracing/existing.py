@@ -15,32 +15,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.running import is_running
-from ...paddle_side.listener import local, not_listening, thread_mode
-
-
-class single_use_captures(thread_mode):
-    """A context in which captures make programs that serve one call alone."""
-
-    name = "single_use"
-
-    def __init__(self, flag: bool = True) -> None:
-        self.value = flag
-
-
-def is_single_use() -> bool:
-    """Tell whether captures of this thread serve one call alone."""
-    return local.single_use
-
-
-class undecomposed_operators(thread_mode):
-    """A context in which captures keep Paddle's operators whole."""
-
-    name, value = "whole", True
-
-
-def keeps_operators_whole() -> bool:
-    """Tell whether captures of this thread keep operators whole."""
-    return local.whole
+from ...paddle_side.listener import is_single_use, not_listening
 
 
 def is_usable_from_outside(tensor: Tensor, own_tensors: Iterable[Any]) -> bool:

@@ -9,16 +9,16 @@ from typing import Any
 
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.dtypes import dtype_name, facts_of, is_differentiable
 from ...paddle_side.flags import Noted
-from ...paddle_side.listener import not_listening
+from ...paddle_side.listener import keeps_operators_whole, not_listening
 from ...paddle_side.shared_memory import share_memory
-from ..capture_error import CaptureError
+from ...settings import loops_are_on
 from ..operators.table import TABLE
-from ..switch import loops_are_on
 from .arguments import values_for_tensors
 from .constant_views import ConstantViews
-from .existing import is_usable_from_outside, keeps_operators_whole
+from .existing import is_usable_from_outside
 from .memory import AliasMap
 from .operations import Operation, Value
 from .where import where_called

@@ -17,12 +17,12 @@ from typing import Any
 
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_function
 from ...paddle_side.autograd.running import is_running
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
-from ...programs.capture_error import CaptureError
-from ...programs.switch import programs_are_on
+from ...settings import programs_are_on
 from ..containers.tree import flatten_tree
 from ..recordings.recording import records_graph
 from .by_rules import call_by_rules

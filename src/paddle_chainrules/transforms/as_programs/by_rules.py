@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...paddle_side.listener import listener
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..containers.tree import flatten_tree
 from ..recordings.eager import run_by_rules
 

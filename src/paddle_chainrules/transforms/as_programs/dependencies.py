@@ -21,7 +21,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...programs.sizes.samples import ANY
+from ...settings import ANY
 from .keys import exactly
 
 MAX_DEPENDENCIES = 2_000

@@ -6,8 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ...programs.capture_error import CaptureError
-from ...programs.switch import loops_are_on
+from ...errors import CaptureError
+from ...settings import loops_are_on
 from .auto_jit import eager_reason
 from .jitted import Jitted
 

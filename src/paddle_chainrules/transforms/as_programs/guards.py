@@ -14,13 +14,11 @@ from typing import Any
 import optree
 from paddle import Tensor, is_grad_enabled
 
+from ...errors import CaptureError
 from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.listener import local
 from ...paddle_side.traced_numbers import number_to_tensor
-from ...programs.capture_error import CaptureError
-from ...programs.captured import PLACE, CapturedFunction
-from ...programs.compiling.program import Program
-from ...programs.compiling.source import WholeEntry
+from ...programs import CapturedFunction, Program
 from ..containers.tree import ONE_LEAF, Tree, flatten_tree
 from .changing_numbers import NO_INPUTS, NumberInputs
 from .keys import MODES, exactly, kinds_of_leaves
@@ -166,7 +164,7 @@ class GuardBuilder:
         Args:
             entered: :attr:`.Program.entered`, or an entry made so.
         """
-        entry: WholeEntry = entered.entry
+        entry = entered.entry
         names = dict(zip(entry.program.inputs, leaves, strict=True))
         result = self._new_name()
         lines, outputs = entry.lines(result, names.__getitem__, self.bind)
@@ -207,10 +205,10 @@ class GuardBuilder:
 
     def filled(self, captured: CapturedFunction, results: Sequence[str]) -> list[str]:
         """Return names of all results of a function, of which tensors are given."""
-        remaining = iter(results)
+        names = dict(zip(captured.tensor_outputs, results, strict=False))
         return [
-            next(remaining) if output is PLACE else self.bind(output)
-            for output in captured.outputs
+            names[i] if i in names else self.bind(output)
+            for i, output in enumerate(captured.outputs)
         ]
 
     def _new_name(self) -> str:

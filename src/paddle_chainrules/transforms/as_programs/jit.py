@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from ...programs.compiling.program import Program
+from ...programs import Program
 from .dependencies import JITTED
 from .jitted import Jitted, new_jitted
 

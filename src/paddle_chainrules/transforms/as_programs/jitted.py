@@ -8,23 +8,20 @@ import math
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function
-from ...paddle_side.interception import listening
-from ...paddle_side.listener import is_plain
+from ...paddle_side.listener import is_plain, single_use_captures
+from ...paddle_side.static_graphs import need_tensors, sot
 from ...paddle_side.traced_numbers import ValueNeeded
-from ...programs.capture_error import CaptureError
-from ...programs.compiling.program import Program
-from ...programs.static_graphs import need_tensors, sot
-from ...programs.switch import programs_are_on
-from ...programs.tracing.existing import single_use_captures
-from ...programs.tracing.record import Tracer
+from ...programs import Program, capture
+from ...settings import programs_are_on
 from ..containers.tree import flatten_tree
 from ..recordings.effects import tensors_among
 from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers, NumberInputs
@@ -440,16 +437,25 @@ def run_strictly(
         try:
             return program.run(*args)
         except CaptureError as error:
-            refusal = error
+            errors: list[Exception] = [error]
         if reused:
-            del refusal
+            del errors
             return run_strictly(Jitted(fn, strict=True, empty=True), fn, *args)
-        try:
-            with listening(Tracer([])):
+
+        def run(_: list[Any]) -> list[Any]:
+            try:
                 fn(*args)  # which says better what is wrong with the arguments
-            raise refusal
+            except Exception as error:
+                errors.append(error)
+                raise
+            return []
+
+        try:
+            with suppress(CaptureError):
+                capture(run, [], check=False)
+            raise errors[-1]
         finally:
-            del refusal
+            errors.clear()
 
 
 def _module_attribute(module: Any, name: str) -> Any:

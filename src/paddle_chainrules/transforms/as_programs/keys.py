@@ -10,9 +10,9 @@ from paddle import Tensor, get_default_dtype
 from paddle.base import core as _core
 from paddle.device import get_device
 
+from ...errors import CaptureError
 from ...paddle_side.devices import ON_CPU_ALONE
 from ...paddle_side.dtypes import casts_automatically
-from ...programs.capture_error import CaptureError
 
 core: Any = _core
 

@@ -14,7 +14,7 @@ from operator import is_
 from types import MethodType
 from typing import Any
 
-from ...programs.capture_error import CaptureError
+from ...errors import CaptureError
 from .dependencies import ATOMS
 from .state_reads import (
     DEFAULT_POLICY,

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.running import is_running
-from ...paddle_side.devices import are_on_cpu
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.locks import new_lock
-from ...programs.capture import OpenTrace, capture
-from ...programs.capture_error import CaptureError
-from ...programs.captured import PLACE, CapturedFunction
-from ...programs.codegen.fusion import may_fuse_producer
-from ...programs.compiling.common_subkernels import share_subkernels
-from ...programs.compiling.rematerialize import recompute_cheap_residuals
-from ...programs.compiling.residuals import pack_small_residuals
-from ...programs.compiling.split import ForwardBackward, split
-from ...programs.sizes.any_size import infer_samples
-from ...programs.switch import loops_are_on
-from ...programs.tracing.operations import Value
+from ...programs import CapturedFunction, OpenTrace, capture
 from ..recordings.dispatch import record
 from ..recordings.effects import Effects, tensors_among
 from .keys import key_of
@@ -86,21 +74,11 @@ class CompiledFunction(NamedTuple):
         self, size: int, other: CompiledFunction, other_size: int, max_samples: int
     ) -> CompiledFunction | None:
         """Do as :meth:`.CompiledVJP.for_any_size`; off the graph alone."""
-        captured, other_captured = self.captured, other.captured
-        max_samples = captured.max_samples_at_once(max_samples, size)
-        if True in captured.requires or self.structure != other.structure:
+        if self.structure != other.structure:
             return None
-        for candidate, other_candidate in (
-            (captured, other_captured),
-            (captured.with_expanded_scalars(), other_captured.with_expanded_scalars()),
-        ):
-            if candidate.differs_in_program_only(other_candidate):
-                sizes = size, other_candidate.program, other_size, max_samples
-                samples = infer_samples(candidate.program, *sizes)
-                if samples is not None:
-                    program = replace(candidate.program, samples=samples)
-                    return self._replace(captured=candidate._replace(program=program))
-        return None
+        counts = other_size, max_samples
+        captured = self.captured.for_any_size(size, other.captured, *counts)
+        return captured and self._replace(captured=captured)
 
 
 class _FlatOutputs:
@@ -369,18 +347,9 @@ class ProgramCache:
             forward, structure = self._capture(
                 [*map(_with_gradient_on, leaves)], check=False
             )
-        tensor_outputs = [
-            i for i, output in enumerate(forward.outputs) if output is PLACE
-        ]
-        pairs = [
-            (index, value)
-            for index, value, requires in zip(
-                tensor_outputs, forward.program.outputs, forward.requires, strict=True
-            )
-            if requires
-        ]
-        cotangents = [seed_like(value) for _, value in pairs]
-        seeds, count = [i for i, _ in pairs], len(leaves)
+        cotangents = forward.example_cotangents()
+        seeds = [*compress(forward.tensor_outputs, forward.requires)]
+        count = len(leaves)
 
         def joint(all_inputs: list[Any]) -> list[Any]:
             values, recording = record(self.call_fn, all_inputs[:count], self._effects)
@@ -394,35 +363,11 @@ class ProgramCache:
             joint_capture = capture(joint, [*leaves, *cotangents])
         grad_leaves = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
         return CompiledVJP(
-            *split_joint(joint_capture, leaves, len(forward.outputs)),
+            *joint_capture.split(len(forward.outputs), tensors_among(leaves)),
             structure,
             seeds,
             grad_leaves,
         )
-
-
-def split_joint(
-    joint_capture: CapturedFunction, leaves: Sequence[Any], outputs: int
-) -> tuple[ForwardBackward, CapturedFunction]:
-    """Split a joint program in forward and backward; return also the value's facts."""
-    values, grad_slots = (
-        joint_capture.outputs[:outputs],
-        joint_capture.outputs[outputs:],
-    )
-    value_count = sum(slot is PLACE for slot in values)
-    grad_values = iter(joint_capture.program.outputs[value_count:])
-    grads = [next(grad_values) if slot is PLACE else None for slot in grad_slots]
-    tensors = tensors_among(leaves)
-    input_count = len(tensors)
-    program = replace(
-        joint_capture.program, ops=tuple(share_subkernels(joint_capture.program.ops))
-    )
-    forward_backward = split(program, input_count, value_count, grads)
-    if loops_are_on() and are_on_cpu(tensors):
-        forward_backward = pack_small_residuals(
-            recompute_cheap_residuals(forward_backward, may_fuse_producer)
-        )
-    return forward_backward, joint_capture._replace(outputs=values)
 
 
 def _has_array(leaves: Sequence[Any]) -> bool:
@@ -436,10 +381,3 @@ def _with_gradient_on(leaf: Any) -> Any:
     result = leaf.detach()
     result.stop_gradient = False
     return result
-
-
-def seed_like(value: Value) -> Tensor:
-    """Return a cotangent of a value's shape and dtype, with distinct values."""
-    with grad_mode(False):
-        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
-        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))

@@ -9,24 +9,25 @@ from typing import Any, NamedTuple, Protocol, cast
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.running import is_running, requested_tensor_test
-from ...paddle_side.listener import listener
+from ...paddle_side.listener import is_single_use, listener, single_use_captures
 from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.watch import request_gradients
-from ...programs.capture import OpenTrace, capture
-from ...programs.capture_error import CaptureError
-from ...programs.captured import CapturedFunction
-from ...programs.compiling.program import Program
-from ...programs.compiling.split import ForwardBackward
-from ...programs.tracing.existing import is_single_use, single_use_captures
-from ...programs.tracing.operations import Value
+from ...programs import CapturedFunction, ForwardBackward, OpenTrace, capture
 from ..recordings.eager import run_by_rules
-from ..recordings.effects import Effects, check_unchanged, check_unwritten, versions
+from ..recordings.effects import (
+    Effects,
+    check_unchanged,
+    check_unwritten,
+    tensors_among,
+    versions,
+)
 from ..recordings.nodes import attach_to_graph
 from ..recordings.recording import recorded
-from .program_cache import CompiledFunction, ProgramCache, seed_like, split_joint
+from .program_cache import CompiledFunction, ProgramCache
 from .program_recording import NO_MORE, run
 
 
@@ -164,8 +165,8 @@ class DifferentiableProgram(NamedTuple):
     """Programs from leaves and cotangents to gradients."""
     once: bool
     """True if it serves one call alone."""
-    values: list[Value | None]
-    """Values of the tensors that may have gradients."""
+    sources: list[int | Tensor]
+    """Of each tensor that may have gradients its position among inputs, or itself."""
     is_reverse: bool
     """True if it gives gradients itself."""
 
@@ -176,13 +177,12 @@ class DifferentiableProgram(NamedTuple):
         of gradients gives zeros for all.
         """
         if self.is_reverse:
-            return [True] * len(self.values)
+            return [True] * len(self.sources)
         flags = dict(zip(self.graph_outputs, has_cotangent, strict=True))
         count = self.forward_backward.count
-        behind = self.forward_backward.ancestors(
-            tuple(flags.get(i, False) for i in range(count))
+        return self.forward_backward.depends_on(
+            self.sources, tuple(flags.get(i, False) for i in range(count))
         )
-        return [value in behind for value in self.values]
 
     def feeds_another(self, index: int) -> bool:
         """Return whether a result on the graph is computed of another one there."""
@@ -272,7 +272,7 @@ def compile_node(
             lambda all_inputs: values_and_gradients(all_inputs, True)[1], all_inputs
         ), None
 
-    cotangents = [seed_like(captured.program.outputs[i]) for i in graph_outputs]
+    cotangents = captured.example_cotangents()
     joint_capture = capture(
         joint,
         [*leaves, *cotangents],
@@ -281,7 +281,8 @@ def compile_node(
         further=joint_of_open_trace,
         once=programs.once,
     )
-    forward_backward, _ = split_joint(joint_capture, leaves, len(captured.outputs))
+    tensors = tensors_among(leaves)
+    forward_backward, _ = joint_capture.split(len(captured.outputs), tensors)
     if any(forward_backward.gradient_exists):
         # What is not used is no input, so that it has no gradient.
         number = len(grad_leaves)
@@ -291,11 +292,9 @@ def compile_node(
         ]
         forward_backward = forward_backward.with_existing_gradients()
     gradient_cache = _GradientCache(gradients_by_rules)
-    values = _values_of_tensors(
-        forward_backward.forward,
-        leaves,
-        [*(leaves[i] for i in grad_leaves), *free_tensors],
-    )
+    positions = {id(tensor): i for i, tensor in enumerate(tensors)}
+    with_gradients = [*(leaves[i] for i in grad_leaves), *free_tensors]
+    sources = [positions.get(id(tensor), tensor) for tensor in with_gradients]
     is_reverse = isinstance(programs, _GradientCache)
     return DifferentiableProgram(
         *(
@@ -307,19 +306,9 @@ def compile_node(
             gradient_cache,
             is_single_use(),
         ),
-        values,
+        sources,
         is_reverse,
     )
-
-
-def _values_of_tensors(
-    program: Program, leaves: Sequence[Any], tensors: Sequence[Tensor]
-) -> list[Value | None]:
-    """Return the values that represent tensors in a program."""
-    input_tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    results = {id(t): value for value, t in program.constants.items()}
-    results |= {id(t): v for v, t in zip(program.inputs, input_tensors, strict=False)}
-    return [results.get(id(t)) for t in tensors]
 
 
 def _joint_on_tape(

@@ -11,12 +11,7 @@ from paddle.base import core as _core
 
 from ...paddle_side.patching.write_counts import write_count
 from ...paddle_side.process.random_state import note_drawing, running_seeds
-from ...programs.captured import CapturedFunction
-from ...programs.compiling.program import Program
-from ...programs.compiling.residuals import pack_small_residuals
-from ...programs.compiling.split import ForwardBackward
-from ...programs.sizes.any_size import infer_samples
-from ...programs.switch import loops_are_on
+from ...programs import CapturedFunction, ForwardBackward, Program
 from ..recordings.cotangents import check_seed
 from ..recordings.dispatch import record
 from ..recordings.effects import (
@@ -69,50 +64,14 @@ class CompiledVJP(NamedTuple):
         if (
             self.seeds != other.seeds
             or self.grad_leaves != other.grad_leaves
-            or self.forward_backward.gradient_exists
-            != other.forward_backward.gradient_exists
             or self.structure != other.structure
         ):
             return None
-        max_samples = self.captured.max_samples_at_once(max_samples, size)
-        program, other_program = self._unpacked(), other._unpacked()
-        for vjp, other_vjp in (
-            (program, other_program),
-            (program._with_expanded_batch(), other_program._with_expanded_batch()),
-        ):
-            same_capture = vjp.captured.differs_in_program_only(other_vjp.captured)
-            if (
-                same_capture
-                and vjp.forward_backward.reachable
-                == other_vjp.forward_backward.reachable
-            ):
-                sizes = (
-                    size,
-                    other_vjp.forward_backward.combined,
-                    other_size,
-                    max_samples,
-                )
-                samples = infer_samples(vjp.forward_backward.combined, *sizes)
-                if samples is not None:
-                    forward_backward = vjp.forward_backward.for_samples(samples)
-                    return vjp._replace(
-                        forward_backward=pack_small_residuals(forward_backward)
-                        if loops_are_on()
-                        else forward_backward
-                    )
-        return None
-
-    def _unpacked(self) -> CompiledVJP:
-        return self._replace(forward_backward=self.forward_backward.unpacked)
-
-    def _with_expanded_batch(self) -> CompiledVJP:
-        captured, forward_backward = self.captured, self.forward_backward
-        return self._replace(
-            captured=captured.with_expanded_scalars(),
-            forward_backward=forward_backward.with_expanded_scalars(
-                captured.own_constants
-            ),
+        both = self.captured.split_for_any_size(
+            *(self.forward_backward, size, other.captured, other.forward_backward),
+            *(other_size, max_samples),
         )
+        return both and self._replace(forward_backward=both[0], captured=both[1])
 
 
 class ProgramRecording(Recording):

@@ -35,7 +35,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...programs.capture_error import CaptureError
+from ...errors import CaptureError
 from .code_names import ANY_NAME, names_read
 from .dependencies import ATOMS, MAX_KEY_BYTES, pure_attribute_names
 from .keys import HEAP, exactly, module_of

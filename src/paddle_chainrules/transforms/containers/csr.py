@@ -18,8 +18,8 @@ from ...paddle_side.patching.argument_kinds import (
     refused_elsewhere,
 )
 from ...paddle_side.rules.arguments import ARGUMENTS, without_aliases
+from ...paddle_side.sparse_products import csr as product_of
 from ...paddle_side.sparse_products import row_indices
-from ...programs.operators.linear_algebra.sparse import csr as product_of
 from .tree import register
 
 _INDEX = (paddle.int32, paddle.int64)

@@ -10,15 +10,14 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_function
 from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
-from ...programs.branches import is_nonzero
-from ...programs.capture_error import CaptureError
-from ...programs.cond_op import trace_cond
-from ...programs.switch import programs_are_on
-from ...programs.while_op import trace_while
+from ...paddle_side.rules.derivatives.piecewise import is_nonzero
+from ...programs import trace_cond, trace_while
+from ...settings import programs_are_on
 from ..as_programs.program_cache import CompiledFunction
 from ..as_programs.program_recording import run
 from ..containers.tree import Tree, flatten_tree, nesting

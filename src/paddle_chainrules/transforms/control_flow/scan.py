@@ -3,7 +3,7 @@
 A loop that is called by itself makes a program of its step. Where that is one function
 of machine code, steps follow one another without a tensor of Paddle's in between: two
 sets of memory take turns. Within another program it is one operator
-(:mod:`...programs.scan_op`), and within a derivative such a program.
+(:func:`.programs.trace_scan`), and within a derivative such a program.
 """
 
 from __future__ import annotations
@@ -15,20 +15,11 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
-from ...paddle_side.listener import is_plain, listener
-from ...programs.capture_error import CaptureError
-from ...programs.compiling.program import Program
-from ...programs.compiling.repeated_steps import (
-    MAX_EAGER_STEPS,
-    NotRepeatable,
-    RepeatedStep,
-    allocate_outputs,
-    are_worth_code,
-)
-from ...programs.scan_op import ScanDraws, trace_scan
-from ...programs.switch import loops_are_on, programs_are_on
-from ...programs.tracing.existing import single_use_captures
+from ...paddle_side.listener import is_plain, listener, single_use_captures
+from ...programs import Program, RepeatedStep, trace_scan
+from ...settings import loops_are_on, programs_are_on
 from ..as_programs.jitted import Jitted
 from ..as_programs.program_cache import CompiledFunction
 from ..containers.tree import Tree, flatten_tree, nesting
@@ -178,7 +169,9 @@ class Loop:
         if not self.count:
             return
         result = self._step_program()
-        if result is not None and are_worth_code(result.captured.program, self.count):
+        if result is not None and RepeatedStep.pays(
+            result.captured.program, self.count
+        ):
             self._repeated = self._repeated_step(result)
         if self._repeated is not None:
             yield from self._repeated.run_steps(self.count)
@@ -225,12 +218,8 @@ class Loop:
         if not programs_are_on() or not self.count:
             return None
         if listener() is not None:
-            try:
-                return (
-                    self._as_scan_operator() if self.count > MAX_EAGER_STEPS else None
-                )
-            except ScanDraws:
-                return None
+            few = RepeatedStep.MAX_EAGER_STEPS
+            return self._as_scan_operator() if self.count > few else None
         if is_plain():
             if self.count > MAX_EAGER_SCAN_STEPS:
                 raise _LongLoopRefusal
@@ -242,7 +231,9 @@ class Loop:
             self._step.derived_programs if isinstance(self._step, Jitted) else None
         )
         if self.count <= (
-            MAX_EAGER_SCAN_STEPS if cached_loops is None else MAX_EAGER_STEPS
+            MAX_EAGER_SCAN_STEPS
+            if cached_loops is None
+            else RepeatedStep.MAX_EAGER_STEPS
         ):
             self._jitted_step = None  # natively, on Paddle's tape
             return None
@@ -285,8 +276,11 @@ class Loop:
                 self._jitted_step = None
         return self._compiled_step
 
-    def _as_scan_operator(self) -> tuple[Tree, Tree]:
-        """Emit all steps as one scan operator of the program being captured."""
+    def _as_scan_operator(self) -> tuple[Tree, Tree] | None:
+        """Emit all steps as one scan operator of the program being captured.
+
+        None if steps draw random numbers.
+        """
         out_leaves: list[list[Any]] = []
         pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
 
@@ -301,7 +295,10 @@ class Loop:
             return tensors_among(out_leaves[0]) + tensors_among(out_leaves[1])
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        results = iter(trace_scan(step, carry, xs, self.count, self._backwards))
+        traced = trace_scan(step, carry, xs, self.count, self._backwards)
+        if traced is None:
+            return None
+        results = iter(traced)
         leaves, ys = (fill_tensors(row, results) for row in out_leaves)
         return self._nest_carry(leaves), self._nest_ys(ys)
 
@@ -348,7 +345,7 @@ class Loop:
         program = result.captured.program
         if not loops_are_on() or any(result.captured.requires):
             return None
-        outputs = allocate_outputs(program.outputs)
+        outputs = RepeatedStep.empty_results(program)
         leaves, ys = self._check_results(
             result.structure.unflatten(result.captured.filled(outputs))
         )
@@ -356,11 +353,10 @@ class Loop:
             return None  # numbers of Python's are among them
         self._step_results = [ys]
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-        try:
-            return RepeatedStep(program, carry, xs, backwards=self._backwards)
-        except NotRepeatable:
+        repeated = RepeatedStep.of(program, carry, xs, (), self._backwards)
+        if repeated is None:
             self._step_results = []
-            return None
+        return repeated
 
     def _results_of_code(
         self, carry: Sequence[Tensor], ys: Sequence[Tensor]

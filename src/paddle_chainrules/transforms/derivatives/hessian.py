@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import checked_chunk
 from ...paddle_side.process.random_state import random_state_restored_on_error
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import auto_jit, by_program
 from ..containers.tree import Tree, flatten_tree, nesting
 from .argnums import Argnums, positions_of

@@ -13,7 +13,7 @@ from paddle.nn.functional import one_hot
 from ...paddle_side.arguments import checked_chunk, checked_flag
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import random_state_restored_on_error
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree
 from ..recordings.kept_graph import KeptGraph

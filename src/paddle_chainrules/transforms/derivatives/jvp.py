@@ -18,7 +18,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener
 from ...paddle_side.process.random_state import random_state_restored_on_error
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import by_program
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..recordings.cotangents import check_cotangent

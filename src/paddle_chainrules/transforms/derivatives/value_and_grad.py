@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import random_state_restored_on_error
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..as_programs.auto_jit import auto_jit
 from ..containers.tree import flatten_tree, without_indices
 from ..recordings.effects import Effects

@@ -11,7 +11,7 @@ import paddle
 
 from ...paddle_side.arguments import checked_flag, checked_function, refuse_hand_made
 from ...paddle_side.dtypes import is_differentiable
-from ...programs.static_graphs import need_tensors, sot
+from ...paddle_side.static_graphs import need_tensors, sot
 from ..containers.tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from ..recordings.dispatch import record
 from ..recordings.effects import Effects

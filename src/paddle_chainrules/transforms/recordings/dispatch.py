@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...errors import CaptureError
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import (
     drawing_from,
@@ -12,7 +13,6 @@ from ...paddle_side.process.random_state import (
     restore_random_state,
 )
 from ...paddle_side.watch import watched
-from ...programs.capture_error import CaptureError
 from .eager import Flat, record_by_rules
 from .effects import Effects, check_unchanged, tensors_among, versions
 from .recording import Recording, both_reasons, recorded, records_graph

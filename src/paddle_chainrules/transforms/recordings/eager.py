@@ -17,11 +17,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.partial_gradients import leaves_behind
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_so_far
-from ...programs.capture import stand_in
-from ...programs.tracing.eager import EagerTracer
-from ...programs.tracing.operations import Value
-from ...programs.tracing.outside import outside_constants, values_reached_from
-from ...programs.tracing.reach import ancestors_of
+from ...programs import EagerTracer
 from .effects import Effects, check_unchanged, check_unwritten, tensors_among
 from .nodes import attach_to_graph
 from .outputs import detached
@@ -73,17 +69,13 @@ class Calls:
 
     def __init__(self) -> None:
         self._tracer = EagerTracer([])
-        self._outside_tensors: dict[Value, Tensor] = {}
         self._seen_versions: list[tuple[Tensor, int]] = []
         self.free: list[Tensor] = []
 
     def call(self, fn: Flat, leaves: Sequence[Any]) -> list[Any]:
         """Run ``fn(leaves)``, on the caller's graph where it depends on that."""
-        tracer, count = self._tracer, len(self._tracer.inputs)
-        stand_ins = [*map(stand_in, leaves)]
-        tracer.add_inputs(stand_ins)
-        outside = zip(tracer.inputs[count:], tensors_among(leaves), strict=True)
-        self._outside_tensors.update(outside)
+        tracer = self._tracer
+        stand_ins = tracer.stand_ins_for(leaves)
         with tracer.listens():
             results = [*fn(stand_ins)]
         self._seen_versions = tracer.versions()
@@ -93,10 +85,6 @@ class Calls:
     def operators(self) -> int:
         """The number of operators."""
         return len(self._tracer.ops)
-
-    def feeds_any(self, value: Value, ends: Sequence[Value]) -> bool:
-        """Return whether any of the ends is computed from a value."""
-        return value in ancestors_of(self._tracer.ops, ends)
 
     def precompute(self, fn: Callable[[], Any]) -> None:
         """Call a function on the trace, whose results are for later calls."""
@@ -145,7 +133,6 @@ class Calls:
         self, all_results: list[Any], leaves: Sequence[Any]
     ) -> list[Any]:
         """Return results, on the caller's graph where they depend on it."""
-        tracer = self._tracer
         traced = {
             id(x): x
             for x in all_results
@@ -153,27 +140,15 @@ class Calls:
         }
         if not (traced and paddle.is_grad_enabled()):
             return detached(all_results, leaves)
-        outside = self._outside_tensors
-        free = [v for v in outside_constants(tracer) if not tracer.is_own(v)]
-        start_values = [*filter(tracer.required, outside), *free]
-        reached = values_reached_from(tracer, start_values)
-        end_values = {key: tracer.value_of(x) for key, x in traced.items()}
-        end_values = {
-            key: value for key, value in end_values.items() if value in reached
-        }
-        if not end_values:
+        graph = self._tracer.graph_of(traced)
+        if graph is None:
             return detached(all_results, leaves)
-        inputs = [
-            outside[v] if v in outside else tracer.constants[v] for v in start_values
-        ]
-        self.free = [tracer.constants[v] for v in free]
-        results = [tracer.tensor(v) for v in end_values.values()]
-        values = [*end_values.values()]
+        self.free = graph.free
         differentiable = _RecordedResults(
-            self, values, results, [*map(tracer.tensor, start_values)], inputs
+            self, graph.ends, graph.starts, graph.inputs, graph.feeds_another
         )
         graph_results = dict(
-            zip(end_values, attach_to_graph(results, differentiable), strict=True)
+            zip(graph.keys, attach_to_graph(graph.ends, differentiable), strict=True)
         )
         other_results = iter(
             detached([x for x in all_results if id(x) not in graph_results], leaves)
@@ -190,19 +165,13 @@ class _RecordedResults:
     def __init__(
         self,
         calls: Calls,
-        values: Sequence[Value],
         ends: Sequence[Tensor],
         starts: Sequence[Tensor],
         inputs: Sequence[Tensor],
+        feeds_another: Callable[[int], bool],
     ) -> None:
-        self.inputs = inputs
-        self._calls, self._values = calls, values
-        self._ends, self._starts = ends, starts
-
-    def feeds_another(self, index: int) -> bool:
-        value, others = self._values[index], [*self._values]
-        del others[index]
-        return self._calls.feeds_any(value, others)
+        self.inputs, self.feeds_another = inputs, feeds_another
+        self._calls, self._ends, self._starts = calls, ends, starts
 
     def backward(
         self, cotangents: Sequence[Tensor | None]

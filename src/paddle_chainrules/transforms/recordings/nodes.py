@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.autograd.engine import or_zeros
 from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.autograd.running import requested_leaf_test
 from ...paddle_side.autograd.served_once import SingleUseHook, guard_single_use
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings
-from ...programs.derivatives.partials import or_zeros
 from .reached import note_reached
 
 

@@ -32,7 +32,7 @@ from ...paddle_side.process.random_state import (
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import TapeContext
 from ...paddle_side.watch import written_outside
-from ...programs.tracing.eager import EagerTracer
+from ...programs import EagerTracer
 from .cotangents import check_seed
 from .effects import (
     Effects,

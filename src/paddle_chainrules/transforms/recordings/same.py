@@ -7,8 +7,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...programs.comparison import ComparedResult
-from ...programs.derivatives.partials import or_zeros
+from ...paddle_side.autograd.engine import or_zeros
+from ...paddle_side.compared_results import ComparedResult
 
 TOLERANCES = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
 """Allowed difference of two ways to compute a result, relative to its largest entry."""

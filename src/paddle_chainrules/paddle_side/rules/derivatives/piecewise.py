@@ -74,3 +74,19 @@ def sinc(x: Tensor, name: Any = None) -> Tensor:
 def _broadcast_pair(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     shape = paddle.broadcast_shape(x.shape, y.shape)
     return broadcast_to(shape, x), broadcast_to(shape, y)
+
+
+def as_booleans(numbers: Tensor) -> Tensor:
+    """Tell where numbers are not zero."""
+    if numbers.dtype == paddle.bool or numbers.is_complex():
+        return numbers.astype("bool")
+    result: Tensor = paddle._C_ops.logical_not(is_zero(numbers))  # maybe machine code
+    return result
+
+
+def is_nonzero(number: Tensor) -> bool:
+    """Tell whether a number is not zero.
+
+    Paddle's ``bool`` tests whether it is above zero.
+    """
+    return bool(as_booleans(number))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
+from ....paddle_side.dtypes import FLOATS
 from ..ir_builder import TYPES
 from .number import ElementValue
-from .scalars import FLOATS, ElementCall, NotLowerable, element_rule
+from .scalars import ElementCall, NotLowerable, element_rule
 
 
 def _register_binary(

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ....paddle_side.dtypes import FLOATS
 from ...operators.entry import Operator
 from ...operators.table import TABLE
 from ...tracing.operations import Operation, Value
 from ..ir_builder import TYPES, broadcast_lanes, splat, vector_type
 from .number import ElementValue
-
-FLOATS = frozenset({"float32", "float64"})
 
 Shape = tuple[int, ...]
 Read = tuple[Value, Shape]

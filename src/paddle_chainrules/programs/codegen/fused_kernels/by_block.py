@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...switch import wanted_blas
+from ....settings import wanted_blas
 from ...tracing.operations import Value
 from ..elements.scalars import Shape
 from ..extents import ZERO, ShapeEnv, SymInt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, cached_property
-from operator import attrgetter
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
@@ -16,7 +15,8 @@ from paddle import Tensor
 from ....paddle_side.devices import ON_CPU_ALONE, are_on_cpu
 from ....paddle_side.dtypes import dtype_name
 from ....paddle_side.interception import RAW
-from ....paddle_side.shared_memory import without_gaps
+from ....paddle_side.shared_memory import ADDRESS, SHAPE, WITHOUT_GAPS, without_gaps
+from ....paddle_side.workspace import CPU, borrow_memory, return_memory
 from ...operators.entry import Operator
 from ...sizes.samples import Samples
 from ...tracing.operations import Value
@@ -27,10 +27,8 @@ from ..views import BufferView
 from .entries import Enter, entry
 from .plan import ALIGNED, BufferAssignment, assign_buffers
 from .tile_fusion import tile_chains
-from .workspace import CPU, borrow_memory, return_memory
 
-ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
-WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
+SIZE = Tensor.element_size
 
 MAX_STACK_BYTES = 1 << 15
 """The most bytes of intermediate results on the stack."""

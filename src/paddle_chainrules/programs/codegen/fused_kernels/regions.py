@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....paddle_side.dtypes import FLOATS
 from ...operators.table import TABLE
 from ...sizes.samples import Samples
 from ...tracing.operations import Operation, Value, fresh_numbers
-from ..elements.scalars import FLOATS, OVER_COUNT, NotLowerable, kept_dims
+from ..elements.scalars import OVER_COUNT, NotLowerable, kept_dims
 from ..extents import ShapeEnv
 from ..fusion import FusionGroup, fuse_operations, is_fusible
 from ..images import patches  # noqa: F401  # with its rules

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....paddle_side.dtypes import FLOATS
 from ...tracing.operations import Operation, Value
-from ..elements.scalars import FLOATS, NotLowerable
+from ..elements.scalars import NotLowerable
 from ..ir_builder import FunctionBuilder
 from ..lowering import Address, StageBuilder, lowering_rule
 from ..nest import emit_clear

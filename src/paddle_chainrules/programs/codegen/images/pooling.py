@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ....paddle_side.dtypes import single
+from ....paddle_side.dtypes import FLOATS, single
 from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
-from ..elements.scalars import FLOATS, SUM, NotLowerable
+from ..elements.scalars import SUM, NotLowerable
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
 from ..lowering import Address, StageBuilder, lowering_rule

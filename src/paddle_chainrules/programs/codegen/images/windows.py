@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from ....paddle_side.dtypes import FLOATS
 from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
-from ..elements.scalars import FLOATS, NotLowerable, Reduction, Shape
+from ..elements.scalars import NotLowerable, Reduction, Shape
 from ..extents import ShapeEnv, SymInt
 from ..ir_builder import BYTES, NO_VECTORIZE, TYPES, FunctionBuilder
 from ..lowering import Address, Stage, StageBuilder

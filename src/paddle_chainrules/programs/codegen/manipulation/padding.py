@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ....paddle_side.dtypes import single
+from ....paddle_side.dtypes import FLOATS, single
 from ...tracing.operations import Operation, Value
-from ..elements.scalars import FLOATS, NotLowerable, Shape
+from ..elements.scalars import NotLowerable, Shape
 from ..extents import SymInt
 from ..ir_builder import FunctionBuilder
 from ..lowering import Address, Stage, StageBuilder, lowering_rule

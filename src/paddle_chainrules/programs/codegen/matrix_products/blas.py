@@ -31,7 +31,7 @@ import paddle
 
 from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
-from ...switch import BLAS, wanted_blas
+from ....settings import BLAS, wanted_blas
 from ..headroom import need_headroom
 from ..processor import processor
 from .gemm import (

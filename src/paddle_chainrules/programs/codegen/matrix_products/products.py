@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ....paddle_side.dtypes import FLOATS
 from ...tracing.operations import Operation
-from ..elements.scalars import FLOATS, NotLowerable
+from ..elements.scalars import NotLowerable
 from ..extents import ONE, ShapeEnv, SymInt
 from ..ir_builder import NO_VECTORIZE, TYPES, FunctionBuilder
 from ..views import BufferView, broadcast_strides, is_dense, reshaped

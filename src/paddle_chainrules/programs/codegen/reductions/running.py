@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ....paddle_side.dtypes import FLOATS
 from ...tracing.operations import Operation, Value
 from ..elements import exponentials
 from ..elements.number import ElementValue
-from ..elements.scalars import FLOATS, NotLowerable
+from ..elements.scalars import NotLowerable
 from ..extents import ONE
 from ..lowering import StageBuilder, lowering_rule
 from ..manipulation.indices import AxisSplit, split_axis

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ....paddle_side.dtypes import FLOATS
 from ...tracing.operations import Operation, Value
 from ..elements.number import ElementValue
-from ..elements.scalars import FLOATS, NotLowerable
+from ..elements.scalars import NotLowerable
 from ..extents import ONE, SymInt
 from ..ir_builder import TYPES, FunctionBuilder, LoopCarried
 from ..lowering import Address, Stage, StageBuilder, lowering_rule

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle import Tensor
-
-from ....paddle_side.listener import listener
-from ....paddle_side.sparse_products import PRODUCTS, on_graph
+from ....paddle_side.sparse_products import PRODUCTS
 from ..calls import BatchCall, Call, NoRule
 from ..entry import TABLE, batch_of, define, reverse_of
 from ..shared import ops
-
-
-def csr(
-    name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
-) -> Tensor:
-    """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
-    if listener() is None:
-        return on_graph(name, first, second, crows, cols, d)
-    result: Tensor = TABLE[name].bind([first, second, crows, cols, d])[0]
-    return result
-
 
 for _name, _kind in PRODUCTS.items():
     define(

@@ -7,10 +7,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....errors import CaptureError
 from ....paddle_side.rules import in_place, requested_gradients
 from ....paddle_side.rules.derivatives import formulas
 from ....paddle_side.rules.derivatives.formulas import where_traced
-from ...capture_error import CaptureError
 from ..axes import ANYWHERE, batched_arg
 from ..calls import BatchCall, Call, NoRule
 from ..entry import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from paddle.base.framework import global_var
 
-from .capture_error import CaptureError
+from ..errors import CaptureError
 
 __all__ = ["need_tensors", "sot"]
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from paddle import Tensor
 
-from ..programs.codegen.extents import SymInt
-from ..programs.codegen.fused_kernels.plan import ALIGNED
-from ..programs.codegen.ir_builder import BYTES
-from ..programs.tracing.operations import Value
-from .exports import LibraryFunction, TensorParameter
-from .names import FUNCTION_ENDINGS
+from ..codegen.extents import ShapeEnv, SymInt
+from ..codegen.fused_kernels.plan import ALIGNED
+from ..codegen.fused_kernels.region import Region
+from ..codegen.ir_builder import BYTES
+from ..compiling.program import Program
+from ..tracing.operations import Value
 
 STACK_BYTES = 1 << 14
 """The most bytes of memory that a function takes from the stack."""
@@ -36,12 +37,88 @@ ERRORS = (
 
 POINTER, SAMPLES, OVERLAP, MEMORY, INDEX = range(1, len(ERRORS))
 
+FUNCTION_ENDINGS = ("", "_with_work", "_work_bytes")
+"""Endings of the names of the C functions that a function has."""
+
+MAX_SAMPLES = 2**31 - 1
+"""The most samples of a call."""
+
+MAX_BYTES = 2**60
+"""The most bytes of a tensor or of memory, of which there may be a few."""
+
 NEVER_FLAG = "@never = internal constant i32 0"
 """The flag of regions, which tells them to go on."""
 
 DECLARATIONS = "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n" + (
     "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 )
+
+
+class CTensor(Protocol):
+    """A tensor that a function takes or returns: a pointer of this name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> Sequence[tuple[int, int]]:
+        """For each size a factor, and the power of the number of samples."""
+
+
+class CFunction(Protocol):
+    """A function of a library, and the program that it runs.
+
+    The program is one region, or none. There may be one for a single sample, where its
+    code is faster.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inputs(self) -> Sequence[CTensor]: ...
+
+    @property
+    def outputs(self) -> Sequence[CTensor]: ...
+
+    @property
+    def has_samples(self) -> bool: ...
+
+    @property
+    def max_samples(self) -> int: ...
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def one(self) -> CFunction | None: ...
+
+
+def region_of(function: CFunction) -> Region | None:
+    """Return the machine code, if anything is computed."""
+    return next(iter(function.program.regions), None)
+
+
+def _bytes(tensor: CTensor) -> SymInt:
+    result = SymInt(BYTES[tensor.dtype])
+    for size in tensor.shape:
+        result = result.times(SymInt(*size))
+    return result
+
+
+def max_samples(program: Program) -> int:
+    """Return the most samples of a call whose sizes stay far from 64 bits."""
+    region, sizes = next(iter(program.regions), None), ShapeEnv(program.samples)
+    extents = [
+        sizes.product(v.shape).times(SymInt(BYTES[v.dtype]))
+        for v in (*program.inputs, *program.outputs)
+    ]
+    extents += region.work if region is not None else []
+    powers = [(MAX_BYTES / e.factor) ** (1 / e.power) for e in extents if e.power]
+    return min([MAX_SAMPLES, *map(int, powers)])
 
 
 def string(name: str, text: str, linkage: str = "internal") -> str:
@@ -73,19 +150,19 @@ class Constants:
             yield f'{head} c"{_escaped(data)}", align {ALIGNED}'
 
 
-def definitions_of(function: LibraryFunction, constants: Constants) -> Iterator[str]:
+def definitions_of(function: CFunction, constants: Constants) -> Iterator[str]:
     """Yield a function's definitions, except its region, which is ``@name.region``."""
     yield _function_with_work(function, constants)
     yield _work_bytes(function)
     yield _allocating_function(function)
 
 
-def exported_symbols(function: LibraryFunction) -> list[str]:
+def exported_symbols(function: CFunction) -> list[str]:
     """Return the names that others call."""
     return [f"{function.name}{ending}" for ending in FUNCTION_ENDINGS]
 
 
-def parameters(function: LibraryFunction) -> str:
+def parameters(function: CFunction) -> str:
     """Return the parameters of a function, without memory."""
     pointers = (
         f"ptr %{tensor.name}" for tensor in (*function.inputs, *function.outputs)
@@ -134,9 +211,7 @@ class _CInstructions:
         return result
 
 
-def _outside_pointers(
-    function: LibraryFunction, constants: Constants
-) -> dict[Value, str]:
+def _outside_pointers(function: CFunction, constants: Constants) -> dict[Value, str]:
     """Return the pointer to each value that lies outside of a region."""
     program = function.program
     results: dict[Value, str] = {}
@@ -149,12 +224,12 @@ def _outside_pointers(
     return results
 
 
-def _work_sizes(function: LibraryFunction) -> list[SymInt]:
-    region = function.region
+def _work_sizes(function: CFunction) -> list[SymInt]:
+    region = region_of(function)
     return [*region.work] if region is not None and not region.on_stack else []
 
 
-def _function_with_work(function: LibraryFunction, constants: Constants) -> str:
+def _function_with_work(function: CFunction, constants: Constants) -> str:
     """Return the function that takes its memory as an argument."""
     instructions = _CInstructions()
     pointers = [*function.inputs, *function.outputs]
@@ -174,7 +249,7 @@ def _function_with_work(function: LibraryFunction, constants: Constants) -> str:
     )
     ends = {
         tensor.name: instructions.emit(
-            f"add i64 {addresses[tensor.name]}, {instructions.size(tensor.bytes)}"
+            f"add i64 {addresses[tensor.name]}, {instructions.size(_bytes(tensor))}"
         )
         for tensor in pointers
     }
@@ -194,7 +269,7 @@ def _function_with_work(function: LibraryFunction, constants: Constants) -> str:
 
 def _unfit_pointers(
     instructions: _CInstructions,
-    pointers: Sequence[TensorParameter],
+    pointers: Sequence[CTensor],
     addresses: dict[str, str],
 ) -> Iterator[str]:
     """Yield whether pointers are null or not aligned."""
@@ -209,7 +284,7 @@ def _unfit_pointers(
 
 def _overlaps(
     instructions: _CInstructions,
-    function: LibraryFunction,
+    function: CFunction,
     starts: dict[str, str],
     ends: dict[str, str],
 ) -> Iterator[str]:
@@ -230,17 +305,17 @@ def _overlaps(
 
 
 def _emit_body(
-    instructions: _CInstructions, function: LibraryFunction, constants: Constants
+    instructions: _CInstructions, function: CFunction, constants: Constants
 ) -> None:
     """Emit the body of a function, after its arguments were checked."""
     pointers = _outside_pointers(function, constants)
-    if function.region is not None:
+    if region_of(function) is not None:
         _emit_region_call(instructions, function, pointers)
     for value, parameter in zip(
         function.program.outputs, function.outputs, strict=True
     ):
         if pointers[value] != f"%{parameter.name}":  # given, or the same as another
-            size = instructions.size(parameter.bytes)
+            size = instructions.size(_bytes(parameter))
             copy_args = (
                 f"ptr %{parameter.name}, ptr {pointers[value]}, i64 {size}, i1 false"
             )
@@ -249,11 +324,11 @@ def _emit_body(
 
 def _emit_region_call(
     instructions: _CInstructions,
-    function: LibraryFunction,
+    function: CFunction,
     pointers: Mapping[Value, str],
 ) -> None:
     """Write the call of the region, with its block of addresses."""
-    region = function.region
+    region = region_of(function)
     assert region is not None
     work = _work_sizes(function)
     rows = ["ptr @never", *(f"ptr {pointers[value]}" for value in region.order)]
@@ -271,7 +346,7 @@ def _emit_region_call(
         instructions.bailout_if(failed, INDEX)
 
 
-def _work_bytes(function: LibraryFunction) -> str:
+def _work_bytes(function: CFunction) -> str:
     """Return the function that says how many bytes of memory it needs."""
     instructions = _CInstructions()
     total = _work_bytes_value(instructions, function)
@@ -280,7 +355,7 @@ def _work_bytes(function: LibraryFunction) -> str:
     return "\n".join([head, *instructions.rows, f"  ret i64 {total}", "}"])
 
 
-def _work_bytes_value(instructions: _CInstructions, function: LibraryFunction) -> str:
+def _work_bytes_value(instructions: _CInstructions, function: CFunction) -> str:
     work = _work_sizes(function)
     total = str(ALIGNED if work else 0)
     for extent in work:
@@ -291,7 +366,7 @@ def _work_bytes_value(instructions: _CInstructions, function: LibraryFunction) -
     return total
 
 
-def _allocating_function(function: LibraryFunction) -> str:
+def _allocating_function(function: CFunction) -> str:
     """Return the function that allocates memory itself."""
     parameter_list = parameters(function)
     head = f"define i32 @{function.name}({parameter_list}) nounwind {{"

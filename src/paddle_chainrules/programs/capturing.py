@@ -13,9 +13,12 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from .. import settings
+from ..errors import CaptureError
 from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.compared_results import RTOL, ComparedResult
 from ..paddle_side.dtypes import casts_automatically
-from ..paddle_side.flags import StopGradientFlags, flags_of
+from ..paddle_side.flags import StopGradientFlags, flags_of, stand_in
 from ..paddle_side.interception import listening, stop_listening
 from ..paddle_side.listener import local, programs_disabled
 from ..paddle_side.process.garbage import collector_waits
@@ -29,17 +32,8 @@ from ..paddle_side.process.random_state import (
 )
 from ..paddle_side.shared_memory import has_buffer
 from ..paddle_side.watch import recordings, set_recordings
-from . import switch
-from .capture_error import CaptureError
 from .captured import PLACE, CapturedFunction, signatures_of
-from .comparison import (
-    ROUGH,
-    ROUNDING_SAMPLES,
-    RTOL,
-    ComparedResult,
-    other_inputs,
-    perturb_by_rounding,
-)
+from .comparison import ROUGH, ROUNDING_SAMPLES, other_inputs, perturb_by_rounding
 from .compiling.collapsing import collapse_sums
 from .compiling.passes import program_of, simplify
 from .compiling.program import Program
@@ -343,15 +337,6 @@ def _run_traced(
     return outputs
 
 
-def stand_in(leaf: Any) -> Any:
-    """Return a tensor like this one, whose flags the function may change."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    result = leaf.detach()
-    result.stop_gradient = leaf.stop_gradient
-    return result
-
-
 def _check_program(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
@@ -461,7 +446,7 @@ def _check_results(
     expected = [*map(ComparedResult, native)]
     largest = max((result.largest for result in expected), default=0.0)
     rtol, terms = RTOL, 1
-    if not switch.CALLS_BEFORE_CODE:
+    if not settings.CALLS_BEFORE_CODE:
         # Machine code adds in another order, and rounds float32 otherwise, which a
         # result in float64 shows.
         computed = [v for op in program.ops for v in op.outputs]

@@ -1,4 +1,4 @@
-"""The error that is raised where a function can't be a program."""
+"""Errors and warnings about functions, which other rooms meet by their type."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ class CaptureError(RuntimeError):
     def __init__(self, reason: str, where: str = "", raised: bool = False) -> None:
         super().__init__(f"{where}: {reason}" if where else reason)
         self.reason, self.where, self.raised = reason, where, raised
+
+
+class BatchWarning(UserWarning):
+    """Warns that an operator runs for one sample after another."""
+
+
+class NoRule(Exception):
+    """Raised for a variant of an operator without a rule; names a remedy."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.interception import RAW
+from .interception import RAW
 
 MAX_CACHED_BYTES = 1 << 30
 """The most bytes of a memory that is cached."""

@@ -1,4 +1,4 @@
-"""Switches for programs, and for programs with loops."""
+"""Settings by environment variables: for programs, and for machine code."""
 
 from __future__ import annotations
 
@@ -99,3 +99,6 @@ CALLS_BEFORE_CODE = 0 if _loops == "first" else 32
 
 Compiling takes as long as many calls.
 """
+
+ANY = 2**62
+"""A number of samples that nobody exceeds, for programs that serve any number."""

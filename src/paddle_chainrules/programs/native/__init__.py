@@ -1,0 +1,1 @@
+"""Machine code that is called without programs: libraries, and optimizer steps."""
