@@ -40,7 +40,6 @@ DIFFERENT = {
     "assign: output": "what was there before has zeros, or None",
     "F.binary_cross_entropy": "at exactly 0 and 1, with gradients by the label",
     "F.binary_cross_entropy: weight": "at exactly 0 and 1, with gradients by the label",
-    "F.nll_loss: weight": "where all weights are zero",
     **dict.fromkeys(("lu_solve 0", "lu_unpack"), "of a singular matrix"),
     "bce_loss 0": "at exactly 0 and 1, with gradients by the label",
     "prod 5": "a number by itself that is zero",

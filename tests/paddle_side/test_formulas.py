@@ -132,10 +132,12 @@ def test_losses_where_probabilities_are_zero_or_one():
     assert all(bool(g.isfinite().all()) for g in back(paddle.ones_like(found)))
 
 
+@pytest.mark.parametrize("shape", [[2, 3, 4, 5], [7, 3], [1, 3]], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_ignored_labels_of_images(reduction):
+def test_ignored_labels(reduction, shape):
     """Paddle's kernel writes past its memory there."""
-    x, label = randn([2, 3, 4, 5], "float64"), paddle.randint(0, 3, [2, 4, 5])
+    x, labels = randn(shape, "float64"), [shape[0], *shape[2:]]
+    label = paddle.arange(math.prod(labels)).reshape(labels) * 2 % 3
 
     def loss(x):
         return F.nll_loss(x, label, ignore_index=1, reduction=reduction)
@@ -145,9 +147,22 @@ def test_ignored_labels_of_images(reduction):
     grad = -chosen * there
     if reduction == "mean":
         grad = grad / there.sum()
-    value, found = value_and_grad(loss)(x)
-    assert_same(found, grad, rtol=1e-12)
-    assert_same(value, (grad * x).sum(), rtol=1e-12)
+    compute = value_and_grad(loss)
+    for run in (*[compute] * 4, *[jit(compute)] * 2):
+        value, found = run(x)
+        assert_same(found, grad, rtol=1e-12)
+        assert_same(value, (grad * x).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_labels_that_are_all_ignored(reduction):
+    x, label = randn([5, 3], "float64"), paddle.ones([5], "int64")
+
+    def loss(x):
+        return F.nll_loss(x, label, ignore_index=1, reduction=reduction)
+
+    for run in (grad(loss), jit(loss), jit(grad(loss))):
+        assert float(run(x).abs().sum()) == 0.0
 
 
 class Stateful(nn.Layer):

@@ -14,8 +14,7 @@ from ...paddle_side.devices import are_on_cpu
 from ...programs import Program
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardBuilder, GuardedCall
-from ...transforms.as_programs.jitted import holders_of_state
-from ...transforms.as_programs.outer_state import OuterState
+from ...transforms.as_programs.outer_state import OuterState, holders_of_state
 from ...transforms.as_programs.program_cache import CompiledFunction, ProgramCache
 from ...transforms.as_programs.program_recording import (
     CompiledVJP,

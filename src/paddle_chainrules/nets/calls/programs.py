@@ -18,8 +18,7 @@ from ...paddle_side.watch import watched
 from ...settings import ANY, programs_are_on
 from ...transforms.as_programs.guarded_calls import GuardedCalls
 from ...transforms.as_programs.guards import GuardedCall, key_orders
-from ...transforms.as_programs.jitted import holders_of_state
-from ...transforms.as_programs.outer_state import OuterState
+from ...transforms.as_programs.outer_state import OuterState, holders_of_state
 from ...transforms.as_programs.program_cache import (
     MAX_PROGRAMS_PER_FUNCTION,
     CaptureRefusal,

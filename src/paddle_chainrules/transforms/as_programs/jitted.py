@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import attrgetter
 from typing import Any, NamedTuple
-
-import numpy as np
-from paddle import Tensor
 
 from ...errors import CaptureError
 from ...paddle_side.arguments import checked_flag, checked_function
@@ -25,13 +21,13 @@ from ...settings import programs_are_on
 from ..containers.tree import flatten_tree
 from ..recordings.effects import tensors_among
 from .changing_numbers import NO_INPUTS, NUMBERS, ChangingNumbers, NumberInputs
-from .dependencies import ATOMS, most_samples
+from .dependencies import most_samples
 from .function_of_leaves import CallNesting, FunctionOfLeaves, distinct_leaf_indices
 from .guarded_calls import GuardedCalls
 from .guards import GuardBuilder, GuardedCall, key_orders
 from .keys import may_change
 from .methods import Instances, WeakMethod
-from .outer_state import OuterState
+from .outer_state import OuterState, holders_of_state
 from .program_cache import (
     MAX_PASSING_ERRORS,
     MAX_PROGRAMS_PER_FUNCTION,
@@ -42,9 +38,6 @@ from .program_cache import (
 from .program_nodes import call, lookup_program
 from .recompiling import RecompileLog
 from .static_arguments import NO_VALUES, StaticArguments, static_key
-
-MAX_DEPTH = 8
-"""How deep an argument that is compared by its value is searched for functions."""
 
 
 class KindOfCall(NamedTuple):
@@ -464,30 +457,6 @@ def _module_attribute(module: Any, name: str) -> Any:
         return attrgetter(name)(module)
     except AttributeError:  # within a function
         return None
-
-
-def holders_of_state(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the arguments that may hold state: functions, and objects like these.
-
-    Those that are compared by their values tell themselves if they change, but for
-    such objects in them.
-    """
-    return tuple([v for v in values if type(v) not in ATOMS and _holds_state(v)])
-
-
-def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
-    kind: Any = type(value)
-    if kind.__eq__ is object.__eq__ or kind is types.MethodType:
-        return True
-    if kind in ATOMS or isinstance(value, Tensor | np.ndarray) or not depth:
-        return False
-    if isinstance(value, tuple | frozenset):
-        fields: Iterable[Any] = value
-    elif dataclasses.is_dataclass(value):
-        fields = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
-    else:
-        fields = getattr(value, "__dict__", {}).values()
-    return any(_holds_state(field, depth - 1) for field in fields)
 
 
 def new_jitted(

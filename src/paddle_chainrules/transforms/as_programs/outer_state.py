@@ -7,12 +7,16 @@ them at each call, and gives another key when one of them has another value.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import is_
 from types import MethodType
 from typing import Any
+
+import numpy as np
+from paddle import Tensor
 
 from ...errors import CaptureError
 from .dependencies import ATOMS
@@ -245,3 +249,31 @@ def _value_of_key(key: Any) -> Any:
     if len(key) == 2 and isinstance(key[0], type):  # a container, and its number
         return key[0]
     return [*map(_value_of_key, key)]
+
+
+MAX_DEPTH = 8
+"""How deep an argument that is compared by its value is searched for functions."""
+
+
+def holders_of_state(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the arguments that may hold state: functions, and objects like these.
+
+    Those that are compared by their values tell themselves if they change, but for
+    such objects in them.
+    """
+    return tuple([v for v in values if type(v) not in ATOMS and _holds_state(v)])
+
+
+def _holds_state(value: Any, depth: int = MAX_DEPTH) -> bool:
+    kind: Any = type(value)
+    if kind.__eq__ is object.__eq__ or kind is MethodType:
+        return True
+    if kind in ATOMS or isinstance(value, Tensor | np.ndarray) or not depth:
+        return False
+    if isinstance(value, tuple | frozenset):
+        fields: Iterable[Any] = value
+    elif dataclasses.is_dataclass(value):
+        fields = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
+    else:
+        fields = getattr(value, "__dict__", {}).values()
+    return any(_holds_state(field, depth - 1) for field in fields)

@@ -75,8 +75,8 @@ def softmax_with_cross_entropy(
 def nll_loss(
     x: Tensor, label: Tensor, weight: Any, ignored: int, reduction: str
 ) -> Any:
-    # With more axes Paddle's kernel writes past its memory where labels are ignored.
-    if not is_traced(weight) and (x.ndim == 2 or reduction == "none"):
+    # Paddle's kernel of sums writes past its memory where labels are ignored.
+    if not is_traced(weight) and reduction == "none":
         return None
     classes = x.shape[1]
     if weight is None:

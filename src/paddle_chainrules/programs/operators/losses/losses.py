@@ -29,11 +29,10 @@ from .labels import checked_classes
 def _nll_loss(
     x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str
 ) -> Any:
-    """Compute the loss pixel by pixel, since Paddle's sums write past their memory."""
-    if x.ndim > 2 and reduction != "none":
-        x = RAW.reshape(RAW.transpose(x, [0, 2, 3, 1]), [-1, x.shape[1]])
-        label = RAW.reshape(label, [-1])
-    return RAW.nll_loss(x, label, weight, ignore_index, reduction)
+    """Compute sums by the formula: Paddle's write elsewhere if labels are ignored."""
+    if reduction == "none":
+        return RAW.nll_loss(x, label, weight, ignore_index, reduction)
+    return _nll_loss_formula(x, label, weight, ignore_index, reduction)
 
 
 def _define_alignment_loss(name: str, *attr_names: str) -> None:
@@ -130,7 +129,9 @@ def _nll_loss_formula(
     if reduction == "none":
         return loss, paddle.zeros([], x.dtype)
     loss = ops.sum(loss, [], None, False)
-    return (loss / total if reduction == "mean" else loss), total
+    if reduction == "mean":  # where nothing has a weight, Paddle gives 0
+        loss = loss / ops.where(ops.abs(total) > 0, total, paddle.ones_like(total))
+    return loss, total
 
 
 @formula_of("kldiv_loss")
