@@ -138,13 +138,6 @@ def test_what_is_not_paddles_is_refused(make, words):
         described(layer(make())[0])
 
 
-def test_a_function_as_activation_and_derivatives_are_refused():
-    with pytest.raises(TypeError, match="activation of this net is a function"):
-        described(fcnet((3, 2), paddle.tanh, "float32", 0)[0])
-    with pytest.raises(TypeError, match="laplacian of FCNet.*is made of another net"):
-        described(fcnet((3, 2), "tanh", "float32", 0)[0].operator("laplacian"))
-
-
 LINEAR = "paddle.nn.layer.common.Linear"
 
 

@@ -270,14 +270,6 @@ def test_real_and_complex_arguments_on_the_graph_of_paddle():
     close(*grads, rtol=1e-6)
 
 
-def test_half_a_spectrum_of_another_length_has_no_rule():
-    def signal(z):
-        return (paddle._C_ops.fft_c2r(z, [1], "backward", False, 4) ** 2).sum()
-
-    with pytest.raises(CaptureError, match="half spectrum of 4 numbers for a signal"):
-        jit(grad(signal), strict=True)(Z)
-
-
 def test_what_is_written_into_a_real_part_is_refused():
     def function(z):
         whole = z * 1.0

@@ -610,31 +610,6 @@ def test_a_dict_among_the_arguments():
     assert_same(vmap(grad(fn))(ROWS), paddle.stack([W] * 5))
 
 
-def test_gradients_and_results_that_can_not_be_are_refused():
-    class Whole(PyLayer):
-        @staticmethod
-        def forward(ctx, x):
-            return x.sum()
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
-    class InDict(PyLayer):
-        @staticmethod
-        def forward(ctx, x):
-            return {"b": x, "a": 2.0 * x}
-
-        @staticmethod
-        def backward(ctx, g, h):
-            return g + 2.0 * h
-
-    with pytest.raises(ValueError, match="gives a gradient of shape"):
-        grad(lambda x: Whole.apply(2.0 * x))(X)
-    with pytest.raises(ValueError, match="gives a dict"):
-        jvp(lambda x: InDict.apply(x)["b"].sum(), (X,), (X,))
-
-
 def by_index(x, g):
     d = 3.0 * x * x * g
     d[paddle.to_tensor([0])] = (3.0 * x * x * g)[:1]
