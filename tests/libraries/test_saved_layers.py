@@ -13,10 +13,13 @@ from paddle_chainrules import stateless
 from paddle_chainrules.libraries import Export, load_library, save_library
 
 pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None,
-    reason="libraries are linked on Linux by a C compiler",
-)
+pytestmark = [
+    pytest.mark.usefixtures("in_double"),
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None,
+        reason="libraries are linked on Linux by a C compiler",
+    ),
+]
 DERIVATIVES = ["jacobian", "hessian"]
 
 
@@ -68,14 +71,6 @@ class Standardized(nn.Layer):
 
     def forward(self, x):
         return self.last(paddle.tanh(self.norm(self.first(x))))
-
-
-@pytest.fixture(autouse=True)
-def doubles():
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype("float64")
-    yield
-    paddle.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("layer", [Sliced, Normalized, Convolved])

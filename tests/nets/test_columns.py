@@ -11,6 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import (
+    CaptureError,
     FCNet,
     cond,
     derivatives,
@@ -22,7 +23,6 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.programs.batches import blocks
-from paddle_chainrules.programs.capture_error import CaptureError
 
 NET = FCNet((2, 6, 5, 2), "tanh", "float64")
 PARAMS = NET.init(3)

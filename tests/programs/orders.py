@@ -20,9 +20,8 @@ import numpy as np
 import paddle
 from tqdm import tqdm
 
-from paddle_chainrules import grad
+from paddle_chainrules import CaptureError, grad
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.table import TABLE
 
 from .sampled import ONCE, ROUGH, Sampled

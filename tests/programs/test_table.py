@@ -10,9 +10,8 @@ import paddle
 import pytest
 
 from differential.verdicts import Differences, apart, of_function
-from paddle_chainrules import vjp
+from paddle_chainrules import CaptureError, vjp
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import operator_of, raw
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.switch import CALLS_BEFORE_CODE

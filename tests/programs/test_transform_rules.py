@@ -6,12 +6,11 @@ import paddle
 import pytest
 from numpy.polynomial import chebyshev
 
-from paddle_chainrules import BatchWarning
+from paddle_chainrules import BatchWarning, CaptureError
 from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
 from paddle_chainrules.programs.batches.batching import batched
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.derivatives.taylor import series_of
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.record import Tracer

@@ -8,6 +8,7 @@ from paddle.autograd import PyLayer
 from conftest import assert_same, randn
 from layers import Square
 from paddle_chainrules import (
+    BatchWarning,
     CaptureError,
     cond,
     fori_loop,
@@ -21,7 +22,6 @@ from paddle_chainrules import (
     scan,
     vmap,
 )
-from paddle_chainrules.programs.batches.batching import BatchWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 
 import numpy as np
 import optree
@@ -31,9 +32,11 @@ from paddle_chainrules import (
 from paddle_chainrules.programs import scan_op
 from paddle_chainrules.programs.compiling import repeated_steps
 from paddle_chainrules.programs.compiling.repeated_steps import MAX_EAGER_STEPS as FEW
+from trees import assert_near
 
 scan_module = sys.modules["paddle_chainrules.transforms.control_flow.scan"]
 
+assert_same = partial(assert_near, rtol=1e-5)
 NET = FCNet((3, 8, 2), "tanh")
 MANY = FEW + 24
 
@@ -60,15 +63,6 @@ def one_by_one(step, carry, xs, length):
         carry, y = step(carry, part)
         ys.append(y)
     return carry, optree.tree_map(lambda *row: paddle.stack([*row]), *ys)
-
-
-def assert_same(found, expected, rtol=1e-5):
-    a, b = (optree.tree_flatten(tree) for tree in (found, expected))
-    assert a[1] == b[1]
-    for x, y in zip(a[0], b[0], strict=True):
-        assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        atol = rtol * max(float(y.abs().max()), 1e-3) if y.size else 0.0
-        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=0, atol=atol)
 
 
 def training(optimizer):
@@ -377,11 +371,11 @@ def test_reports():
     for count, own, y in seen:
         part = optree.tree_map(lambda x, count=count: x[:count], xs)
         expected, ys = one_by_one(step, carry, part, count)
-        assert_same(own, expected, 1e-4)
-        assert_same(y, optree.tree_map(lambda y: y[-1], ys), 1e-4)
+        assert_same(own, expected, rtol=1e-4)
+        assert_same(y, optree.tree_map(lambda y: y[-1], ys), rtol=1e-4)
         for x in optree.tree_leaves(own):
             paddle.assign(paddle.zeros_like(x), x)
-    assert_same(found, one_by_one(step, carry, xs, MANY), 1e-4)
+    assert_same(found, one_by_one(step, carry, xs, MANY), rtol=1e-4)
 
 
 def test_an_error_in_a_report_ends_the_loop():
@@ -427,7 +421,7 @@ def test_an_interrupt_in_the_midst():
     timer.join()
     count, own = last[-1]
     expected = carry * 0.999**count + 0.5 * (1.0 - 0.999**count) / 0.001
-    assert_same(own, expected, 1e-9)
+    assert_same(own, expected, rtol=1e-9)
     assert_same(scan(step, own, length=MANY)[0], one_by_one(step, own, None, MANY)[0])
 
 
@@ -503,7 +497,7 @@ def test_threads(made):
     assert not failed
     assert len(found) == 20
     for each in found:
-        assert_same(each, expected, 1e-7)
+        assert_same(each, expected, rtol=1e-7)
 
 
 def test_a_step_is_let_go():
