@@ -1,5 +1,6 @@
 """What nets, their derivatives and their parameters refuse."""
 
+import json
 import threading
 
 import numpy as np
@@ -123,6 +124,43 @@ def normed(shape):
     return net.forward(params, randn(shape))
 
 
+class Mine(nn.Linear):
+    pass
+
+
+def changed(**attributes):
+    layer = nn.Linear(3, 2)
+    for name, value in attributes.items():
+        setattr(layer, name, value)
+    return layer
+
+
+def hooked():
+    layer = nn.Linear(3, 2)
+    layer.register_forward_post_hook(lambda layer, x, y: 2 * y)
+    return layer
+
+
+def of_layers(layers):
+    text, _ = described(bridge.layer(nn.Linear(3, 2))[0])
+    return bridge.of_description(json.dumps({**json.loads(text), "layers": layers}), ())
+
+
+LINEAR_LAYER = "paddle.nn.layer.common.Linear"
+NO_LAYERS = {
+    "nothing": [],
+    **{path: [[path, {}]] for path in (
+        "os.system", "paddle.nn.layer.common.F", "paddle.nn.layer.layers.Layer.eval", "paddle.jit.translated_layer.TranslatedLayer",
+        "paddle.nn.functional.relu", f"{__name__}.Mine",
+    )},
+    "a hook": [[LINEAR_LAYER, {"_forward_pre_hooks": ["ordered", 1, ["function", "relu"]]}]],
+    **{str(f): [[LINEAR_LAYER, {"f": f}]] for f in (
+        ["function", "__builtins__"], ["function", "tensor"], ["class", "builtins.object"], ["dtype", "save"],
+        ["empty", "load"], ["layer", 3], ["constant", 0], ["exec", "1"], [],
+    )},
+}
+
+
 ROWS = [
     # Sizes, dtypes and names of a net.
     ("one size", lambda: FCNet((3,)), ValueError, r"at least two positive integers.*\(3,\)"),
@@ -201,8 +239,20 @@ ROWS = [
      ValueError, r"as \(\*,\), the output as \(\*, \*, \*\)"),
     ("a Jacobian of results", lambda: per_sample("jacobian", randn([6, 5, 3])), TypeError, "gives one tensor"),
     ("a vjp of joined samples", lambda: of_batch("vjp"), ValueError, "layer.eval"),
-    ("a described function", lambda: described(fcnet((3, 2), paddle.tanh, "float32", 0)[0]), TypeError, "activation of this net is a function"),
-    ("a described laplacian", lambda: described(fcnet((3, 2), "tanh", "float32", 0)[0].operator("laplacian")), TypeError, "laplacian of FCNet.*is made of another net"),
+    *((f"a described {name}", lambda make=make: described(bridge.layer(make())[0]), TypeError, words + ".*save_params")
+       for name, make, words in (
+        ("class of one's own", lambda: nn.Sequential(Mine(3, 2)), "Sequential has the class Mine"),
+        ("hook", hooked, r"hooks or another forward \(Linear._forward_post_hooks\)"),
+        ("forward of one's own", lambda: changed(forward=lambda x: x), r"a function \(Linear.forward\)"),
+        ("object", lambda: changed(rate=object()), r"a object \(Linear.rate\)"),
+        ("norm of weights", lambda: nn.utils.weight_norm(nn.Linear(3, 2)), "hooks or another forward"),
+    )),
+    *((f"a description of {name}", lambda layers=layers: of_layers(layers), ValueError, "no description of a layer")
+       for name, layers in NO_LAYERS.items()),
+    ("a described function", lambda: described(fcnet((3, 2), paddle.tanh, "float32", 0)[0]),
+     TypeError, "activation of this net is a function"),
+    ("a described laplacian", lambda: described(fcnet((3, 2), "tanh", "float32", 0)[0].operator("laplacian")),
+     TypeError, "laplacian of FCNet.*is made of another net"),
     ("a Jacobian of joined samples", lambda: of_batch("jacobian"), ValueError, "layer.eval"),
 
     # Arguments and parameters of a layer.

@@ -11,8 +11,10 @@ from conftest import randn
 from paddle_chainrules import (
     CaptureError,
     FCNet,
+    cond,
     grad,
     hessian,
+    jit,
     jvp,
     scan,
     value_and_grad,
@@ -46,6 +48,19 @@ def pulled(cotangent):
 def at_positions(wrt):
     y, pullback = vjp(paddle.multiply, paddle.ones([2]), paddle.ones([2]))
     return pullback(y, wrt=wrt)
+
+
+def unchanged(fn, x=POINT):
+    """Call a function, and look that its argument is as before."""
+    before = x.numpy().copy()
+    try:
+        return fn(x)
+    finally:
+        assert np.array_equal(x.numpy(), before)
+
+
+def drawing(x):
+    return cond(x.sum() > 0, lambda: paddle.rand([3]).sum(), lambda: paddle.rand([4]).sum())
 
 
 def dropped():
@@ -168,6 +183,20 @@ ROWS = [
     ("a value cut short", lambda: loop(below, lambda v: v[:3]), ValueError, r"float64\[6\] to float64\[3\] at leaf 0"),
     ("six truths", lambda: loop(lambda v: v < 10, lambda v: v + 1), ValueError, r"shape \[6\], and must be a single truth"),
     ("a write in a loop", lambda: loop(below, lambda v: v.add_(v)), CaptureError, "add_ writes into a tensor"),
+
+    ("a long carry of two in jit", lambda: jit(lambda x: scan(lambda c, _: ((c, c), None), x, length=60))(A), ValueError, "nested alike"),
+    ("a report within a gradient", lambda: grad(lambda x: scan(lambda c, _: (c, c), x, length=60, on_step=print)[0].sum())(A),
+     NotImplementedError, "on_step within another"),
+
+    # A choice; what it is given stays as it was.
+    ("three truths", lambda: unchanged(lambda x: cond(x > 0, lambda x: x, lambda x: x, x)), ValueError, "single truth"),
+    *((f"{name} in jit", lambda fn=fn: unchanged(jit(fn, strict=True)), CaptureError, words) for name, fn, words in (
+        ("three truths", lambda x: cond(x > 0, lambda x: x, lambda x: x, x), "single truth"),
+        ("results of two shapes", lambda x: cond(x[0] > 0, lambda: x, lambda: x[:1]), r"true_fn of cond gives float64\[3\], and false_fn"),
+        ("results of two nestings", lambda x: cond(x[0] > 0, lambda: x, lambda: (x, x)), "the same nesting"),
+        ("a write in a branch", lambda x: cond(x[0] > 0, lambda x: x.add_(x), lambda x: x, x), "writes into"),
+    )),
+    ("numbers drawn by samples", lambda: unchanged(lambda x: vmap(drawing)(paddle.stack([x, x]))), CaptureError, "randomness='different'"),
 
     # Layers with a backward of their own.
     ("a gradient of another shape", lambda: grad(lambda x: Whole.apply(2.0 * x))(POINT), ValueError, "gives a gradient of shape"),
