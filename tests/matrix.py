@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (
     *("tests/adapters", "tests/libraries", "tests/nets", "tests/optimizers"),
     *("tests/paddle_side", "tests/programs", "tests/transforms"),
+    "tests/errors",
     "tests/test_differential.py",
     "tests/test_readme.py",
     "tests/test_singular_points.py",

@@ -3,7 +3,6 @@ a call by Paddle's tape and one by a program give the same numbers, infinities, 
 Nones."""
 
 import numpy as np
-import optree
 import paddle
 import pytest
 
@@ -13,6 +12,7 @@ from differential.inputs import arrays_of
 from paddle_chainrules import jit, vjp
 from programs.sampled import Sampled
 from programs.test_table import FUNCTIONS
+from trees import tensors_of
 
 ENDS = 0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 20.0, -20.0
 """Where pieces of functions meet, and where exponentials end."""
@@ -83,11 +83,6 @@ def cases():
                 yield name, point
 
 
-def tensors_of(tree):
-    leaves = optree.tree_leaves(tree)
-    return tuple(x for x in leaves if isinstance(x, paddle.Tensor))
-
-
 def largest_of(arrays):
     """Return the largest finite size of an entry; others may be differences of it."""
     floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
@@ -104,7 +99,7 @@ def test_tape_and_program(name, point, count_case):
     given = [*map(paddle.to_tensor, arrays)]
 
     def pulled(*given):
-        results, pullback = vjp(lambda *g: tensors_of(function(*g)), *given)
+        results, pullback = vjp(lambda *g: tuple(tensors_of(function(*g))), *given)
         rng = np.random.default_rng(2)
         cotangents = [
             paddle.to_tensor(factor * rng.standard_normal(y.shape)).astype(y.dtype)

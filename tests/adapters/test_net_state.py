@@ -312,13 +312,6 @@ def test_a_net_follows(name):
         vars(net).pop("factor", None)
 
 
-class OfLargeArray(Net):
-    data = np.ones(200_000)
-
-    def forward(self, x):
-        return super().forward(x) * float(self.data[0])
-
-
 class Counting(Net):
     calls = 0
 

@@ -635,10 +635,6 @@ for name in ["sum", "mean", "min", "max"]:
 # What programs do beside.
 
 
-def _detached(x: Any) -> Any:
-    return paddle.ones_like(x)
-
-
 add("a loop", lambda x, w: _loop(x, w), real(3, 4), real(4, 4))
 
 

@@ -210,38 +210,3 @@ def test_what_only_some_micro_batches_use_has_its_gradient():
         squares = [(part**2).sum(0) * k for part, k in zip(parts, weights, strict=True)]
         assert grads["b"].tolist() == pytest.approx(squares[0].tolist(), rel=1e-6)
         assert grads["a"].tolist() == pytest.approx(squares[1].tolist(), rel=1e-6)
-
-
-def test_bad_input_is_told(tmp_path):
-    x = paddle.ones([4, 3])
-    loss = lambda p, x: (p * x).mean()  # noqa: E731
-    for arguments, error, text in (
-        ({"reduction": "max"}, ValueError, 'must be "mean" or "sum"'),
-        ({"micro_batches": 0}, ValueError, "at least 1, got 0"),
-        ({"micro_batches": 2, "has_aux": True}, ValueError, "can't be told apart"),
-    ):
-        with pytest.raises(error, match=text):
-            distributed.value_and_grad(loss, **arguments)
-    step = distributed.value_and_grad(loss)
-    with pytest.raises(
-        ValueError, match=r"got 4 at \[0\]\['a'\] and 5 at \[0\]\['b'\]"
-    ):
-        step(x[0], {"a": x, "b": paddle.ones([5])})
-    with pytest.raises(TypeError, match="got a number at"):
-        step(x[0], paddle.to_tensor(2.0))
-    with pytest.raises(ValueError, match="argument 0, .* with 0 positional arguments"):
-        step(x=x)
-    with pytest.raises(ValueError, match="got none"):
-        distributed.value_and_grad(lambda p: p.sum())(x[0])
-    with pytest.raises(ValueError, match="5 micro-batches need as many samples, got 4"):
-        distributed.value_and_grad(loss, micro_batches=5)(x[0], x)
-    with pytest.raises(TypeError, match="must be a number, got str"):
-        distributed.value_and_grad(loss, weight="4")(x[0], x)
-    with pytest.raises(ValueError, match="0 to 0, got 1"):
-        distributed.broadcast(x, source=1)
-    with pytest.raises(ValueError, match="not negative, got -1"):
-        distributed.seed(-1)
-    with pytest.raises(TypeError, match="got float at"):
-        distributed.average({"a": 1.0})
-    with pytest.raises(TypeError, match="got str at the top"):
-        distributed.shard("rows")

@@ -2,8 +2,6 @@
 
 from inspect import signature
 
-import paddle
-
 import paddle_chainrules as pc
 from fuzz.ready import READY
 from fuzz.signatures import kinds_by_signature
@@ -164,5 +162,3 @@ CALLS |= {f"ready {name}": (made, [], {}) for name, made in READY.items()}
 
 OF_FUNCTIONS = ["tensor", "tensor"]
 """What functions that are results are called with."""
-
-PADDLE = paddle.__file__.rpartition("/")[0]

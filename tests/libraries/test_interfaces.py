@@ -584,29 +584,6 @@ def test_an_argument_may_have_the_name_of_the_function(tmp_path):
     compiled_anywhere(tmp_path, "steep")
 
 
-@pytest.mark.parametrize(
-    ("library", "keys", "message"),
-    [
-        ("tanh", None, "C has a function 'tanh' of its own"),
-        ("malloc", None, "C has a function 'malloc' of its own"),
-        ("main", None, "can't be one"),
-        ("steep", ["error"], "two things called 'steep_error'"),
-        ("steep", ["library"], "two things called 'steep_library'"),
-        ("steep", ["check"], "two things called 'steep_check'"),
-        ("steep", ["a", "a_with_work"], "two things called 'steep_a_with_work'"),
-        ("steep", ["side", "Side"], "two things called 'steep_Side'"),
-        ("steep", ["k" * 60], "too long for Fortran; make it shorter by 14"),
-    ],
-)
-def test_names_that_are_refused(tmp_path, library, keys, message):
-    x = randn([3], "float64")
-    twice = Export(lambda x: x * 2.0, x)
-    given = [twice.fn, x] if keys is None else [dict.fromkeys(keys, twice)]
-    with pytest.raises(ValueError, match=message):
-        save_library(tmp_path / f"{library}.so", *given)
-    assert not [*tmp_path.iterdir()]
-
-
 @needs("c++", "gfortran", "cmake", "ctest")
 def test_the_examples(tmp_path):
     pytest.importorskip("scipy", reason="the example integrates by scipy")

@@ -9,14 +9,17 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddle_chainrules import CaptureError, scan, stateless
+from paddle_chainrules import stateless
 from paddle_chainrules.libraries import Export, load_library, save_library
 
 pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None,
-    reason="libraries are linked on Linux by a C compiler",
-)
+pytestmark = [
+    pytest.mark.usefixtures("in_double"),
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None,
+        reason="libraries are linked on Linux by a C compiler",
+    ),
+]
 DERIVATIVES = ["jacobian", "hessian"]
 
 
@@ -68,14 +71,6 @@ class Standardized(nn.Layer):
 
     def forward(self, x):
         return self.last(paddle.tanh(self.norm(self.first(x))))
-
-
-@pytest.fixture(autouse=True)
-def doubles():
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype("float64")
-    yield
-    paddle.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("layer", [Sliced, Normalized, Convolved])
@@ -174,17 +169,6 @@ def test_tensors_inside_may_require_gradients(tmp_path):
     x = np.random.default_rng(1).standard_normal([6, 3])
     found = load_library(tmp_path / "inside.so").inside(x)
     np.testing.assert_allclose(found, layer(paddle.to_tensor(x)).numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("batched", [0, ()])
-def test_long_scans_are_refused_by_name(batched, tmp_path):
-    def repeated(x):
-        return scan(lambda y, _: (paddle.sin(y) + x, None), x, None, 60)[0]
-
-    with pytest.raises(CaptureError, match="no machine code for a scan of 60 steps"):
-        save_library(
-            tmp_path / "repeated.so", repeated, paddle.randn([4, 3]), batched=batched
-        )
 
 
 def test_sizes_in_bytes_stay_within_64_bits(tmp_path):

@@ -3,6 +3,7 @@
 By central differences of the net that each is made of.
 """
 
+import optree
 import paddle
 import pytest
 from paddle import nn
@@ -13,7 +14,6 @@ from paddle_chainrules import FCNet, stateless
 from paddle_chainrules.nets.derivatives.vjp_jvp_nets import JVP, VJP
 from paddle_chainrules.nets.nesting import Nesting
 from paddle_chainrules.paddle_side.dtypes import is_differentiable
-from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 STEP = 1e-5
 
@@ -81,8 +81,8 @@ def right(net, params, row, moved, calls=1):
         return of_row(net, dict(zip(params, there, strict=False)), there[len(params) :])
 
     expected = of_row(net, params, row)
-    found, _ = flatten_tree(value)
-    each, _ = flatten_tree(slopes)
+    found = optree.tree_leaves(value, none_is_leaf=True)
+    each = optree.tree_leaves(slopes, none_is_leaf=True)
     assert len(found) == len(each) == len(expected)
     for i, (y, slope) in enumerate(zip(found, each, strict=True)):
         if not is_differentiable(y):
@@ -99,9 +99,9 @@ def right(net, params, row, moved, calls=1):
 
 def of_row(net, params, row):
     if isinstance(net, JVP | VJP) or right.nesting is None:
-        return flatten_tree(net.forward(params, *row))[0]
+        return optree.tree_leaves(net.forward(params, *row), none_is_leaf=True)
     args, kwargs = right.nesting.arguments(row)
-    return flatten_tree(net.forward(params, *args, **kwargs))[0]
+    return optree.tree_leaves(net.forward(params, *args, **kwargs), none_is_leaf=True)
 
 
 @pytest.mark.thinned(2)
@@ -177,7 +177,9 @@ def test_random_numbers_are_drawn_from_what_is_given(made):
         pushed, head = VJP(net, 2, nested), [None]
 
     def found(seed):
-        return flatten_tree(pushed.forward(params, *head, x, seed, *along))[0]
+        return optree.tree_leaves(
+            pushed.forward(params, *head, x, seed, *along), none_is_leaf=True
+        )
 
     state = paddle.get_rng_state()
     first, other = found(3), found(4)

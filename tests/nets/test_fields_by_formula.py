@@ -45,14 +45,3 @@ def test_columns_and_vectors(form):
     ):
         assert ours.shape == shape
         np.testing.assert_allclose(ours.numpy().reshape(-1), theirs, rtol=1e-14)
-
-
-def test_components_have_the_shape_of_the_points():
-    at = {"x": column(X), "y": column(Y)}
-    mixed = lambda _, at: {"u": at["x"] ** 2, "v": (at["y"] ** 2)[:, 0]}  # noqa: E731
-    with pytest.raises(ValueError, match="components of a field are all of shape"):
-        divergence(mixed, (), at, of=("u", "v"))
-    with pytest.raises(ValueError, match="name the components"):
-        divergence(lambda _, x: (x**2).sum(1), (), paddle.rand([3, 3]))
-    with pytest.raises(ValueError, match="for divergence and curl all by of="):
-        divergence(field, (), at)

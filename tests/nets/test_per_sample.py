@@ -62,18 +62,6 @@ def test_what_all_samples_share_has_no_gradient():
     assert found[-1] is None
 
 
-def test_a_cotangent_for_each_result():
-    handle, params = bridge.layer(nn.LSTM(3, 4))
-    with pytest.raises(ValueError, match=r"as \(\*,\), the output as \(\*, \*, \*\)"):
-        handle.per_sample("vjp", (True,)).bind_and(
-            "forward",
-            False,
-            *params,
-            randn([6, 5, 3], "float64"),
-            randn([6, 5, 4], "float64"),
-        )
-
-
 @pytest.mark.parametrize("outputs", [2, 20])
 def test_jacobians_of_each_sample(outputs):
     handle, params, named = made(
@@ -89,18 +77,3 @@ def test_jacobians_of_each_sample(outputs):
         cotangent[:, k] = 1.0
         _, by_x = handle.net.vjp(named, x, cotangent)
         assert_same(found[:, :, k], by_x.reshape([5, 6]), rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("kind", ["vjp", "jacobian"])
-def test_samples_that_depend_on_each_other_are_refused(kind):
-    handle, _, _ = made(nn.Linear(3, 4), nn.BatchNorm1D(4))
-    with pytest.raises(ValueError, match="layer.eval"):
-        handle.per_sample(kind, (True,))
-
-
-def test_a_jacobian_is_of_one_result():
-    handle, params = bridge.layer(nn.LSTM(3, 4))
-    with pytest.raises(TypeError, match="gives one tensor"):
-        handle.per_sample("jacobian", (True,)).bind_and(
-            "forward", False, *params, randn([6, 5, 3], "float64")
-        )

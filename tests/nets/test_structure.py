@@ -12,7 +12,7 @@ from differential.inputs import arrays_of
 from paddle_chainrules import stateless
 from paddle_chainrules.bridge import described, fcnet, layer, of_description
 from paddle_chainrules.nets.layers.stateless import constructed
-from paddle_chainrules.transforms.containers.tree import flatten_tree
+from trees import tensors_of
 
 
 def is_paddles(module):
@@ -25,10 +25,6 @@ def is_paddles(module):
 
 
 CASES = {n: case for n, case in layers.TABLE.items() if is_paddles(case.make())}
-
-
-def tensors(output):
-    return [x for x in flatten_tree(output)[0] if isinstance(x, paddle.Tensor)]
 
 
 def made_anew(net):
@@ -52,7 +48,8 @@ def test_a_described_layer_is_made_anew(name):
         for x in arrays
     ]
     value, other = (
-        tensors(n.forward(params, *args, buffers=buffers, seed=7)) for n in (net, again)
+        tensors_of(n.forward(params, *args, buffers=buffers, seed=7))
+        for n in (net, again)
     )
     assert len(value) == len(other) > 0
     for a, b in zip(value, other, strict=True):
@@ -65,7 +62,7 @@ def test_a_described_layer_is_made_anew(name):
 def test_models_of_vision(name):
     net, params, _ = stateless(getattr(models, name)().eval())
     x = paddle.randn([1, 3, 224, 224])
-    value, other = (tensors(n.forward(params, x)) for n in (net, made_anew(net)))
+    value, other = (tensors_of(n.forward(params, x)) for n in (net, made_anew(net)))
     assert all(a.equal_all(b) for a, b in zip(value, other, strict=True))
 
 
@@ -99,79 +96,3 @@ def test_a_handle_and_its_buffers():
     again = of_description(*described(handle))
     assert again.facts == handle.facts
     assert again.net == handle.net
-
-
-class Mine(nn.Linear):
-    pass
-
-
-def hooked():
-    module = nn.Linear(3, 2)
-    module.register_forward_post_hook(lambda layer, x, y: 2 * y)
-    return module
-
-
-def replaced():
-    module = nn.Linear(3, 2)
-    module.forward = lambda x: x
-    return module
-
-
-def held():
-    module = nn.Linear(3, 2)
-    module.rate = object()
-    return module
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: nn.Sequential(Mine(3, 2)), "Sequential has the class Mine"),
-        (hooked, r"hooks or another forward \(Linear._forward_post_hooks\)"),
-        (replaced, r"a function \(Linear.forward\)"),
-        (held, r"a object \(Linear.rate\)"),
-        (lambda: nn.utils.weight_norm(nn.Linear(3, 2)), "hooks or another forward"),
-    ],
-)
-def test_what_is_not_paddles_is_refused(make, words):
-    with pytest.raises(TypeError, match=words + ".*save_params"):
-        described(layer(make())[0])
-
-
-def test_a_function_as_activation_and_derivatives_are_refused():
-    with pytest.raises(TypeError, match="activation of this net is a function"):
-        described(fcnet((3, 2), paddle.tanh, "float32", 0)[0])
-    with pytest.raises(TypeError, match="laplacian of FCNet.*is made of another net"):
-        described(fcnet((3, 2), "tanh", "float32", 0)[0].operator("laplacian"))
-
-
-LINEAR = "paddle.nn.layer.common.Linear"
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [
-        [],
-        [["os.system", {}]],
-        [["paddle.nn.layer.common.F", {}]],
-        [["paddle.nn.layer.layers.Layer.eval", {}]],
-        [["paddle.jit.translated_layer.TranslatedLayer", {}]],
-        [["paddle.nn.functional.relu", {}]],
-        [[f"{__name__}.Mine", {}]],
-        [[LINEAR, {"_forward_pre_hooks": ["ordered", 1, ["function", "relu"]]}]],
-        [[LINEAR, {"f": ["function", "__builtins__"]}]],
-        [[LINEAR, {"f": ["function", "tensor"]}]],
-        [[LINEAR, {"f": ["class", "builtins.object"]}]],
-        [[LINEAR, {"f": ["dtype", "save"]}]],
-        [[LINEAR, {"f": ["empty", "load"]}]],
-        [[LINEAR, {"f": ["layer", 3]}]],
-        [[LINEAR, {"f": ["constant", 0]}]],
-        [[LINEAR, {"f": ["exec", "1"]}]],
-        [[LINEAR, {"f": []}]],
-    ],
-)
-def test_what_describes_no_layer_is_refused(layers):
-    facts, _ = stateless(nn.Linear(3, 2))[0].described()
-    facts["layers"] = layers
-    with pytest.raises(ValueError, match="no description of a layer"):
-        constructed(facts, ())

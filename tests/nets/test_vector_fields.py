@@ -117,24 +117,6 @@ def test_a_curl_has_no_divergence():
         np.testing.assert_allclose(found.numpy(), 0, atol=1e-12)
 
 
-REFUSED = {
-    "gives 3 columns": lambda p, x: divergence(NET, p, x, by=(0, 1)),
-    "got 2 components": lambda p, x: divergence(NET, p, x, of=(0, 1)),
-    "each column once": lambda p, x: curl(NET, p, x, of=(0, 1), by=(0, 0)),
-    "two or three": lambda p, x: curl(NET, p, x, of=(0,), by=(1,)),
-    "no column 7": lambda p, x: divergence(NET, p, x, of=(0, 1, 7)),
-    "names of components": lambda p, x: divergence(NET, p, x, of="uvw"),
-    "float; derivatives": lambda p, x: divergence(NET, p, 3.0),
-}
-NET = FCNet((3, 4, 3), "tanh", "float64")
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_is_refused(reason):
-    with pytest.raises((ValueError, TypeError), match=reason):
-        REFUSED[reason](NET.init(0), randn([5, 3], "float64"))
-
-
 def field(params, at):
     x, y, z = at["x"], at["y"], at["z"]
     return {"u": x**2 * y, "v": y**3 * z, "w": z * x, "uv": paddle.stack([x, y], -1)}
@@ -166,12 +148,6 @@ def test_columns_without_a_last_dimension(where):
     close(whole, torch.tensor(expected[0]))
     close(turned, torch.tensor(expected[1]))
     close(plane, torch.tensor(expected[1][:, 2]))
-
-
-def test_a_vector_has_no_columns():
-    at = dict.fromkeys("xyz", randn([5], "float64"))
-    with pytest.raises(ValueError, match="has no column 1; give an index from 0 to 0"):
-        divergence(field, (), at, of=("u",), by=(("x", 1),))
 
 
 def wide(params, x):

@@ -201,39 +201,11 @@ def test_rates_of_one_number():
         optimizer = make(paddle.to_tensor([0.1]))
         updates, _ = optimizer.update(params, optimizer.init(params), params)
         assert apply_updates(params, updates)["a"].shape == []
-    bad = sgd(paddle.to_tensor([0.1, 0.2]))
-    with pytest.raises(ValueError, match="one number"):
-        bad.update(params, bad.init(params))
-    with pytest.raises(ValueError, match="none of a parameter"):
-        apply_updates(params, {"a": paddle.ones([1]), "b": paddle.ones([2])})
-    with pytest.raises(ValueError, match="up_part that leaves"):
-        schedules.one_cycle(1.0, 10, up_part=0.1)
 
 
 def test_a_norm_of_all():
     tree = {"a": paddle.to_tensor([3.0, 0.0]), "b": [paddle.to_tensor(4.0), None]}
     assert float(global_norm(tree)) == 5.0
-    with pytest.raises(ValueError, match="give one with gradients"):
-        global_norm([None])
-
-
-def test_slips_are_named():
-    params, optimizer = NET.init(0), adamw(0.1)
-    state = optimizer.init(params)
-    with pytest.raises(ValueError, match=r"give them to update"):
-        optimizer.update(params, state)
-    less = {name: p for name, p in params.items() if "bias" not in name}
-    for slip in ((less, state, params), ([*params.values()], state, params)):
-        with pytest.raises(ValueError, match="nested alike"):
-            optimizer.update(*slip)
-    with pytest.raises(ValueError, match="nested alike"):
-        apply_updates(params, less)
-    with pytest.raises(ValueError, match="state of 1"):
-        chain(sgd(0.1), scale(2.0)).update(params, (state,), params)
-    with pytest.raises(ValueError, match="from 1 on"):
-        accumulate(sgd(0.1), 0)
-    with pytest.raises(ValueError, match="from 0 to below 1"):
-        adam(0.1, beta1=1.0)
 
 
 def test_a_rate_that_is_an_argument():

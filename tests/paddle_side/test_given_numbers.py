@@ -209,19 +209,6 @@ def test_a_number_that_is_not_looked_at_where_it_is_zero(name):
     assert_same(grad(lambda x: fn(x, a).sum())(x), grad(lambda x: fn(x, 0.0).sum())(x))
 
 
-def test_epsilon_of_a_norm():
-    def fn(x, a):
-        return F.group_norm(x[None], 1, epsilon=a).sum()
-
-    x, a = tensors()
-    for call in (
-        lambda: grad(fn, argnums=1)(x, a),
-        lambda: jvp(fn, (x, a), (paddle.zeros_like(x), paddle.ones_like(a))),
-    ):
-        with pytest.raises(NotImplementedError, match="group_norm"):
-            call()
-
-
 def test_programs_refuse_them_too():
     if programs_on():
         x, a = tensors()

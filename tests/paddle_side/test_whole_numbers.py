@@ -205,12 +205,6 @@ def test_integers_that_come_with_a_graph():
 
 def test_the_bits_of_other_floats_have_no_derivative():
     x = paddle.to_tensor(X)
-    for call in (
-        lambda: grad(lambda x: x.view("float32").sum())(x),
-        lambda: jvp(lambda x: x.view("float32"), (x,), (x,)),
-    ):
-        with pytest.raises(NotImplementedError, match="bits of"):
-            call()
     y, back = vjp(lambda x: x.view("complex128"), x)
     c = paddle.complex(*paddle.to_tensor(C).reshape([3, 2, 2]).unbind(-1))
     np.testing.assert_array_equal(back(c)[0].numpy(), C)
@@ -235,8 +229,6 @@ def test_weights_of_bincount():
     for run in (lambda f: f, jit):
         found = run(grad(fn))(paddle.to_tensor(w))
         np.testing.assert_allclose(found.numpy(), slope)
-    v, x = RNG.standard_normal(5), paddle.ones([5])
+    v = RNG.standard_normal(5)
     found = jvp(fn, (paddle.to_tensor(w),), (paddle.to_tensor(v),))[1]
     np.testing.assert_allclose(float(found), slope @ v)
-    with pytest.raises(NotImplementedError, match="histogram by its argument 1"):
-        grad(lambda w: paddle.histogram(paddle.ones([5]), 4, weight=w).sum())(x)

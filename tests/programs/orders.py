@@ -20,8 +20,7 @@ import numpy as np
 import paddle
 from tqdm import tqdm
 
-from paddle_chainrules import grad
-from paddle_chainrules.errors import CaptureError
+from paddle_chainrules import CaptureError, grad
 from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.operators.table import TABLE
 

@@ -6,9 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_chainrules import grad, jacfwd, jacrev, stateless, vmap
-from paddle_chainrules.errors import BatchWarning
+from paddle_chainrules import BatchWarning, grad, jacfwd, jacrev, stateless, vmap
 
+pytestmark = pytest.mark.usefixtures("in_double")
 SHAPES = {
     "vectors": ([3], "NCL"),
     "lines": ([3, 5], "NCL"),
@@ -30,14 +30,6 @@ def _layer(shape, data_format, affine=True):
         layer.bias.set_value(paddle.randn([3]))
     layer.eval()
     return layer
-
-
-@pytest.fixture(autouse=True)
-def doubles():
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype("float64")
-    yield
-    paddle.set_default_dtype(before)
 
 
 @pytest.fixture(autouse=True)

@@ -41,16 +41,6 @@ def counting():
     return fn
 
 
-class Double(paddle.autograd.PyLayer):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
-
 def beforehand():
     w = randn([4])
     w.stop_gradient = False

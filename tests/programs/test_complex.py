@@ -1,5 +1,7 @@
 """Programs of complex numbers, and Fourier transforms in layers."""
 
+from functools import partial
+
 import numpy as np
 import paddle
 import pytest
@@ -17,6 +19,9 @@ from paddle_chainrules import (
     vjp,
 )
 from paddle_chainrules.programs import capture
+from trees import assert_near
+
+close = partial(assert_near, rtol=1e-10, least=0.0)
 
 
 def drawn(*shape, seed=0, dtype="complex128"):
@@ -69,14 +74,6 @@ def in_frames(x):
 
 def parts_of(found):
     return [*found] if isinstance(found, tuple) else [found]
-
-
-def close(found, like, rtol=1e-10):
-    for a, b in zip(found, like, strict=True):
-        assert a.dtype == b.dtype
-        assert a.shape == b.shape
-        scale = np.abs(b.numpy()).max(initial=0.0)
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=rtol * scale)
 
 
 def each_function(test):
@@ -270,14 +267,6 @@ def test_real_and_complex_arguments_on_the_graph_of_paddle():
     close(*grads, rtol=1e-6)
 
 
-def test_half_a_spectrum_of_another_length_has_no_rule():
-    def signal(z):
-        return (paddle._C_ops.fft_c2r(z, [1], "backward", False, 4) ** 2).sum()
-
-    with pytest.raises(CaptureError, match="half spectrum of 4 numbers for a signal"):
-        jit(grad(signal), strict=True)(Z)
-
-
 def test_what_is_written_into_a_real_part_is_refused():
     def function(z):
         whole = z * 1.0
@@ -327,4 +316,4 @@ def test_a_fourier_neural_operator_is_a_program(dtype, rtol):
     step = value_and_grad(loss, argnums=(0, 1))
     value, (by_name, by_x) = jit(step, strict=True)(params, x)
     like, (names, xs) = step(params, x)
-    close([value, *by_name.values(), by_x], [like, *names.values(), xs], rtol)
+    close([value, *by_name.values(), by_x], [like, *names.values(), xs], rtol=rtol)

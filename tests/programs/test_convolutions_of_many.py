@@ -7,8 +7,7 @@ import paddle
 import pytest
 from paddle.nn import functional as F
 
-from paddle_chainrules import grad, jacrev, vmap
-from paddle_chainrules.errors import BatchWarning
+from paddle_chainrules import BatchWarning, grad, jacrev, vmap
 from paddle_chainrules.programs import capture
 
 HOWS = {

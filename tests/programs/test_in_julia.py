@@ -10,8 +10,7 @@ import pytest
 from conftest import loops_on, randn
 from julia_at_hand import needs_julia
 from julia_lane import own_julia as own_julia
-from paddle_chainrules import make_program
-from paddle_chainrules.errors import CaptureError
+from paddle_chainrules import CaptureError, make_program
 from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.in_julia.any_batch import of_any_batch
 from paddle_chainrules.programs.in_julia.function import TupleParameter, julia_function

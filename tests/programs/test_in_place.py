@@ -305,13 +305,6 @@ def under_no_grad(x):
     return a
 
 
-def by_an_expanded_view(x):
-    a = x[:1] * 1
-    v = a.expand([3, 4])
-    v.add_(x)
-    return v
-
-
 def copied_of_another_shape(x):
     a = x * 2
     a.copy_(x.mean(), True)

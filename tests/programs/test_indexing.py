@@ -199,15 +199,6 @@ def test_what_is_refused(reason):
     assert reason in why
 
 
-@pytest.mark.parametrize("offset", [1, 60])
-def test_strides_that_begin_between_elements_or_reach_beyond_are_refused(offset):
-    def squares(x):
-        return (paddle.as_strided(x, [2, 3], [3, 1], offset) ** 2).sum()
-
-    with pytest.raises(NotImplementedError, match="as_strided has no rule|reach"):
-        grad(squares)(paddle.rand([9]))
-
-
 def test_scattering_in_place():
     def function(x, v):
         y = x * 2.0
@@ -258,18 +249,6 @@ def test_lists_in_brackets(name):
     np.testing.assert_allclose(slope.numpy(), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        *([T, F], [0.5], [], np.array([0, 1]), [paddle.to_tensor(1)]),
-        [F, F, F],
-    ],
-)
-def test_what_else_brackets_hold_is_left_to_paddle(index):
-    with pytest.raises(CaptureError):
-        jit(lambda x: x[index], strict=True)(paddle.ones([3]))
-
-
 def test_lists_in_a_net_of_columns():
     def u(w, at):
         h = paddle.tanh(at @ w)
@@ -286,18 +265,6 @@ def test_lists_in_a_net_of_columns():
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-10)
 
 
-def test_bools_beside_a_slice_are_not_written_through():
-    """Paddle writes whole rows there (docs/paddle-notes.md)."""
-
-    def fn(x):
-        y = x * 1.0
-        y[1:3, [T, F]] = 5.0
-        return y
-
-    with pytest.raises(CaptureError):
-        jit(fn, strict=True)(paddle.ones([3, 2]))
-
-
 def test_a_slice_to_a_number_of_elements_is_a_program():
     """As in DeepXDE's integral equations, for any number of elements."""
 
@@ -312,8 +279,3 @@ def test_a_slice_to_a_number_of_elements_is_a_program():
         expected = [*(3 * rows**2 * weights), *[0.0] * (7 - size)]
         np.testing.assert_allclose(by_x.numpy(), expected, rtol=1e-12)
         np.testing.assert_allclose(by_y.numpy(), rows**3, rtol=1e-12)
-
-
-def test_a_slice_to_a_value_is_no_program():
-    with pytest.raises(CaptureError, match="shapes depend on values"):
-        make_program(lambda x, n: x[:n])(tensor([1.0, 2.0]), tensor(1, "int64"))

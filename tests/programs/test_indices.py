@@ -14,8 +14,6 @@ from paddle_chainrules.programs.codegen.fused_kernels.region import NEVER
 from paddle_chainrules.programs.compiling.source import compile_program
 from programs.fenced import assert_near, check, of_any_number, run_fenced, with_gradient
 
-RAW = paddle._C_ops
-
 
 def numbers(shape, size, dtype="int64", seed=0, least=0):
     rng = np.random.default_rng(seed)

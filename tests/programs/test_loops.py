@@ -526,16 +526,6 @@ def test_what_comes_early_takes_little_memory():
     assert_same_as_plain(results, x, c)
 
 
-def test_a_program_tells_of_other_tensors_than_its_own():
-    program = make_program(lambda x, y: (x + y) * 2.0 + x)(randn([9]), randn([9]))
-    with pytest.raises(ValueError, match=r"tensor 1 is float32\[3\], .* float32\[9\]"):
-        program(randn([9]), randn([3]))
-    with pytest.raises(ValueError, match=r"tensor 0 is float64\[9\]"):
-        program(randn([9], "float64"), randn([9]))
-    with pytest.raises(TypeError, match="takes 2 tensors, got 1"):
-        program(randn([9]))
-
-
 def test_long_chains_and_many_terms():
     x = randn([5, 7])
 

@@ -20,8 +20,6 @@ from programs.fenced import (
 )
 from programs.test_indices import _error
 
-RAW = paddle._C_ops
-
 ROW, MATRIX, CUBE, IMAGE = [7], [5, 7], [2, 5, 3], [2, 3, 5, 4]
 PLACED = {
     "turned round": (CUBE, lambda x: paddle.flip(x, [0, -1])),

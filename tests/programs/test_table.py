@@ -10,8 +10,7 @@ import paddle
 import pytest
 
 from differential.verdicts import Differences, apart, of_function
-from paddle_chainrules import vjp
-from paddle_chainrules.errors import CaptureError
+from paddle_chainrules import CaptureError, vjp
 from paddle_chainrules.programs import capture
 from paddle_chainrules.programs.operators.entry import operator_of, raw
 from paddle_chainrules.programs.operators.table import TABLE

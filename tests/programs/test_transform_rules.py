@@ -6,8 +6,7 @@ import paddle
 import pytest
 from numpy.polynomial import chebyshev
 
-from paddle_chainrules import BatchWarning
-from paddle_chainrules.errors import CaptureError
+from paddle_chainrules import BatchWarning, CaptureError
 from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
 from paddle_chainrules.programs import capture

@@ -25,7 +25,7 @@ from paddle_chainrules import (
 from paddle_chainrules.paddle_side.listener import programs_disabled
 from paddle_chainrules.programs.batches.blocks import PROBE
 from paddle_chainrules.transforms.as_programs import program_cache
-from paddle_chainrules.transforms.containers.tree import flatten_tree
+from trees import tensors_of
 
 pytestmark = programs_on
 D = "float64"
@@ -105,17 +105,13 @@ def captures(monkeypatch):
     return found
 
 
-def tensors(tree):
-    return [x for x in flatten_tree(tree)[0] if isinstance(x, paddle.Tensor)]
-
-
 def assert_as_called(program, fn, n):
     """What it gives is what the function gives, to rounding of the largest of it."""
     x = randn([n, 3], seed=n, dtype=D)
     with programs_disabled():
-        expected = [t.numpy() for t in tensors(fn(P, x))]
+        expected = [t.numpy() for t in tensors_of(fn(P, x))]
     largest = max(np.abs(y).max() for y in expected)
-    found = tensors(program(P, x))
+    found = tensors_of(program(P, x))
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a.numpy(), b, rtol=0, atol=1e-10 * largest)
@@ -155,11 +151,11 @@ def assert_captured_for(fn, sizes, expected, captures):
     """All that it gives is right, though captured for some of these sizes alone."""
     program = jit(fn, strict=True)
     x = {n: randn([n, 3], seed=n, dtype=D) for n in sizes}
-    found = {n: tensors(program(P, x[n])) for n in sizes}
+    found = {n: tensors_of(program(P, x[n])) for n in sizes}
     assert [*dict.fromkeys(captures)] == expected
     for n in sizes:
         with programs_disabled():
-            native = [t.numpy() for t in tensors(fn(P, x[n]))]
+            native = [t.numpy() for t in tensors_of(fn(P, x[n]))]
         largest = max(np.abs(y).max() for y in native)
         for a, b in zip(found[n], native, strict=True):
             np.testing.assert_allclose(a.numpy(), b, rtol=0, atol=1e-10 * largest)
@@ -275,8 +271,8 @@ def test_arguments_that_vary_apart(captures):
     for m, n in ((20, 9), (20, 14), (20, 5), (21, 9), (33, 9), (33, 33), (12, 12)):
         x, z = randn([m, 3], dtype=D), randn([n, 3], seed=1, dtype=D)
         with programs_disabled():
-            expected = tensors(fn(P, x, z))
-        for a, b in zip(tensors(program(P, x, z)), expected, strict=True):
+            expected = tensors_of(fn(P, x, z))
+        for a, b in zip(tensors_of(program(P, x, z)), expected, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-12)
     assert captures.count(5) == 0
 

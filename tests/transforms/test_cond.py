@@ -9,7 +9,6 @@ from paddle.nn import functional
 from conftest import assert_same, loops_on, randn
 from differences import jacobian_of, slopes_of
 from paddle_chainrules import (
-    CaptureError,
     cond,
     grad,
     hessian,
@@ -280,46 +279,6 @@ def test_trees_numbers_and_none():
             assert_same(found["a"], (factor * x, None))
             assert float(found["b"]) == number
     assert cond(True, lambda: 1, lambda: 2) == 1
-
-
-@pytest.mark.parametrize(
-    ("fn", "error", "message"),
-    [
-        (
-            lambda x: cond(x > 0, lambda x: x, lambda x: x, x),
-            ValueError,
-            "single truth",
-        ),
-        (
-            jit(lambda x: cond(x > 0, lambda x: x, lambda x: x, x), strict=True),
-            *(CaptureError, "single truth"),
-        ),
-        (
-            jit(lambda x: cond(x[0] > 0, lambda: x, lambda: x[:1]), strict=True),
-            *(CaptureError, r"true_fn of cond gives float64\[3\], and false_fn"),
-        ),
-        (
-            jit(lambda x: cond(x[0] > 0, lambda: x, lambda: (x, x)), strict=True),
-            *(CaptureError, "the same nesting"),
-        ),
-        (
-            jit(
-                lambda x: cond(x[0] > 0, lambda x: x.add_(x), lambda x: x, x),
-                strict=True,
-            ),
-            *(CaptureError, "writes into"),
-        ),
-        (
-            lambda x: vmap(drawing)(paddle.stack([x, x])),
-            *(CaptureError, "randomness='different'"),
-        ),
-    ],
-)
-def test_refusals(fn, error, message):
-    before = X.numpy().copy()
-    with pytest.raises(error, match=message):
-        fn(X)
-    assert np.array_equal(X.numpy(), before)
 
 
 @pytest.mark.parametrize("number", [-1.0, float("nan"), -float("inf"), 0.0, -0.0, 2.0])

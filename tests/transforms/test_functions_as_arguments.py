@@ -9,7 +9,6 @@ import pytest
 from paddle_chainrules import grad, jit, vmap
 
 X = paddle.to_tensor([1.0, 2.0, 3.0])
-FACTOR = [2.0]
 factor = 2.0
 
 

@@ -7,7 +7,7 @@ from paddle import Tensor
 
 from conftest import randn
 from paddle_chainrules.transforms.as_programs.guards import GuardBuilder
-from paddle_chainrules.transforms.containers.tree import flatten_tree
+from trees import tensors_of
 
 Pair = namedtuple("Pair", "first second")
 A, B, C = randn([2]), randn([3], seed=1), randn([4], seed=2)
@@ -44,10 +44,6 @@ def make_unpack(tree):
     builder = GuardBuilder("tree")
     leaves = builder.leaves_of(tree, "tree")
     return builder.build(f"({''.join(f'{leaf}, ' for leaf in leaves)})")
-
-
-def tensors_of(tree):
-    return [leaf for leaf in flatten_tree(tree)[0] if isinstance(leaf, Tensor)]
 
 
 @pytest.mark.parametrize("kind", TREES)

@@ -83,8 +83,6 @@ def test_grad_is_the_second_of_value_and_grad():
     found, aux = grad(lambda x: (x.sum(), {"n": x.sum()}), has_aux=True)(A)
     assert_same(found, paddle.ones([3], "float64"))
     assert aux["n"].stop_gradient
-    with pytest.raises(ValueError, match="grad needs a loss of one element"):
-        grad(lambda x: x)(A)
 
 
 def test_hessians_of_trees():
@@ -107,11 +105,6 @@ def test_hessians_of_trees():
     matrix, aux = hessian(lambda x: ((x**3).sum(), "aux"), has_aux=True)(A)
     assert_same(matrix, paddle.diag(6 * A), rtol=1e-12)
     assert aux == "aux"
-
-
-def test_arguments_in_the_place_of_argnums_are_refused():
-    with pytest.raises(TypeError, match=r"grad\(fn\)\(x\)"):
-        hessian(paddle.sum, A)
 
 
 def test_linearize():

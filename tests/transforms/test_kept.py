@@ -13,11 +13,10 @@ import types
 import weakref
 
 import numpy as np
-import optree
 import paddle
 import pytest
 
-from conftest import on_threads, programs_on, randn
+from conftest import assert_same, on_threads, programs_on, randn
 from paddle_chainrules import (
     FCNet,
     explain,
@@ -36,6 +35,7 @@ from paddle_chainrules.transforms.as_programs.auto_jit import eager_reason
 
 pytestmark = programs_on
 
+close = functools.partial(assert_same, rtol=1e-10, atol=1e-12)
 NET = FCNet((3, 5, 1), "tanh", "float64")
 ENOUGH = 8
 """Calls after which there is a program where there will be one."""
@@ -57,14 +57,6 @@ TRANSFORMS = {
     "jvp": lambda fn: lambda x, w: jvp(fn, (x, w), (x * 2.0, w)),
     "hvp": lambda fn: lambda x, w: hvp(lambda x: fn(x, w), x, x * 0.5),
 }
-
-
-def close(found, expected):
-    a, b = (optree.tree_flatten(tree, none_is_leaf=True) for tree in (found, expected))
-    assert a[1] == b[1]
-    for x, y in zip(a[0], b[0], strict=True):
-        assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def calls_of(fn):

@@ -8,7 +8,6 @@ from paddle.nn import functional as F
 
 from paddle_chainrules import (
     BatchWarning,
-    CaptureError,
     grad,
     hessian,
     hvp,
@@ -158,12 +157,6 @@ def test_gradients_by_what_was_computed_outside():
     )
     assert_equal(jacrev(rows)(x), expected(x))
     assert_equal(jit(rows)(x), rows(x))
-
-
-def test_a_pullback_of_numbers_drawn_before_is_refused():
-    _, back = vjp(lambda x: F.dropout(x, 0.5), drawn(64))
-    with pytest.raises(CaptureError, match="begin it inside"):
-        vmap(lambda v: back(v)[0], randomness="same")(drawn(3, 64))
 
 
 # Functions that are linear in what they are differentiated by.
@@ -391,13 +384,3 @@ def test_recurrent_layers_at_their_first_call():
 
 
 # Messages.
-
-
-def test_messages_name_what_is_wrong():
-    xs = drawn(4, 3)
-    with pytest.raises(TypeError, match="out_axes is nested as"):
-        vmap(lambda x: (x, x.sum()), out_axes=(0,))(xs)
-    with pytest.raises(TypeError, match=r"in_axes is nested as .*'v'"):
-        vmap(lambda d: d["u"], ({"v": 0},))({"u": xs})
-    with pytest.raises(TypeError, match="hold a NoneType"):
-        stack_params([{"w": xs, "b": None}] * 2)

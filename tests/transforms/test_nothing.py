@@ -122,10 +122,3 @@ def test_writes_through_views_with_new_axes():
 @pytest.mark.parametrize("fn", [paddle.linalg.inv, paddle.linalg.cholesky])
 def test_no_sample_of_what_not_all_matrices_have(fn):
     assert vmap(fn)(paddle.zeros([0, 2, 2])).shape == [0, 2, 2]
-
-
-def test_a_new_axis_beside_a_tensor_and_a_slice_with_a_step():
-    x, index = randn([4, 3, 5], "float64"), paddle.to_tensor([1])
-    for fn in (lambda x: x[index, None, 0:, ::-2], lambda x: x[None, index, ::-2]):
-        with pytest.raises(NotImplementedError, match="take the slice first"):
-            grad(lambda x, fn=fn: fn(x).sum())(x)

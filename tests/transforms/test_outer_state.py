@@ -20,8 +20,14 @@ import paddle
 import pytest
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import CaptureError, explain, grad, jit, value_and_grad
-from paddle_chainrules.transforms.as_programs.recompiling import RecompileWarning
+from paddle_chainrules import (
+    CaptureError,
+    RecompileWarning,
+    explain,
+    grad,
+    jit,
+    value_and_grad,
+)
 
 pytestmark = programs_on
 

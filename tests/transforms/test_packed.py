@@ -1,6 +1,7 @@
 """Sequences of unequal length, compared with padded ones and with each by itself."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import paddle
@@ -9,17 +10,12 @@ from paddle import nn
 
 from paddle_chainrules import Packed, grad, jit, jvp, stateless, value_and_grad, vmap
 from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
+from trees import assert_near
 
+close = partial(assert_near, rtol=1e-12, least=0.0)
+pytestmark = pytest.mark.usefixtures("in_double")
 LENGTHS = (4, 1, 6, 2)
 WIDTH = 3
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    paddle.seed(0)
-    paddle.set_default_dtype("float64")
-    yield
-    paddle.set_default_dtype("float32")
 
 
 def sequences(seed=0):
@@ -77,12 +73,6 @@ RECURRENT = {
     "LSTM both ways": (nn.LSTM, {"direction": "bidirect", "num_layers": 2}),
     "GRU, time first": (nn.GRU, {"time_major": True}),
 }
-
-
-def close(found, expected, tolerance=1e-12):
-    assert found.shape == expected.shape
-    largest = max(1e-300, np.abs(expected.numpy()).max())
-    assert np.abs(found.numpy() - expected.numpy()).max() <= tolerance * largest
 
 
 def same_gradients(loss, padded_loss, params, beside):

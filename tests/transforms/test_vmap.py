@@ -206,41 +206,6 @@ def test_what_has_no_rule_runs_one_by_one_and_says_so():
     assert_same(found, looped(paddle.median, X))
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda: vmap(lambda x: x, 2)(X), ValueError, r"has axis 2 for .*\[6, 3\]"),
-        (lambda: vmap(lambda x, y: x, (0,))(X, Y), ValueError, "1 entries for 2"),
-        (lambda: vmap(lambda x: x, "a")(X), TypeError, "integers and None|nested"),
-        (lambda: vmap(lambda x, y: x)(X, Y[:4]), ValueError, r"\[4, 6\] samples"),
-        (lambda: vmap(lambda x: x, None)(X), ValueError, "no axis of samples"),
-        (lambda: vmap(lambda x: x, 0, None)(X), ValueError, "out_axes is None for"),
-        (lambda: vmap(lambda x: x, 0, 5)(X), ValueError, "out_axes has axis 5"),
-        (lambda: vmap(lambda x: x, chunk_size=0), ValueError, "from 1 on"),
-        (lambda: vmap(lambda x: x, randomness="x"), ValueError, "error, different"),
-        (
-            lambda: vmap(lambda x: x if x.sum() > 0 else -x)(X),
-            CaptureError,
-            "decides by a value",
-        ),
-        (lambda: stack_params([]), ValueError, "no parameters to stack"),
-        (
-            lambda: stack_params([PARAMS, FCNet((3, 2)).init(0)]),
-            ValueError,
-            "parameters 1 are nested",
-        ),
-        (
-            lambda: stack_params([{"a": X}, {"a": Y}]),
-            ValueError,
-            r"parameters 1 have a tensor of shape \[6, 2\]",
-        ),
-    ],
-)
-def test_errors(call, error, words):
-    with pytest.raises(error, match=words):
-        call()
-
-
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_beside_pytorch():

@@ -176,20 +176,3 @@ def test_derivatives_are_those_of_the_turns_that_ran():
     for fails, given in ((jit(grad(fn), strict=True), ROW), (vmap(grad(fn)), ROWS)):
         with pytest.raises(CaptureError, match="turns .* use fori_loop or scan"):
             fails(given)
-
-
-def test_slips_are_named():
-    def loop(condition, body):
-        return vmap(lambda x: while_loop(condition, body, x))(ROWS)
-
-    def below(v):
-        return v.sum() < 10
-
-    with pytest.raises(CaptureError, match="drawn in a while_loop; draw them before"):
-        loop(below, lambda v: v + paddle.rand([6], "float64"))
-    with pytest.raises(ValueError, match=r"float64\[6\] to float64\[3\] at leaf 0"):
-        loop(below, lambda v: v[:3])
-    with pytest.raises(ValueError, match=r"shape \[6\], and must be a single truth"):
-        loop(lambda v: v < 10, lambda v: v + 1)
-    with pytest.raises(CaptureError, match="add_ writes into a tensor"):
-        loop(below, lambda v: v.add_(v))
