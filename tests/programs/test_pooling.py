@@ -5,7 +5,8 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import randn
+from conftest import assert_same, randn
+from paddle_chainrules import grad, hvp, jit
 from programs.fenced import check, with_gradient
 
 IMAGE, VOLUME, ROW = [2, 3, 8, 6], [2, 3, 4, 5, 6], [3, 2, 11]
@@ -96,3 +97,27 @@ def test_numbers_that_are_none_and_infinite_ones(dtype):
         lambda x: F.avg_pool2d(x, 3, 2, 1),
     ):
         check(fused(fn), x)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_windows_without_a_pixel(axes):
+    """Paddle's gradient writes past its memory there; PyTorch has no such windows."""
+    pool = getattr(F, f"max_pool{axes}d")
+    x = randn([1, 2, *(5, 4, 3)[:axes]], "float64")
+    attrs = {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True}
+
+    def loss(x):
+        values, places = pool(x, return_mask=True, **attrs)
+        return (paddle.where(places >= 0, values, 0 * values) ** 2).sum()
+
+    is_largest = paddle.zeros_like(x).flatten(2)
+    places = pool(x, return_mask=True, **attrs)[1].flatten(2)
+    assert int((places < 0).sum())
+    for sample, place in np.ndindex(2, places.shape[-1]):
+        if (index := int(places[0, sample, place])) >= 0:
+            is_largest[0, sample, index] += 1
+    expected = 2 * x * is_largest.reshape(x.shape)
+    for run in (*[grad(loss)] * 4, *[jit(grad(loss))] * 2):
+        assert_same(run(x), expected, rtol=1e-12)
+    product = hvp(loss, x, paddle.ones_like(x))
+    assert_same(product, 2 * is_largest.reshape(x.shape), rtol=1e-12)

@@ -8,6 +8,7 @@ import paddle
 import pytest
 from paddle import nn
 
+from conftest import assert_same, randn
 from paddle_chainrules import Packed, grad, jit, jvp, stateless, value_and_grad, vmap
 from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
 from trees import assert_near
@@ -70,6 +71,7 @@ RECURRENT = {
     "LSTM": (nn.LSTM, {}),
     "GRU of two layers": (nn.GRU, {"num_layers": 2}),
     "SimpleRNN both ways": (nn.SimpleRNN, {"direction": "bidirect"}),
+    "GRU both ways": (nn.GRU, {"direction": "bidirect"}),
     "LSTM both ways": (nn.LSTM, {"direction": "bidirect", "num_layers": 2}),
     "GRU, time first": (nn.GRU, {"time_major": True}),
 }
@@ -259,13 +261,28 @@ def test_layers_stay_paddles_own_where_they_take_sequences(make):
     assert is_paddles_own(make())
 
 
+@pytest.mark.parametrize("cell", [nn.GRU, nn.SimpleRNN])
+def test_both_ways_from_given_states(cell):
+    x = Packed.of(sequences())
+    net, params, _ = stateless(cell(WIDTH, 2, direction="bidirect"))
+    states = randn([2, len(x), 2], x.values.dtype, 3)
+
+    def loss(params, states, *args, padded=False):
+        outputs, last = net(params, args[0], states, *args[1:])
+        values = outputs if padded else outputs.values
+        return (values**2).sum() + (last**3).sum()
+
+    found = grad(loss, (0, 1))(params, states, x)
+    expected = grad(partial(loss, padded=True), (0, 1))(
+        params, states, x.padded(), x.lengths
+    )
+    assert_same(found, expected, rtol=1e-6, atol=1e-7)
+
+
 REFUSED = {
     "empty": lambda x: nn.GRU(3, 2)(x[0:0]),
     "no elements": lambda x: nn.GRU(3, 2)(
         Packed(x.values[:0], paddle.to_tensor([0, 0, 0]))
-    ),
-    "two ways with states": lambda x: nn.GRU(3, 2, direction="bidirect")(
-        x, paddle.zeros([2, 4, 2])
     ),
     "keys of others": lambda x: nn.MultiHeadAttention(3, 1)(x, x[:2], x[:2]),
     "values of others": lambda x: nn.MultiHeadAttention(3, 1)(

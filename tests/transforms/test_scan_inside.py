@@ -25,8 +25,8 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
+from paddle_chainrules.programs.compiling.repeated_steps import MAX_EAGER_STEPS as FEW
 from paddle_chainrules.transforms.control_flow.scan import MAX_EAGER_SCAN_STEPS
-from paddle_chainrules.transforms.control_flow.scan import MAX_EAGER_STEPS as FEW
 from trees import assert_near as close
 
 COUNT = FEW + 7

@@ -106,6 +106,10 @@ def is_unpooled_twice(result: Tensor, x: Tensor, indices: Tensor, *_: Any) -> bo
     return bool((ordered[..., 1:] == ordered[..., :-1]).any())
 
 
+def has_empty_windows(result: Any, *_: Any) -> bool:
+    return bool((result[1] < 0).any())
+
+
 def _is_tied(result: Any, message: Tensor, target: Tensor, reduction: str) -> bool:
     """Tell whether several messages are the largest, or smallest, of a row."""
     if reduction not in ("MIN", "MAX"):
@@ -138,4 +142,5 @@ def are_edges_tied(*args: Any) -> bool:
 
 
 TIES = "where several entries are the largest, or smallest: it counts each as a whole"
+EMPTY_WINDOWS = "where a window holds no pixel: it writes past its memory"
 DUPLICATES = "where one place is written twice: what is overwritten has some too"

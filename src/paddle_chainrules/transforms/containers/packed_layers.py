@@ -68,15 +68,6 @@ def _recurrent(
             "it out"
         )
     _refuse_empty(inputs)
-    is_bidirectional_gru = getattr(layer, "num_directions", 1) == 2 and isinstance(
-        layer, nn.GRU
-    )
-    if is_bidirectional_gru and initial_states is not None:
-        raise ValueError(
-            "a GRU of both directions has wrong gradients in Paddle where lengths "
-            "differ and initial_states are given, got these with a Packed; leave them "
-            "out, or use nn.BiRNN with cells"
-        )
     padded = inputs.padded()
     if layer.time_major:
         padded = padded.transpose([1, 0, *range(2, padded.ndim)])

@@ -13,22 +13,33 @@ from ....paddle_side.dtypes import single
 from ....paddle_side.rules import integer_results
 from ....paddle_side.rules.wrong_at_values import (
     DUPLICATES,
+    EMPTY_WINDOWS,
+    has_empty_windows,
     is_unpooled_twice,
     refuse_where,
 )
 from ..axes import FIRST, Images
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of, tape_of
+from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
 from ..shared import ops
 
 for name in ("pool2d", "pool3d"):
     define(name, axes=Images(), differentiable=(0,))
-for name in ("max_pool2d_with_index", "max_pool3d_with_index"):
-    define(name, axes=Images(), differentiable=(0,), fixed=(1,))
+WITH_INDEX = "max_pool2d_with_index", "max_pool3d_with_index"
+for name in WITH_INDEX:
+    define(
+        name,
+        axes=Images(),
+        differentiable=(0,),
+        fixed=(1,),
+        tape=refuse_where(
+            name, EMPTY_WINDOWS, has_empty_windows, integer_results.detach_indices
+        ),
+    )
 for name in ("fractional_max_pool2d", "fractional_max_pool3d"):
     define(name, axes=FIRST, differentiable=(0,), fixed=(1,), random=True)
-by_kernel("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
+by_kernel("pool2d", "pool3d", *WITH_INDEX)
 by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
 define("lp_pool2d", differentiable=(0,), axes=FIRST)
 by_kernel("lp_pool2d")
@@ -64,6 +75,18 @@ def gather_pixels(x: Tensor, index: Tensor) -> Tensor:
 
 
 # Where each number came from is known, or found again.
+
+
+@reverse_of(*WITH_INDEX)
+def _max_pool_with_index_reverse(call: Call) -> list[Any]:
+    """Leave out windows without a pixel, for which the kernel writes elsewhere."""
+    x, *attrs = call.args
+    mask, g = call.outputs[1], call.cotangent
+    has_pixel = mask >= 0
+    g = ops.where(has_pixel, g, paddle.zeros_like(g))
+    mask = ops.where(has_pixel, mask, paddle.zeros_like(mask))
+    kernel = getattr(ops, f"max_pool{x.ndim - 2}d_with_index_grad")
+    return [kernel(x, mask, g, *attrs), *(None for _ in attrs)]
 
 
 @reverse_of(
@@ -194,8 +217,3 @@ def _unpool_reverse(call: Call) -> list[Any]:
         None,
         *(None for _ in attrs),
     ]
-
-
-tape_of("max_pool2d_with_index", "max_pool3d_with_index")(
-    integer_results.detach_indices
-)
