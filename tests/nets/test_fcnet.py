@@ -582,13 +582,3 @@ def test_bad_calls(case):
     call, error, message = bad_calls()[case]
     with pytest.raises(error, match=message):
         call()
-
-
-def test_a_tensor_on_another_device_is_refused():
-    from paddle_chainrules.nets.checks import check_place
-
-    check_place("x", paddle.CPUPlace(), paddle.CPUPlace())
-    with pytest.raises(
-        ValueError, match=r"x is on Place\(gpu:0\).*Place\(cpu\).*x\.to\("
-    ):
-        check_place("x", "Place(gpu:0)", paddle.CPUPlace())
