@@ -1,7 +1,8 @@
 // The kernels that Paddle calls by itself with tensors of the device: those of views and of their
-// gradients, and `full`, which clears gradients. All others run on the CPU, for which Paddle copies
+// gradients, `full`, which clears gradients, and `add`, which sums them up. All others run on the CPU, for which Paddle copies
 // their tensors to the host and back.
 
+#include <algorithm>
 #include <complex>
 #include <utility>
 #include <vector>
@@ -108,6 +109,38 @@ void Full(const Context& context, const phi::IntArray& shape, const phi::Scalar&
   copy(&number, dims, all_one, bytes<T>(context, result, dims, dense(dims)), dims, dense(dims));
 }
 
+// The strides with which a tensor without gaps is read as one of more dimensions, or longer ones.
+Sizes spread(const Sizes& dims, const Sizes& wanted) {
+  const Sizes own = dense(dims);
+  Sizes strides(wanted.size(), 0);
+  const size_t first = wanted.size() - dims.size();
+  for (size_t i = 0; i < dims.size(); ++i) strides[first + i] = dims[i] == 1 ? 0 : own[i];
+  return strides;
+}
+
+template <typename T, typename Context>
+void Add(const Context& context, const phi::DenseTensor& x, const phi::DenseTensor& y, phi::DenseTensor* out) {
+  const Sizes dims = of(out->dims()), of_x = spread(of(x.dims()), dims), of_y = spread(of(y.dims()), dims);
+  int64_t count = 1;
+  for (int64_t n : dims) count *= n;
+  T* result = context.template Alloc<T>(out);
+  std::vector<T> sums(count);
+  if (count == 0) return;
+  const T* left = bytes<T>(context, x.data(), dims, of_x);
+  const T* right = bytes<T>(context, y.data(), dims, of_y);
+  Sizes at(dims.size(), 0);
+  int64_t i = 0, j = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    sums[k] = static_cast<T>(left[i] + right[j]);
+    for (size_t d = dims.size(); d-- > 0;) {
+      i += of_x[d], j += of_y[d];
+      if (++at[d] < dims[d]) break;
+      i -= of_x[d] * dims[d], j -= of_y[d] * dims[d], at[d] = 0;
+    }
+  }
+  std::copy(sums.begin(), sums.end(), bytes<T>(context, result, dims, dense(dims)));
+}
+
 }  // namespace fake_gpu
 
 #define OF_ALL_TYPES                                                                                     \
@@ -115,6 +148,7 @@ void Full(const Context& context, const phi::IntArray& shape, const phi::Scalar&
       phi::dtype::complex<float>, phi::dtype::complex<double>
 
 PD_REGISTER_PLUGIN_KERNEL(contiguous, fake_gpu, ALL_LAYOUT, fake_gpu::Contiguous, OF_ALL_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(add, fake_gpu, ALL_LAYOUT, fake_gpu::Add, OF_ALL_TYPES) {}
 PD_REGISTER_PLUGIN_KERNEL(full, fake_gpu, ALL_LAYOUT, fake_gpu::Full, OF_ALL_TYPES) {}
 PD_REGISTER_PLUGIN_KERNEL(fill, fake_gpu, ALL_LAYOUT, fake_gpu::Fill, OF_ALL_TYPES) {}
 PD_REGISTER_PLUGIN_KERNEL(strided_copy, fake_gpu, ALL_LAYOUT, fake_gpu::StridedCopy, OF_ALL_TYPES) {}

@@ -26,6 +26,10 @@ PARAMS = "Paddle's kernel of the CPU refuses parameters of a device"
 ADDED = "Paddle adds gradients of rows and dense ones on the host"
 DRAWS = "Paddle draws on the CPU and keeps the state of the device's generator"
 HALF = "the device has no kernels for half precision"
+LSTSQ = "Paddle refuses least squares on such devices"
+MOVES = "moves to another device have first derivatives alone"
+CASTS = "Paddle casts one factor of a product where it lies, by the CPU's kernel"
+ENDS = "a gradient of Paddle's ends the process there, without us, too"
 MEMORY = "the device's memory counts as the host's"
 SLOW = "it takes minutes there: Paddle starts a thread for each copy of its"
 SENT = "Paddle sends no tensors of a custom device to other processes"
@@ -39,8 +43,33 @@ NOT_ON_DEVICE = {
     "tests/nets/test_purity.py::test_a_function_that_writes[view]": VIEWS,
     "tests/nets/test_set_between.py::*RMSProp*": PARAMS,
     "tests/nets/test_sparse_embeddings.py::test_the_padding*-tied]": ADDED,
-    "tests/optimizers/test_beside_paddle.py::test_so_many_steps*": SLOW,
+    "tests/optimizers/test_beside_paddle.py": SLOW,
     "tests/optimizers/test_dtypes_without_kernels.py::test_halves*": HALF,
+    **dict.fromkeys(
+        (
+            *("tests/programs/test_blas.py", "tests/programs/test_by_block.py"),
+            "tests/programs/test_collapsing.py::test_gradients_beside_paddles_tape*",
+            *("tests/programs/test_convolutions.py", "tests/programs/test_indices.py"),
+            *("tests/programs/test_kept_code.py", "tests/programs/test_loops.py"),
+            *("tests/programs/test_one_number.py", "tests/programs/test_peak_bytes.py"),
+            *("tests/programs/test_pooling.py", "tests/programs/test_rearranged.py"),
+            *("tests/programs/test_regions.py", "tests/programs/test_rows.py"),
+            *("tests/programs/test_shared_loops.py", "tests/programs/test_vectors.py"),
+        ),
+        CODE,
+    ),
+    "tests/programs/test_in_julia.py": CODE,
+    "tests/programs/test_complex.py::*[matrices]": CASTS,
+    "tests/programs/test_in_place.py::test_constants_that_are_read*": VIEWS,
+    "tests/programs/test_in_place.py::test_gradients_of_what_is_written*": VIEWS,
+    "tests/programs/test_in_place.py::test_a_function_that_writes_is_the*": VIEWS,
+    "tests/programs/test_linear_algebra.py::test_least_squares_without*": LSTSQ,
+    "tests/programs/test_table.py": SLOW,
+    "tests/transforms/test_guarded_calls.py::test_programs_that_draw_go_on*": DRAWS,
+    "tests/transforms/test_nothing.py::test_writes_through_views_with_new*": VIEWS,
+    "tests/transforms/test_returned_arguments.py::*[cpu]": MOVES,
+    "tests/transforms/test_many_samples.py::test_taking_by_indices*-both]": ENDS,
+    "tests/transforms/test_same_answer.py": SLOW,
     "tests/test_tensor_files.py::test_files_take_no_second_copy_in_memory": MEMORY,
 }
 """Patterns of tests, or whole files, with the reason."""

@@ -192,7 +192,9 @@ ENTRIES = {
         X,
     ),
     "derivative": called(lambda p, x: pc.derivative(NET, p, x, (1, 0, 1)), P0, X),
-    "derivatives": called(lambda p, x: pc.derivatives(NET, p, x, [(0, 0, 0), (2, 0, 0)]), P0, X),
+    "derivatives": called(
+        lambda p, x: pc.derivatives(NET, p, x, [(0, 0, 0), (2, 0, 0)]), P0, X
+    ),
     "divergence": called(
         lambda p, x: pc.divergence(pc.FCNet((3, 5, 3), "tanh"), p, x),
         pc.FCNet((3, 5, 3)).init(0),
@@ -279,7 +281,9 @@ ENTRIES = {
         lambda: optimizers.scale_by_schedule(lambda step: 0.5)
     ),
     **{
-        f"optimizers.{name}": optimizer(lambda name=name: getattr(optimizers, name)(0.1))
+        f"optimizers.{name}": optimizer(
+            lambda name=name: getattr(optimizers, name)(0.1)
+        )
         for name in (
             *("adadelta", "adagrad", "adam", "adamax", "adamw", "clip_by_global_norm"),
             *("clip_by_norm", "lamb", "momentum", "nadam", "radam", "rmsprop"),
