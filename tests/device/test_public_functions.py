@@ -4,6 +4,8 @@ Each entry is called 45 times on either side, first as Paddle runs it and at las
 compiled program. ``make device`` runs this file.
 """
 
+import subprocess
+import sys
 from tempfile import mkdtemp
 
 import numpy as np
@@ -16,7 +18,7 @@ from conftest import randn
 from device import on_device
 from paddle_chainrules import distributed, libraries, optimizers, testing
 
-DEVICE = "fake_gpu:0"
+DEVICE, OTHER = "fake_gpu:0", "fake_gpu:1"
 CALLS, LOOKED_AT = 45, {1, 2, 4, 36, 45}
 needs_device = pytest.mark.skipif(
     on_device.NAME is None, reason="make device runs it, on a device"
@@ -361,3 +363,114 @@ def test_on_the_device_as_on_the_cpu(name):
     for one, other in zip(found, expected, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@needs_device
+@pytest.mark.parametrize(
+    "name", ["CSR", "Packed", "jit", "laplacian", "optimizers.adam", "scan", "vjp"]
+)
+def test_on_the_other_device(name):
+    expected = results(ENTRIES[name], "cpu")
+    for one, other in zip(results(ENTRIES[name], OTHER), expected, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@needs_device
+def test_the_current_device_may_change_after_a_capture():
+    function = pc.jit(lambda x: paddle.tanh(x) + paddle.full([3], 2.0))
+    ones = pc.jit(lambda n: paddle.ones([3]) * n)
+    for device in ("cpu", DEVICE, OTHER, "cpu", DEVICE):
+        paddle.set_device(device)
+        own = ROW.to(device)
+        for _ in range(CALLS):
+            assert str(ones(2.0).place) == f"Place({device})"
+            result = function(own)
+        assert str(result.place) == f"Place({device})"
+        np.testing.assert_allclose(result.numpy(), np.tanh(ROW.numpy()) + 2, rtol=1e-5)
+
+
+@needs_device
+def test_a_seed_draws_the_same_on_every_device():
+    net = pc.stateless(paddle.nn.Dropout(0.5))[0]
+    drawn = []
+    for device in ("cpu", DEVICE, OTHER):
+        paddle.set_device(device)
+        own = X.to(device)
+        for _ in range(CALLS):
+            y = net.forward({}, own, seed=5)
+        assert str(y.place) == f"Place({device})"
+        drawn.append(y.numpy())
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    np.testing.assert_array_equal(drawn[0], drawn[2])
+
+
+def trained(state, count):
+    """Some steps of Adam on the loss, from parameters and the optimizer's state."""
+    adam, step = optimizers.adam(0.05), pc.jit(pc.grad(loss))
+    own, state = state
+    for _ in range(count):
+        updates, state = adam.update(step(own, X.to(paddle.get_device())), state, own)
+        own = optimizers.apply_updates(own, updates)
+    return own, state
+
+
+@needs_device
+def test_a_run_goes_on_from_a_file_on_any_device():
+    begin = P0, optimizers.adam(0.05).init(P0)
+    paddle.set_device("cpu")
+    expected, _ = trained(begin, 40)
+    file = f"{mkdtemp()}/run.safetensors"
+    for first, second in ((DEVICE, DEVICE), (DEVICE, "cpu"), ("cpu", OTHER)):
+        paddle.set_device(first)
+        distributed.save_checkpoint(file, trained(mover(first)(begin), 20))
+        paddle.set_device(second)
+        found, state = trained(distributed.load_checkpoint(file), 20)
+        for tensor in tensors((found, state)):
+            assert str(tensor.place) == f"Place({second})"
+        for name, value in found.items():
+            np.testing.assert_allclose(
+                value.numpy(), expected[name].numpy(), rtol=1e-4, atol=1e-5
+            )
+
+
+@needs_device
+def test_the_state_of_paddles_optimizers_is_taken_where_it_lies():
+    paddle.set_device(DEVICE)
+    layer = paddle.nn.Linear(3, 2)
+    theirs = paddle.optimizer.Adam(0.1, parameters=layer.parameters())
+    for _ in range(3):
+        (layer(x(mover(DEVICE))) ** 2).sum().backward()
+        theirs.step()
+        theirs.clear_grad()
+    ours, state = optimizers.from_paddle(theirs, layer)
+    own = dict(layer.named_parameters())
+    grads = {name: paddle.ones_like(value) for name, value in own.items()}
+    updates, after = ours.update(grads, state, own)
+    for tensor in tensors((updates, after.first, after.second)):
+        assert str(tensor.place) == f"Place({DEVICE})"
+    for name, value in layer.named_parameters():
+        value._grad_ivar() is not None or value.sum().backward()
+        value.grad.set_value(grads[name])
+    before = {name: value.numpy() for name, value in own.items()}
+    theirs.step()
+    for name, value in layer.named_parameters():
+        moved = value.numpy() - before[name]
+        np.testing.assert_allclose(moved, updates[name].numpy(), rtol=1e-4, atol=1e-6)
+
+
+@needs_device
+@pytest.mark.parametrize("command", ["bench", "explain"])
+def test_commands(command, tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import paddle\n\ndef make():\n    return paddle.nn.Linear(3, 2)\n"
+    )
+    made = command, f"{model}:make", "--input", "4x3"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "paddle_chainrules", *made],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -20,13 +20,16 @@ class _Move(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        return _moved(cotangent, ctx.place)
+        return moved(cotangent, ctx.place)
 
 
-def _moved(x: Tensor, place: Any) -> Tensor:
+def moved(x: Tensor, place: Any) -> Tensor:
     """Return a tensor at a place, on the graph of the original."""
     if x.place._equals(place):
         return x
+    if not is_traced(x):
+        copy: Tensor = x._copy_to(place, True)
+        return copy
     result: Tensor = _Move.apply(x, place)
     return result
 
@@ -36,6 +39,6 @@ def copy_to(
 ) -> Tensor:
     """Run what ``x.cpu()`` and ``x.to(device)`` do, on the graph."""
     if is_traced(x) and not x.place._equals(place):
-        return _moved(x, place)
+        return moved(x, place)
     result: Tensor = operator(x, place, *rest)
     return result
