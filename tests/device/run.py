@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 from device import plugin, selection  # noqa: E402
 from lanes import parts  # noqa: E402
 
-PARTS = 60
+PARTS = 40
 """Into how many runs of about a minute the files are divided."""
 AT_A_TIME = 2
 MINUTES = 15
