@@ -47,8 +47,9 @@ RAW: Any = core.eager.ops
 def by_older_interface(name: str, x: Tensor, *args: Any) -> Any:
     """Call an operator by Paddle's older interface, which shows all of its results.
 
-    Where a device lacks the kernel, that leaves them on the CPU, and moves its arguments
-    there, too: it takes copies, and the results come back to the device of ``x``.
+    Where a device lacks the kernel, that leaves them on the CPU, and moves its
+    arguments there, too. So it takes copies there, and we move the results back to the
+    device of ``x``.
     """
     call = getattr(RAW.legacy, name)
     if ON_CPU_ALONE or x.place.is_cpu_place():
