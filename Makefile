@@ -18,6 +18,8 @@
 #              n-th hundredth of them
 # make matrix  the numeric tests under settings that stand for other machines, some minutes
 #              each; CELL=mkl-sse4.2 for one of tests/matrix.py, CELL=n for the n-th in turn
+# make device  whole test files on a device whose memory the host cannot touch (docs/devices.md),
+#              half an hour on two cores; PART=n for the n-th of 40 parts in turn
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
@@ -72,7 +74,7 @@ endif
 ON_ALL_CORES := -n auto --max-worker-restart 0
 SINCE ?= HEAD
 
-.PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders house bench bench-programs \
+.PHONY: demo examples test quick operator all-tests adapters lux slow matrix device differential orders house bench bench-programs \
 	bench-side-by-side bench-small-nets bench-libraries bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
@@ -110,6 +112,9 @@ all-tests: $(VENV)/libraries
 
 matrix: $(VENV)/installed
 	$(RUN) -W ignore tests/matrix.py $(CELL)
+
+device: $(VENV)/installed
+	$(RUN) -W ignore tests/device/run.py $(PART)
 
 differential: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run

@@ -10,10 +10,13 @@ run, writes it.
 """
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from device import plugin, selection
 
 HERE = Path(__file__).parent
 KEPT = HERE / "seconds.json"
@@ -81,6 +84,10 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """The longest units first; of the slow tests the part that is asked for."""
     thin(items)
+    if plugin.VARIABLE in os.environ:
+        for item in items:
+            if reason := selection.reason_for(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason=reason))
     part = config.getoption("--part")
     if part is not None:
         slow = [item.nodeid for item in items if item.get_closest_marker("slow")]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
+from paddle.device import get_device
 
 from . import tensor_files
 from .paddle_side.dtypes import dtype_name, tensor_kind
@@ -64,7 +65,7 @@ def save(path: PathLike, tree: Any) -> None:
 
 
 def load(path: PathLike, like: Any = None) -> Any:
-    """Read what :func:`save` wrote.
+    """Read what :func:`save` wrote, onto Paddle's current device.
 
     Args:
         path: the file.
@@ -316,14 +317,16 @@ def _is_pair(pair: Any) -> bool:
 def unpack(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Return the tree that a packed one and its tensors stand for.
 
+    The tensors are on Paddle's current device.
+
     Raises:
         ValueError: a named tuple has other fields here.
     """
     kind, content = node
     if kind == "tensor":
-        return tensors[content]
+        return tensors[content].to(get_device())
     if kind == "complex":
-        return paddle.as_complex(tensors[content])
+        return paddle.as_complex(tensors[content].to(get_device()))
     if kind == "dict":
         return {key: unpack(child, tensors) for key, child in content}
     if kind in ("list", "tuple"):

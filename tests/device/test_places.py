@@ -125,8 +125,190 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_tensors_of_several_devices(name):
     call, expected, place = CALLS[name]
-    done = run_on_device(f"{BEGIN}\ncheck({call}, {expected}, {place!r})\nprint('ok')")
+    ends_well(f"check({call}, {expected}, {place!r})")
+
+
+def ends_well(code):
+    """Run code after BEGIN in a process of its own."""
+    done = run_on_device(f"{BEGIN}\n{code}\nprint('ok')")
     assert done.stdout.split()[-1:] == ["ok"], done.stderr[-2000:]
+
+
+REFUSED = {
+    "parameters on two devices": (
+        "net.forward(on_device | {'1.bias': params['1.bias'].to(OTHER)}, x)",
+        r"params\['0.weight'\] is on fake_gpu:0, and params\['1.bias'\] is on "
+        r"fake_gpu:1.*Move params\['1.bias'\] with .to\('fake_gpu:0'\)",
+    ),
+    "the input on the other device": (
+        "net.pullback(on_device, x.to(OTHER))",
+        r"params\['0.weight'\] is on fake_gpu:0, and input 1 is on fake_gpu:1",
+    ),
+    "a layer": (
+        "layer.forward(layer_on_device, x.to(OTHER))",
+        r"params\['weight'\] is on fake_gpu:0, and input 1 is on fake_gpu:1",
+    ),
+    "a gradient of the net": (
+        "grad(lambda p: net.forward(p, x.to(OTHER)).sum())(on_device)",
+        r"params\['0.weight'\] is on fake_gpu:0, and input 1 is on fake_gpu:1",
+    ),
+    "a Laplacian": (
+        "laplacian(net, on_device, x.to(OTHER))",
+        r"params\['0.weight'\] is on fake_gpu:0, and input 1 is on fake_gpu:1",
+    ),
+    "memory to write to": (
+        "net.pullback(on_device, x.to(DEVICE))[1](c, into=(params, None))",
+        r"into for params\['0.weight'\] is on cpu, the gradient on fake_gpu:0; move it "
+        r"with .to\('fake_gpu:0'\)",
+    ),
+    "a device that is not there": ("x.to('fake_gpu:7')", "use wrong place"),
+    "a device of another name": ("x.to('no_such')", "device must be a string"),
+}
+
+
+@needs_device
+def test_tensors_that_no_call_can_take_are_refused():
+    ends_well(
+        f"""
+import re
+from paddle_chainrules import laplacian
+
+for name, (call, message) in {REFUSED!r}.items():
+    try:
+        eval(call)
+    except ValueError as error:
+        assert re.search(message, str(error)), (name, str(error))
+    else:
+        raise AssertionError(name)
+assert paddle.get_device() == "cpu"
+check(lambda: net.forward(on_device, x), lambda: net.forward(params, x), DEVICE)
+"""
+    )
+
+
+@needs_device
+def test_parameters_that_every_call_copies_are_told_of_once():
+    ends_well(
+        """
+import warnings
+
+def told(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(40):
+            call()
+    return [str(w.message) for w in caught if "copies all param" in str(w.message)]
+
+(message,) = told(lambda: layer.forward(layer_params, x.to(DEVICE)))
+assert "input 1 is on fake_gpu:0" in message, message
+exec(message.partition("once with ")[2], {"params": layer_params}, moved := {})
+assert str(moved["params"]["weight"].place) == "Place(fake_gpu:0)"
+(message,) = told(lambda: net.vjp(net.flatten(params), x.to(DEVICE), c))
+assert "theta = theta.to('fake_gpu:0')" in message, message
+assert not told(lambda: net.forward(on_device, x))
+assert not told(lambda: net.forward(params, x))
+"""
+    )
+
+
+@needs_device
+def test_layers_that_move_tensors_themselves_are_left_to_it():
+    ends_well(
+        """
+class Halves(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = paddle.nn.Linear(3, 5), paddle.nn.Linear(5, 2)
+
+    def forward(self, x):
+        y = self.first(x.to(DEVICE))
+        return self.second(paddle.tanh(y).to(OTHER))
+
+halves, values, *_ = stateless(Halves())
+moved = {n: v.to(DEVICE if "first" in n else OTHER) for n, v in values.items()}
+places = [f"Place({DEVICE})", f"Place({OTHER})"]
+check(lambda: halves.forward(moved, x), lambda: halves.forward(values, x), OTHER)
+grads, _ = halves.vjp(moved, x, c.to(OTHER))
+assert [str(grads[f"{n}.weight"].place) for n in ("first", "second")] == places
+"""
+    )
+
+
+@needs_device
+def test_moves_within_a_function_pass_gradients_back():
+    ends_well(
+        """
+from paddle_chainrules import CaptureError
+
+def moved(x):
+    return (x * x + (2 * x).to(DEVICE).pow(3).cpu()).sum()
+
+def plain(x):
+    return (x * x + (2 * x).pow(3)).sum()
+
+check(lambda: grad(moved)(x), lambda: grad(plain)(x), "cpu")
+check(lambda: jit(grad(moved))(x), lambda: grad(plain)(x), "cpu")
+check(lambda: vjp(moved, x)[1](paddle.ones([])), lambda: grad(plain)(x), "cpu")
+for call in (lambda: grad(lambda x: grad(moved)(x).sum())(x), lambda: vmap(moved)(x)):
+    try:
+        call()
+    except (NotImplementedError, CaptureError) as error:
+        assert "x.to(device) or x.cpu()" in str(error), error
+    else:
+        raise AssertionError("a derivative without a rule")
+"""
+    )
+
+
+@needs_device
+def test_a_seed_leaves_the_generators_of_all_devices_alone():
+    ends_well(
+        """
+def states():
+    kinds = "cpu", "fake_gpu"
+    return [s.current_seed() for kind in kinds for s in paddle.get_rng_state(kind)]
+
+dropout = stateless(paddle.nn.Dropout(0.5))[0]
+for current in ("cpu", DEVICE):
+    paddle.set_device(current)
+    paddle.seed(11)
+    before = states()
+    for seed in range(40):
+        dropout.forward({}, x.to(DEVICE), seed=seed)
+    assert len(before) == 3 and states() == before, (before, states())
+"""
+    )
+
+
+@needs_device
+def test_files_come_onto_the_current_device():
+    ends_well(
+        """
+import tempfile
+from paddle_chainrules import distributed, load, load_params, save, save_params
+
+with tempfile.TemporaryDirectory() as folder:
+    for name in ("net.npz", "net.safetensors"):
+        save_params(f"{folder}/{name}", on_device)
+    state = adam(0.1).init(on_device)
+    save(f"{folder}/state.safetensors", (state, 1j * on_device["0.bias"]))
+    distributed.save_checkpoint(f"{folder}/run.safetensors", on_device)
+    for current in ("cpu", DEVICE, OTHER):
+        paddle.set_device(current)
+        loaded = [
+            load_params(f"{folder}/net.npz", net),
+            load_params(f"{folder}/net.safetensors", net),
+            distributed.load_checkpoint(f"{folder}/run.safetensors"),
+        ]
+        for found in loaded:
+            for name, value in found.items():
+                assert str(value.place) == f"Place({current})", (current, value.place)
+                assert np.array_equal(value.numpy(), params[name].numpy()), name
+        like = state, loaded[0]["0.bias"] * 1j
+        found, number = load(f"{folder}/state.safetensors", like)
+        assert str(first(found).place) == str(number.place) == f"Place({current})"
+"""
+    )
 
 
 @needs_device

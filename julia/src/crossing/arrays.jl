@@ -132,10 +132,14 @@ function viewed(f::F, tensor::PyPtr) where {F}
         view = Ref{DLTensor}()
         status =
             ccall(TABLE[].view_of_object, Cint, (PyPtr, Ref{DLTensor}), tensor, view)
-        status == 0 || PythonCall.Core.pythrow()
+        status == 0 || refuse_place(tensor, pending_error())
         return f(view[])
     end
-    capsule = call(TO_DLPACK, (tensor,))
+    capsule = try
+        call(TO_DLPACK, (tensor,))
+    catch cause
+        refuse_place(tensor, cause)
+    end
     try
         managed = ccall(
             PYTHON[].capsule_pointer, Ptr{DLManagedTensor}, (PyPtr, Cstring),
@@ -146,6 +150,27 @@ function viewed(f::F, tensor::PyPtr) where {F}
     finally
         drop(capsule)
     end
+end
+
+function pending_error()
+    try
+        PythonCall.Core.pythrow()
+    catch error
+        return error
+    end
+end
+
+"Throw the error, or one that says more where Paddle hands out no tensors of a device: one of a plugin's."
+function refuse_place(tensor::PyPtr, cause)
+    keep(tensor)
+    place = PythonCall.pynew(tensor).place
+    PythonCall.pytruth(place.is_custom_place()) || throw(cause)
+    throw(
+        ArgumentError(
+            "a tensor is on $place, a device whose tensors Paddle does not share. Make the net on the CPU, after " *
+            "paddle.set_device(\"cpu\"), or move a layer there first with layer.to(\"cpu\")",
+        ),
+    )
 end
 
 function copy_out(::Type{T}, dims::Dims, view::DLTensor) where {T}

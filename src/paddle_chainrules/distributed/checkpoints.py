@@ -57,6 +57,8 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
 def load_checkpoint(path: str | os.PathLike[str]) -> Any:
     """Load on all ranks what :func:`save_checkpoint` wrote; rank 0 reads and sends it.
 
+    The tensors are on Paddle's current device.
+
     Args:
         path: the file, on rank 0's machine.
 

@@ -362,7 +362,8 @@ def _check_single_region(name: str, lowered: Program) -> None:
         if not tensor.place.is_cpu_place():
             raise CaptureError(
                 f"{name} holds a constant {value.dtype}{list(value.shape)} on "
-                f"{tensor.place}, and a library runs on the CPU; move it there"
+                f"{tensor.place}, and a library runs on the CPU; move it there with "
+                ".cpu(), as parameters that go inside"
             )
 
 

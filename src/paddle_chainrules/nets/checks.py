@@ -44,12 +44,3 @@ def check_width(x: Tensor | CSR, width: int) -> None:
             "features in the last dimension, the batch before it; give x.T where they "
             "lie the other way"
         )
-
-
-def check_place(name: str, place: Any, expected: Any) -> None:
-    """Refuse a tensor on another device than the parameters."""
-    if str(place) != str(expected):
-        raise ValueError(
-            f"{name} is on {place}, the parameters are on {expected}; move one of "
-            f"them, for example {name}.to({str(expected)!r})"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,10 @@ from .activations import Activation, resolve
 from .calls.programs import NetPrograms, programs_for_paddle_layers
 from .calls.pullback import NetPullback
 from .chain import Chain
-from .checks import check_place, check_tensor, check_width
+from .checks import check_tensor, check_width
 from .description import chain_formula
 from .net import Net
 from .parameters.params import P, Params, ParamSpec
-
-MANY_DEVICES = (
-    paddle.device.is_compiled_with_cuda() or paddle.device.is_compiled_with_xpu()
-)
 
 
 @dataclass(frozen=True)
@@ -161,11 +157,6 @@ class FCNet(Net):
         (x,) = args
         check_tensor("x", x, self.dtype)
         check_width(x, self.sizes[0])
-        if MANY_DEVICES:
-            tensors = params.values() if isinstance(params, Mapping) else (params,)
-            for tensor in tensors:
-                if isinstance(tensor, Tensor):
-                    check_place("x", x.place, tensor.place)
         if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
             raise TypeError(
                 f"the net computes in {self.dtype}, for which Paddle's CPU build has "

@@ -114,7 +114,8 @@ def load_params(
 ) -> dict[str, Tensor]:
     """Read parameters, or buffers, from a ``.npz`` or ``.safetensors`` file.
 
-    Nothing in the file is executed: no pickle is read.
+    Nothing in the file is executed: no pickle is read. The tensors are on Paddle's
+    current device.
 
     Args:
         path: the file; its suffix names the format.

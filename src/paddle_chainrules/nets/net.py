@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.autograd.partial_gradients import leaves_behind
+from ..paddle_side.devices import ON_CPU_ALONE
 from ..paddle_side.near_names import METHODS, instead_of
 from ..paddle_side.patching.write_counts import writes_counted
 from ..paddle_side.process.random_state import (
@@ -41,6 +42,7 @@ from ..transforms.recordings.effects import (
 from ..transforms.recordings.outputs import detached, unaliased
 from ..transforms.recordings.recording import both_reasons, records_graph
 from .calls.inputs import CallInputs
+from .calls.places import check_places
 from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
@@ -138,6 +140,15 @@ class Net(abc.ABC):
         self._check(params, args)
         return self._forward(params, args, kwargs, {})
 
+    def _inputs(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CallInputs:
+        """Return the checked inputs of a call that no program has served."""
+        inputs = CallInputs(self.spec, params, args, kwargs)
+        if not ON_CPU_ALONE:
+            check_places(self, inputs)
+        return inputs
+
     def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`forward`: ``net(params, x)`` is ``net.forward(params, x)``."""
         return self.forward(params, *args, **kwargs)
@@ -153,7 +164,7 @@ class Net(abc.ABC):
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
         programs = self._programs
-        inputs = CallInputs(self.spec, params, args, kwargs)
+        inputs = self._inputs(params, args, kwargs)
         if programs and (result := programs.forward(inputs, constants)):
             return result[0]
         leaves = call_leaves = inputs.leaves
@@ -304,7 +315,7 @@ class Net(abc.ABC):
         With ``has_aux`` the third result is what the formula gives beside the output.
         """
         programs = self._programs
-        inputs = CallInputs(self.spec, params, args, kwargs)
+        inputs = self._inputs(params, args, kwargs)
         if programs and (result := programs.record(inputs, constants)):
             value, aux, out_spec, taped = result
             pullback = RecordedPullback(taped, inputs.form(out_spec))

@@ -15,9 +15,11 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 import paddle
+from paddle import Tensor
 from paddle.base import core
 
 from .autograd import py_layer_calls
+from .devices import ON_CPU_ALONE
 from .flags import Noted, flags_of
 from .index_lists import lists_to_tensors, write_item
 from .listener import Listener, local
@@ -35,10 +37,29 @@ from .patching.patch_sites import (
     undecorated,
 )
 from .rules import operators as rules
+from .rules.moves import moved
 from .traced_numbers import numbers_to_tensors
 
 RAW: Any = core.eager.ops
 """Operators by name, as programs call them: without a way for static graphs."""
+
+
+def by_older_interface(name: str, x: Tensor, *args: Any) -> Any:
+    """Call an operator by Paddle's older interface, which shows all of its results.
+
+    Where a device lacks the kernel, that leaves them on the CPU, and moves its
+    arguments there, too. So it takes copies there, and we move the results back to the
+    device of ``x``.
+    """
+    call = getattr(RAW.legacy, name)
+    if ON_CPU_ALONE or x.place.is_cpu_place():
+        return call(x, *args)
+    copies = (RAW.assign(a) if isinstance(a, Tensor) else a for a in (x, *args))
+    found = call(*copies)
+    if isinstance(found, Tensor):
+        return moved(found, x.place)
+    return type(found)(moved(y, x.place) if y._is_initialized() else y for y in found)
+
 
 BINARY = tuple(
     f"__{name}__"

@@ -9,6 +9,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.row_sparse import RowSparse
+from ...paddle_side.devices import device_name
 from ...paddle_side.dtypes import dtype_name, is_differentiable, same_dtype
 
 
@@ -65,10 +66,11 @@ def check_buffers(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
                 f"into for {label} is {dtype_name(buffer.dtype)}, the gradient "
                 f"{dtype_name(primal.dtype)}; paddle.zeros_like makes one that fits"
             )
-        if str(buffer.place) != str(primal.place):
+        if not buffer.place._equals(primal.place):
+            device = device_name(primal.place)
             raise ValueError(
-                f"into for {label} is on {buffer.place}, the gradient on "
-                f"{primal.place}; move it with .to({str(primal.place)!r})"
+                f"into for {label} is on {device_name(buffer.place)}, the gradient on "
+                f"{device}; move it with .to({device!r})"
             )
     _check_overlap(buffers, primals)
 

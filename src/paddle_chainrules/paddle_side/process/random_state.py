@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..devices import ON_CPU_ALONE, other_kinds
 from ..dtypes import tensor_kind
 from ..listener import listener, local, thread_mode
 from ..locks import in_child_of_fork, new_lock
@@ -78,19 +79,17 @@ def generator_lock() -> AbstractContextManager[Any]:
 
 def random_state() -> Any:
     """Return the state of the generators that a layer draws from."""
-    devices = ["cpu"]
-    if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
-        devices.append("gpu")
+    kinds = ("cpu",) if ON_CPU_ALONE else ("cpu", *other_kinds())
     with _generator_lock:
-        results = [(device, paddle.get_rng_state(device)) for device in devices]
+        results = [(kind, paddle.get_rng_state(kind)) for kind in kinds]
     return results
 
 
 def restore_random_state(state: Any) -> None:
     """Have the generators at a :func:`random_state` again."""
     with _generator_lock:
-        for device, generators in state:
-            paddle.set_rng_state(generators, device)
+        for kind, generators in state:
+            paddle.set_rng_state(generators, kind)
 
 
 class private_dropout_seed(thread_mode):

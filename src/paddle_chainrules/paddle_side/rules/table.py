@@ -20,7 +20,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle.distributed.fleet.recompute.recompute import recompute
 
-from . import in_place, integer_results
+from . import in_place, integer_results, moves
 from . import tensors_as_numbers as tensor_numbers
 from .derivatives import formulas, linear_algebra, losses, norms, piecewise
 from .graph_breaks import BREAKS, refuse_traced_number, to_tensor, warn_of_constants
@@ -86,6 +86,7 @@ METHODS: dict[str, Rule] = {
     "__setitem__": in_place.refreshing_views(in_place.set_item),
     "copy_": in_place.refreshing_views(in_place.copy),
     "set_value": in_place.set_value,
+    "_copy_to": moves.copy_to,
     **dict.fromkeys(BREAKS, warn_of_constants),
 }
 """Rules by the names of ``paddle.Tensor``, to which entries add those of methods that

@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
-from ...paddle_side.interception import RAW
+from ...paddle_side.interception import RAW, by_older_interface
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import begin_seed, end_seed, is_sketched
 from ...paddle_side.rules import drawing
@@ -27,7 +27,7 @@ def _dropout(
         return (RAW.dropout(x, seed_tensor, p, is_test, mode, seed, fix),)
     attributes = ("dropout_prob", float(p), "is_test", is_test, "seed", seed)
     attrs = ("dropout_implementation", mode, "fix_seed", fix)
-    out, mask = RAW.legacy.dropout(x, *attributes, *attrs)
+    out, mask = by_older_interface("dropout", x, *attributes, *attrs)
     if mask._is_initialized():
         mask.stop_gradient = True
     return out, mask
@@ -42,7 +42,8 @@ def _dropout_of_ones(ones: Tensor, p: float, mode: str, seed: int, fix: bool) ->
 
 def _rrelu(x: Tensor, lower: float, upper: float, is_test: bool) -> Any:
     """Return the result with the slopes."""
-    return RAW.legacy.rrelu(x, "lower", lower, "upper", upper, "is_test", is_test)
+    attributes = "lower", lower, "upper", upper, "is_test", is_test
+    return by_older_interface("rrelu", x, *attributes)
 
 
 def _gumbel_softmax(x: Tensor, temperature: float, hard: bool, axis: int) -> Any:

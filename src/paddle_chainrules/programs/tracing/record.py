@@ -42,6 +42,7 @@ _SPELLED = (
     | {name: f"x.{name}()" for name in ("item", "numpy", "tolist")}
     | {"__array__": "np.asarray(x)", "__index__": "an index, a size or range(x)"}
     | {"grad": "x.grad", "_grad_ivar": "x.grad"}
+    | {"_copy_to": "x.to(device) or x.cpu()"}
 )
 """Attributes by which values leave, as code writes that."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.interception import RAW
+from ....paddle_side.interception import by_older_interface
 from ....paddle_side.rules.derivatives.formulas import refuse_derivative
 from ..calls import Call
 from ..entry import define, reverse_of
@@ -26,8 +26,8 @@ def _roi_pool(
 ) -> Any:
     """Return pooled regions and indices of maxima, which the backward pass needs."""
     attributes = ("pooled_height", pooled_height, "pooled_width", pooled_width)
-    return RAW.legacy.roi_pool(
-        x, boxes, boxes_num, *attributes, "spatial_scale", spatial_scale
+    return by_older_interface(
+        "roi_pool", x, boxes, boxes_num, *attributes, "spatial_scale", spatial_scale
     )
 
 

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.dtypes import single
-from ....paddle_side.interception import RAW
+from ....paddle_side.interception import RAW, by_older_interface
 from ....paddle_side.rules.derivatives import norms
 from ....paddle_side.rules.derivatives.norms import Layout, has_small_scale
 from ....paddle_side.rules.requested_gradients import differentiate_all
@@ -27,7 +27,7 @@ def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
         scale = paddle.ones([x.shape[1]], x.dtype)
     if bias is None:
         bias = paddle.zeros([x.shape[1]], x.dtype)
-    return RAW.legacy.instance_norm(x, scale, bias, "epsilon", epsilon)
+    return by_older_interface("instance_norm", x, scale, bias, "epsilon", epsilon)
 
 
 def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *attrs: Any) -> Any:

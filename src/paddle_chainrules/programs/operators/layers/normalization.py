@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.interception import RAW
+from ....paddle_side.interception import RAW, by_older_interface
 from ....paddle_side.rules.derivatives import norms
 from ....paddle_side.rules.derivatives.formulas import by_rules
 from ..axes import ANYWHERE
@@ -30,7 +30,7 @@ def _layer_norm(
     if bias is None:
         bias = paddle.zeros([width], x.dtype)
     attributes = ("epsilon", epsilon, "begin_norm_axis", begin_norm_axis)
-    return RAW.legacy.layer_norm(x, scale, bias, *attributes)
+    return by_older_interface("layer_norm", x, scale, bias, *attributes)
 
 
 define(

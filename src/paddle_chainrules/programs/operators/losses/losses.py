@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.interception import RAW
+from ....paddle_side.interception import RAW, by_older_interface
 from ....paddle_side.rules.derivatives import losses as loss_rules
 from ....paddle_side.rules.derivatives.formulas import by_rules, where_traced
 from ....paddle_side.rules.derivatives.losses import (
@@ -47,7 +47,7 @@ def _define_alignment_loss(name: str, *attr_names: str) -> None:
         attributes = [
             item for pair in zip(attr_names, attrs, strict=True) for item in pair
         ]
-        return getattr(RAW.legacy, name)(*tensors, *attributes)
+        return by_older_interface(name, *tensors, *attributes)
 
     define(name, run=run, shown=1, differentiable=(0,), fixed=(1,))
     by_kernel(name, outputs=f"loss {name}grad")
