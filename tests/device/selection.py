@@ -39,14 +39,12 @@ SENT = "Paddle sends no tensors of a custom device to other processes"
 NOT_ON_DEVICE = {
     "tests/nets/test_along.py::test_random_numbers_are_drawn*": DRAWS,
     "tests/nets/test_columns.py::test_derivatives_by_names_go_in_blocks*": BLOCKS,
-    "tests/nets/test_fcnet.py::test_half_precision_says*": HALF,
     "tests/nets/test_functional_module.py::test_nets_go_to_another_process": SENT,
     "tests/nets/test_joint.py::test_gradients_equal*": CODE,
     "tests/nets/test_purity.py::test_a_function_that_writes[view]": VIEWS,
     "tests/nets/test_set_between.py::*RMSProp*": PARAMS,
     "tests/nets/test_sparse_embeddings.py::test_the_padding*-tied]": ADDED,
     "tests/optimizers/test_beside_paddle.py": SLOW,
-    "tests/optimizers/test_dtypes_without_kernels.py::test_halves*": HALF,
     **dict.fromkeys(
         (
             *("tests/programs/test_blas.py", "tests/programs/test_by_block.py"),

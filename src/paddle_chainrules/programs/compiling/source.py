@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from paddle import Tensor
 
@@ -194,6 +194,8 @@ def compile_program(
     """
     names: dict[str, Any] = {}
     if with_loops is None or not are_on_cpu(program.constants.values()):
+        if program.regions:
+            names[ELSEWHERE] = _refuse_elsewhere
         result = _python_function(program, names)
         result.trusting, result.entered = result, None  # type: ignore[attr-defined]
         return result
@@ -236,6 +238,13 @@ def compile_program(
     if not switch_call:
         switch_to_loops()
     return result
+
+
+def _refuse_elsewhere(*_: Any) -> NoReturn:
+    raise ValueError(
+        "loops of machine code take tensors of the CPU and indices that are in range, "
+        "and got others; call the program itself, of which with_loops gives the loops"
+    )
 
 
 def _calls_before_switch(program: Any) -> int:
