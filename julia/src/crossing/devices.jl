@@ -79,7 +79,10 @@ and before what Julia will queue. The host queues nothing.
 in_turn(f::F, ::Array) where {F} = f()
 in_turn(f::F, arrays::Tuple) where {F} = in_turn(f, first(arrays))
 in_turn(f::F, ::Tuple{}) where {F} = f()
-in_turn(f::F, arrays::Vector{Any}) where {F} = in_turn(f, (first(arrays),))
+function in_turn(f::F, arrays::Vector{Any}) where {F}
+    i = findfirst(x -> !(x isa Constant), arrays)
+    return i === nothing ? f() : in_turn(f, arrays[i])
+end
 
 """
     check_device(arrays)
