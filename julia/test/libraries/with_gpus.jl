@@ -175,6 +175,18 @@ called(call, given, there) = call(map((x, to) -> device(to)(x), given, there)...
     end
 end
 
+@testset "many arguments, of which the first are constants" begin
+    θ = on_device(θ0)
+    shared() do
+        empty!(ORDER)
+        @test P.in_turn(() -> TURN[], Any[nothing, 3, θ])
+        @test ORDER == [(OWN_STREAM, PADDLES_STREAM), (PADDLES_STREAM, OWN_STREAM)]
+        empty!(ORDER)
+        @test P.in_turn(() -> 7, Any[nothing, 3]) == 7
+        @test isempty(ORDER)
+    end
+end
+
 @testset "where nobody tells Paddle's stream, the host waits" begin
     θ, x = map(on_device, (θ0, x0))
     shared() do
