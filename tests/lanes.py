@@ -20,7 +20,12 @@ from device import plugin, selection
 
 HERE = Path(__file__).parent
 KEPT = HERE / "seconds.json"
-SECONDS = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+_KEPT = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+SECONDS = {k: v[0] if isinstance(v, list) else v for k, v in _KEPT.items()}
+CASES = {k: v[1] for k, v in _KEPT.items() if isinstance(v, list)}
+"""How many cases took these seconds, of functions with slow ones."""
+UNKNOWN = 0.1
+"""Seconds of a test of which nothing is known."""
 LONG = 12
 """Seconds from which on a test is a unit by itself."""
 PARTS = 100
@@ -115,7 +120,7 @@ def thin(items):
 def seconds_by_test(nodeids):
     """The seconds of each test: its own, or its share of its function's or file's.
 
-    A test of which nothing is known counts as one second.
+    Where only some cases of a function are to run, they have a part of its seconds.
     """
     own = {nodeid: SECONDS.get(nodeid) for nodeid in nodeids}
     shared = {
@@ -126,8 +131,10 @@ def seconds_by_test(nodeids):
         if seconds is None
     }
     cases = Counter(shared.values())
+    for name, number in cases.items():
+        cases[name] = max(number, CASES.get(name, 0))
     return {
-        nodeid: (SECONDS[name] / cases[name] if (name := shared[nodeid]) else 1.0)
+        nodeid: (SECONDS[name] / cases[name] if (name := shared[nodeid]) else UNKNOWN)
         if seconds is None
         else seconds
         for nodeid, seconds in own.items()
@@ -166,15 +173,21 @@ def keep(taken, calls, slow):
         calls: those of the test alone, without what it shares with others of its file.
         slow: the tests that are marked so, which are named whatever they take.
     """
-    sums = {}
+    sums, cases = {}, Counter()
     for nodeid, seconds in taken.items():
         name = file_of(nodeid)
         if calls.get(nodeid, 0.0) >= LONG:
             name = nodeid
         elif nodeid in slow:
             name = function_of(nodeid)
+            cases[name] += 1
         sums[name] = sums.get(name, 0.0) + seconds
     gone = {nodeid for nodeid in taken if nodeid not in sums}
     kept = {k: v for k, v in SECONDS.items() if k not in gone} | sums
-    rounded = {k: round(v, 1) for k, v in sorted(kept.items())}
-    KEPT.write_text(json.dumps(rounded, indent=0) + "\n")
+    cases = {name: max(n, CASES.get(name, 0)) for name, n in (CASES | cases).items()}
+    rounded = {
+        k: [round(v, 1), cases[k]] if k in cases else round(v, 1)
+        for k, v in sorted(kept.items())
+    }
+    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in rounded.items())
+    KEPT.write_text(f"{{\n{rows}\n}}\n")

@@ -100,8 +100,15 @@ def test_a_test_has_its_own_seconds_or_its_share(monkeypatch):
     assert left.seconds["a.py::long[1]"] == 300
     assert left.seconds["a.py::slow[2]"] == 30
     assert left.seconds["a.py::short[3]"] == 25
-    assert left.seconds["b.py::new"] == 1
-    assert sum(left.seconds.values()) == 461
+    assert left.seconds["b.py::new"] == lanes.UNKNOWN
+    assert sum(left.seconds.values()) == 460 + lanes.UNKNOWN
+
+
+def test_some_cases_have_a_part_of_the_seconds_of_all(monkeypatch):
+    monkeypatch.setattr(lanes, "CASES", {"a.py::slow": 30})
+    left = run_of_seven_minutes(monkeypatch, [])
+    assert left.seconds["a.py::slow[1]"] == 2
+    assert left.seconds["a.py::short[3]"] == 25
 
 
 def test_a_long_run_says_how_long_it_takes_and_what_is_left(monkeypatch):
