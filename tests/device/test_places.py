@@ -230,6 +230,18 @@ places = [f"Place({DEVICE})", f"Place({OTHER})"]
 check(lambda: halves.forward(moved, x), lambda: halves.forward(values, x), OTHER)
 grads, _ = halves.vjp(moved, x, c.to(OTHER))
 assert [str(grads[f"{n}.weight"].place) for n in ("first", "second")] == places
+
+class Sum(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = paddle.nn.Linear(3, 5)
+
+    def forward(self, x, y):
+        return self.linear(x.cpu() + y.cpu())
+
+added, values, *_ = stateless(Sum())
+call = lambda: added.forward(values, x.to(DEVICE), x.to(OTHER))
+check(call, lambda: added.forward(values, x, x), "cpu")
 """
     )
 

@@ -44,7 +44,7 @@ def check_places(net: Any, inputs: CallInputs) -> None:
         )
     if devices and of_params == {True} and inputs.spec not in _warned:
         _warned.add(inputs.spec)
-        ((device, label),) = devices.items()
+        device, label = next(iter(devices.items()))
         remedy = f"theta = theta.to({device!r})"
         if inputs.order is not None:
             moved = f"value.to({device!r})"
