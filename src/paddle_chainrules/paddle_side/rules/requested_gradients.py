@@ -108,10 +108,19 @@ def rnn(operator: Any, context: RuleContext, *args: Any, **kwargs: Any) -> Any:
     note_drawing()  # where it has dropout
     if traced and not args[0].size:
         return formulas.rnn_without_samples(operator, traced, *args, **kwargs)
-    if traced and args[3] is not None and args[6]:
-        return _rnn_of_lengths_both_ways(operator, context, *args, **kwargs)
+    if traced and _is_rnn_wrong(*args):
+        return _rnn_by_rules(operator, context, *args, **kwargs)
     with generator_lock():
         return _rnn_of_all(operator, context, *args, **kwargs)
+
+
+def _is_rnn_wrong(*args: Any) -> bool:
+    """Tell whether Paddle takes another step's state for the first of the way back."""
+    _, states, _, lengths, _, _, is_bidirectional, *_ = args
+    if lengths is None or not is_bidirectional:
+        return False
+    with paddle.no_grad():
+        return any(bool((state.abs() > 0).any()) for state in states)
 
 
 def is_scalar(x: Tensor, *_: Any, **__: Any) -> bool:
@@ -121,6 +130,4 @@ def is_scalar(x: Tensor, *_: Any, **__: Any) -> bool:
 _cholesky_solve_of_all = differentiate_all("cholesky_solve")
 _triangular_solve_of_all = differentiate_all("triangular_solve")
 _rnn_of_all = differentiate_all("rnn")
-_rnn_of_lengths_both_ways = formulas.by_rules(
-    "rnn of several lengths in two directions"
-)
+_rnn_by_rules = formulas.by_rules("rnn of several lengths, both ways, with states")
