@@ -19,7 +19,7 @@
 # make matrix  the numeric tests under settings that stand for other machines, some minutes
 #              each; CELL=mkl-sse4.2 for one of tests/matrix.py, CELL=n for the n-th in turn
 # make device  whole test files on a device whose memory the host cannot touch (docs/devices.md),
-#              half an hour on two cores; PART=n for the n-th of 40 parts in turn
+#              a quarter of an hour on two cores; PART=n for the n-th of 40 parts in turn
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
