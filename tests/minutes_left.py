@@ -54,6 +54,8 @@ class MinutesLeft:
         seconds = self.seconds.pop(nodeid, 0.0)
         self._done += seconds
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
+        if outcome in ("failed", "error"):
+            self._write_line(f"{outcome}: {nodeid}")
         if self._bar is not None:
             self._bar.set_postfix_str(self.line(), refresh=False)
             self._bar.update(seconds)
@@ -97,16 +99,21 @@ class Report:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report):
-        if not (self._left and self._left.is_long) or report.failed:
-            return None  # those that fail are named
+        if not (self._left and self._left.is_long):
+            return None
+        return (self._outcome(report) or "", "", "")
+
+    @staticmethod
+    def _outcome(report):
+        """How a test has ended; None where it goes on, or where nothing is to say."""
         if report.when == "call" or report.skipped:
-            return report.outcome, "", ""
-        return None
+            return report.outcome
+        return "error" if report.failed else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report):
-        if self._left.is_long and (report.when == "call" or not report.passed):
-            self._left.note(report.nodeid, report.outcome)
+        if self._left.is_long and (outcome := self._outcome(report)):
+            self._left.note(report.nodeid, outcome)
 
     def pytest_sessionfinish(self):
         self._left.close()

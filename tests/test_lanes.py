@@ -123,7 +123,10 @@ def test_a_long_run_says_how_long_it_takes_and_what_is_left(monkeypatch):
     assert lines[1:] == ["1 min, 7 left: 2 passed"]  # at this run's pace
     now[0] += 300
     left.note("a.py::long[1]", "failed")
-    assert lines[2:] == ["6 min, 2 left: 2 passed, 1 failed"]
+    assert lines[2:] == [
+        "failed: a.py::long[1]",
+        "6 min, 2 left: 2 passed, 1 failed",
+    ]
 
 
 def test_a_short_run_keeps_its_dots(monkeypatch):

@@ -363,3 +363,42 @@ def test_unused_parts_on_graphs_of_the_callers():
     """Paddle ends the process there, in the caller's ``backward``."""
     done = run_code(UNUSED)
     assert done.stdout.split() == ["alive"] * 25, done.stdout + done.stderr
+
+
+INFINITE = {
+    "norm": lambda x, p: paddle.linalg.norm(x, p),
+    "norm of rows": lambda x, p: paddle.linalg.norm(x, p, axis=1, keepdim=True),
+    "vector norm of columns": lambda x, p: paddle.linalg.vector_norm(x, p, axis=0),
+    "dist": lambda x, p: paddle.dist(x, paddle.zeros_like(x), p),
+    "pairwise distance": lambda x, p: F.pairwise_distance(x, 0 * x, p, epsilon=0.0),
+    "cdist": lambda x, p: paddle.cdist(x, paddle.zeros([1, x.shape[1]], x.dtype), p=p),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),  # Paddle has no cdist of the smallest
+    [
+        (n, p)
+        for p in (math.inf, -math.inf)
+        for n in INFINITE
+        if (n, p > 0) != ("cdist", 0)
+    ],
+)
+def test_entries_of_one_size_share_the_gradient(name, order):
+    """Of norms of infinite order, as of the largest entry itself."""
+    norm = INFINITE[name]
+    x = paddle.to_tensor([[2.0, -2.0, 1.0, 2.0], [0.5, 2.0, -0.5, 3.0]], "float64")
+    axis = {"norm of rows": 1, "vector norm of columns": 0}.get(name)
+    axis = 1 if name in ("pairwise distance", "cdist") else axis
+
+    def extreme(x):
+        return (paddle.amax if order > 0 else paddle.amin)(x.abs(), axis)
+
+    expected = grad(lambda x: extreme(x).sum())(x)
+    compute = grad(lambda x: norm(x, order).sum())
+    for run in (*[compute] * 4, *[jit(compute)] * 2):
+        assert_same(run(x), expected)
+    run = jit(norm)
+    assert_same(run(x, order), norm(x, order))
+    total = float(extreme(paddle.ones_like(x)).sum())
+    np.testing.assert_allclose(float(expected.abs().sum()), total, rtol=1e-12)

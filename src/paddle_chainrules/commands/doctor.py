@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -218,6 +219,10 @@ def _julia() -> Iterator[Finding]:
     )
 
 
+SAYS_NOTHING = re.compile(r"[IWEF]\d{4} |Traceback| |$")
+"""Lines that do not say what is wrong: of Paddle's log, and of where an error was."""
+
+
 def _run_checks(
     command: list[str], environ: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
@@ -242,5 +247,6 @@ def _check_findings(
             check_name, _, fact = text_after.strip().partition(": ")
             yield Finding(mark.strip(), f"{subject}, {check_name}", fact)
     if completed.returncode != 0:
-        last = (completed.stderr.strip().splitlines() or ["it said nothing"])[0]
-        yield Finding(FAULT, subject, f"failed ({completed.returncode}): {last}")
+        lines = [*completed.stderr.strip().splitlines(), "it said nothing"]
+        text = next(line for line in lines if not SAYS_NOTHING.match(line))
+        yield Finding(FAULT, subject, f"failed ({completed.returncode}): {text}")

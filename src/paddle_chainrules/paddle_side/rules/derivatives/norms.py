@@ -250,8 +250,27 @@ MAX_NORM_EPSILON = 1e-12
 """Largest number that Paddle's gradient of a norm adds to it."""
 
 
+def is_largest(x: Tensor, order: float) -> bool:
+    """Tell whether a norm is the largest or smallest entry by its size."""
+    return math.isinf(order) and bool(x.size) and not x.is_complex()
+
+
+def largest(
+    x: Tensor, order: float, axis: int, keepdim: bool, as_vector: bool
+) -> Tensor:
+    """Return a norm of infinite order, whose gradient entries of one size share.
+
+    Paddle's own gives each of them all of it.
+    """
+    axes = [*range(x.ndim)] if as_vector else [axis]
+    result: Tensor = (ops.amax if order > 0 else ops.amin)(ops.abs(x), axes, keepdim)
+    return result
+
+
 def p_norm(operator: Any, context: RuleContext, *args: Any) -> Tensor:
     """Return a norm; Paddle adds epsilon in the gradient alone, so it is kept small."""
     x, order, axis, epsilon, *rest = args
+    if is_traced(x) and is_largest(x, order):
+        return largest(x, order, axis, *rest)
     result: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
     return result

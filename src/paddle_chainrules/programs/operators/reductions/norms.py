@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.rules.derivatives import norms
+from ....paddle_side.rules.derivatives.formulas import by_rules
 from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
 from ..axes import AxesArgument
 from ..calls import Call, NoRule
@@ -30,9 +31,21 @@ define(
     axes=AxesArgument("axis"),
 )
 define("frobenius_norm", "x axis keep_dim reduce_all", axes=AxesArgument("axis"))
-define("dist", defaults={"p": 2.0})
+define(
+    "dist",
+    defaults={"p": 2.0},
+    tape=by_rules("dist", where=lambda x, y, p: math.isinf(p)),
+)
 define("renorm")
 define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})
+
+
+@decompose_of("p_norm")
+def _p_norm_decomposed(decomposed: bool, *args: Any) -> Tensor | None:
+    x, porder, axis, _, *rest = args
+    if not norms.is_largest(x, porder):
+        return None
+    return norms.largest(x, porder, axis, *rest)
 
 
 @formula_of("p_norm")
