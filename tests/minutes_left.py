@@ -106,6 +106,8 @@ class Report:
     @staticmethod
     def _outcome(report):
         """How a test has ended; None where it goes on, or where nothing is to say."""
+        if hasattr(report, "wasxfail"):
+            return "xfailed" if report.skipped else "xpassed"
         if report.when == "call" or report.skipped:
             return report.outcome
         return "error" if report.failed else None

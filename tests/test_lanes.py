@@ -1,5 +1,8 @@
 """What runs where, and which tests are near to a change."""
 
+import os
+import subprocess
+import sys
 from itertools import chain
 
 import pytest
@@ -136,3 +139,47 @@ def test_a_short_run_keeps_its_dots(monkeypatch):
     left.expect(["a.py::slow[1]"])
     assert not left.is_long
     assert not lines
+
+
+WAYS_TO_END = """
+import pytest
+
+def test_passes(): pass
+def test_fails(): raise AssertionError
+def test_skips(): pytest.skip("why not")
+@pytest.mark.xfail(strict=True)
+def test_fails_as_known(): raise AssertionError
+@pytest.fixture
+def broken(): raise ValueError
+def test_breaks(broken): pass
+"""
+LONG_RUN = """
+import lanes, minutes_left
+minutes_left.SECONDS_BETWEEN_LINES = 0
+pytest_configure = minutes_left.register
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_each_way_to_end_is_counted_in_place_of_dots(tmp_path, processes):
+    (tmp_path / "test_ways.py").write_text(WAYS_TO_END)
+    (tmp_path / "conftest.py").write_text(LONG_RUN)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", processes, "test_ways.py"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(lanes.HERE)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    said = done.stdout.splitlines()
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error" in said[-1], done.stdout
+    assert "failed: test_ways.py::test_fails" in said
+    assert "error: test_ways.py::test_breaks" in said
+    assert any("5 tests, about 0 minutes" in line for line in said)
+    last = [line for line in said if " left: " in line][-1]
+    kinds = dict(row.split()[::-1] for row in last.partition("left: ")[2].split(", "))
+    assert {*kinds} == {"passed", "failed", "skipped", "xfailed", "error"}
+    assert not any(set(line) <= set(".FsxE ") and line.strip() for line in said)

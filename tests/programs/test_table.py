@@ -44,7 +44,7 @@ machine code alone (tests/programs/test_decompositions.py), are put into batches
 (tests/transforms/test_many_samples.py), come in pairs
 (tests/transforms/test_changing_numbers.py), or are others as soon as they are
 recorded."""
-ROUNDED = {"linear", "rnn", "send_ue_recv"}
+ROUNDED = {"linear", "nll_loss", "rnn", "send_ue_recv"}
 """Which programs have as other operators, or several threads add in any order."""
 
 

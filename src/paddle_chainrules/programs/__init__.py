@@ -50,4 +50,7 @@ if not TYPE_CHECKING:
                 result = getattr(_import_module(f".{home}", __name__), name)
                 globals()[name] = result
                 return result
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        names = ", ".join(sorted(" ".join(_NAMES.values()).split()))
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; use one of {names}"
+        )

@@ -177,7 +177,16 @@ class Program:
         ]
 
     def extents_of(self, value: Value) -> tuple[SymInt, ...]:
-        """Return a value's shape, each size by the number of samples."""
+        """Return a value's shape, each size by the number of samples.
+
+        Raises:
+            TypeError: it is no value of a program.
+        """
+        if not isinstance(value, Value):
+            raise TypeError(
+                f"extents_of takes a value of the program, got {type(value).__name__}; "
+                "give one of program.inputs or program.outputs"
+            )
         return tuple(map(ShapeEnv(self.samples).extent, value.shape))
 
     def explain_machine(self) -> str:
