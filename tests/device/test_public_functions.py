@@ -16,6 +16,7 @@ import pytest
 import paddle_chainrules as pc
 from conftest import randn
 from device import on_device
+from julia_at_hand import needs_julia
 from paddle_chainrules import distributed, libraries, optimizers, testing
 
 DEVICE, OTHER = "fake_gpu:0", "fake_gpu:1"
@@ -459,18 +460,34 @@ def test_the_state_of_paddles_optimizers_is_taken_where_it_lies():
         np.testing.assert_allclose(moved, updates[name].numpy(), rtol=1e-4, atol=1e-6)
 
 
-@needs_device
-@pytest.mark.parametrize("command", ["bench", "explain"])
-def test_commands(command, tmp_path):
-    model = tmp_path / "model.py"
-    model.write_text(
-        "import paddle\n\ndef make():\n    return paddle.nn.Linear(3, 2)\n"
-    )
-    made = command, f"{model}:make", "--input", "4x3"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "paddle_chainrules", *made],
+def command(*args):
+    """What the package's command prints, and what went wrong."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "paddle_chainrules", *args],
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+@needs_device
+@pytest.mark.parametrize("name", ["bench", "explain"])
+def test_commands(name, tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import paddle\n\ndef make():\n    return paddle.nn.Linear(3, 2)\n"
+    )
+    done = command(name, f"{model}:make", "--input", "4x3")
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@needs_device
+@needs_julia
+def test_the_doctor_says_that_julia_takes_no_tensors_of_the_device():
+    done = command("doctor")
+    assert done.returncode == 1, done.stdout
+    faults = [line for line in done.stdout.splitlines() if line.startswith("FAULT")]
+    assert len(faults) == 2, done.stdout  # each language starts the other
+    for fault in faults:
+        assert "a device whose tensors Paddle does not share" in fault
+        assert 'paddle.set_device("cpu")' in fault
