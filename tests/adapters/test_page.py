@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from conftest import loops_on
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "libraries.md"
 EXAMPLES = re.findall(
     r"```python\n(.*?)```\n\n```text\n(.*?)\n```", PAGE.read_text(), re.DOTALL
 )
 
 
+@loops_on
 @pytest.mark.parametrize(
     ("library", "example"),
     [*zip(("deepxde", "ppsci"), EXAMPLES, strict=True)],

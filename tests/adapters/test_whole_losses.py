@@ -18,6 +18,7 @@ with warnings.catch_warnings():
 
 from paddle_chainrules.adapters.deepxde import taylor_mode
 from paddle_chainrules.adapters.whole_losses import LEARNING, MAX_PROGRAMS
+from paddle_chainrules.settings import loops_are_on
 
 jacobian, hessian = dde.grad.jacobian, dde.grad.hessian
 
@@ -519,6 +520,8 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_what_is_read_in_another_way_is_noticed(name):
     residual, change = CHANGES[name]
+    if name == "the rate of the model" and not loops_are_on():
+        pytest.skip("native steps change what the optimizer holds")
 
     def made():
         global TRAINED
