@@ -12,7 +12,8 @@ from typing import Any as _Any
 
 from .paddle_side.process.first_import import paddle_import as _paddle_import
 
-if _sys.argv[:1] != ["-m"]:  # of python -m paddle_chainrules, before its help
+# The commands import Paddle when they have read their arguments.
+if not (_sys.argv[:1] == ["-m"] and "paddle_chainrules" in _sys.orig_argv):
     with _paddle_import():
         import paddle as _paddle  # noqa: F401
 

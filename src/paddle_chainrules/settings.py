@@ -102,3 +102,9 @@ Compiling takes as long as many calls.
 
 ANY = 2**62
 """A number of samples that nobody exceeds, for programs that serve any number."""
+
+UNROLLED = 16
+"""The number of directions up to which one program has all their operations.
+
+A wider tensor of coordinates has a column for each, and how far it goes along it.
+"""

@@ -10,18 +10,13 @@ import paddle
 from paddle import Tensor
 
 from ...programs import second_sums
+from ...settings import UNROLLED
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of, with_distinct_tensors
 from .derivative_programs import run_as_program, with_guards
 from .directions import Directions, directions, estimate_directions, split_by_sign
-
-UNROLLED = 16
-"""The widest tensor of coordinates whose directions are a matrix.
-
-For a wider one they are a column each, and how far they go along it.
-"""
 
 
 @overload

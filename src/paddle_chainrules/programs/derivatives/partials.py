@@ -17,6 +17,7 @@ from ...paddle_side.autograd.engine import or_zeros
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import random_state, restore_random_state
+from ...settings import UNROLLED
 from ..batches.blocks import (
     may_probe_all_rows,
     need_no_tiles,
@@ -72,9 +73,6 @@ def partials(
 
     return _evaluate_at_point(fn, inputs, directions, by_rows, differentiate)
 
-
-UNROLLED = 16
-"""The number of directions up to which one program has all their operations."""
 
 DIRECTIONS_PER_GROUP = 16
 """The number of directions at a time, where there are more."""
