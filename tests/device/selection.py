@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = (
-    *("tests/device", "tests/nets", "tests/optimizers", "tests/programs"),
-    "tests/transforms",
+    *("tests/device", "tests/distributed", "tests/nets", "tests/optimizers"),
+    *("tests/programs", "tests/transforms"),
 )
 FILES = (
     *("tests/test_tensor_files.py", "tests/test_tree_files.py"),

@@ -269,6 +269,12 @@ def kinds(folder):
         assert (bool(truth), truth.shape, empty.shape) == (True, [], [0, 2])
         assert rest == ["mine", r]
         assert same(tree["a"], values[r])
+    places = {"here": paddle.ones([3]), "host": paddle.ones([2, 1]).cpu()}
+    if os.environ.get("TEST_DEVICE"):
+        assert places["here"].place.is_custom_place()
+    for call in (distributed.average, distributed.broadcast):
+        kept = {k: v.place == places[k].place for k, v in call(places).items()}
+        assert kept == {"here": True, "host": True}, call
     inside = pc.jit(lambda x: distributed.average(x * 2))  # which runs as it is
     for i in range(4):
         mean = inside(paddle.to_tensor([1.0 * i, r]))
@@ -439,6 +445,8 @@ def failing(folder, kind):
 if __name__ == "__main__":
     scenario, folder, *args = sys.argv[1:]
     distributed.start()
+    if device := os.environ.get("TEST_DEVICE"):  # as tests/device/plugin.py sets it
+        paddle.set_device(f"{device}:{distributed.rank() % 2}")
     found = globals()[scenario](folder, *args)
     out = Path(folder) / f"{scenario}-{distributed.rank()}.json"
     out.write_text(json.dumps(found))

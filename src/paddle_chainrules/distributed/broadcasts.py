@@ -46,7 +46,7 @@ def broadcast(tree: Any, source: int = 0) -> Any:
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     buffer = as_bytes(tensors)
     if buffer.size:
-        send(buffer, source)
+        buffer = send(buffer, source)
     results = iter(from_bytes(buffer, tensors))
     return structure.unflatten(
         next(results) if isinstance(leaf, Tensor) else leaf for leaf in leaves

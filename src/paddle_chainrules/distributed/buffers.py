@@ -49,8 +49,7 @@ def sum_over_ranks(tensors: Sequence[Tensor]) -> list[Tensor]:
     for dtype in dict.fromkeys(_sum_dtype(t) for t in tensors):
         indices = [i for i, t in enumerate(tensors) if _sum_dtype(t) == dtype]
         flat = [_flat(tensors[i]).astype(dtype) for i in indices]
-        buffer = paddle.concat(flat)
-        add_up(buffer)
+        buffer = add_up(paddle.concat(flat))
         for i, segment in zip(
             indices, buffer.split([f.shape[0] for f in flat]), strict=True
         ):
@@ -74,6 +73,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _restored(segment: Tensor, tensor: Tensor) -> Tensor:
+    segment = segment.to(tensor.place)
     if tensor.dtype in REAL_DTYPES:
         return paddle.as_complex(segment.reshape([*tensor.shape, 2]))
     return segment.reshape(tensor.shape).astype(tensor.dtype)
@@ -90,7 +90,7 @@ def from_bytes(buffer: Tensor, examples: Sequence[Tensor]) -> list[Tensor]:
     results, start = [], 0
     for tensor in examples:
         stop = start + math.prod(tensor.shape) * tensor.element_size()
-        chunk = buffer[start:stop].clone()
+        chunk = buffer[start:stop].clone().to(tensor.place)
         typed = chunk.view(tensor.dtype) if tensor.size else tensor.detach().clone()
         results.append(typed.reshape(tensor.shape))
         start = stop

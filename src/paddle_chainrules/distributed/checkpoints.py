@@ -98,7 +98,6 @@ def _send_bytes(memory: memoryview) -> None:
     """Replace bytes by those of rank 0."""
     for start in range(0, len(memory), BROADCAST_BYTES):
         chunk = memory[start : start + BROADCAST_BYTES]
-        buffer = paddle.to_tensor(np.frombuffer(chunk, "uint8"))
-        send(buffer, source=0)
+        buffer = send(paddle.to_tensor(np.frombuffer(chunk, "uint8")), source=0)
         if rank() != 0:
             chunk[:] = buffer.numpy().data

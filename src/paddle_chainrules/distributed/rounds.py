@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle import Tensor
@@ -59,9 +60,10 @@ def agree(
     share = struct.pack("<dq", weight if failure is None else 1.0, failure is not None)
     header = struct.unpack("<3q", digest + share)
     with _others_present(caller):
-        results: list[Tensor] = []
-        dist.all_gather(results, paddle.to_tensor(header, dtype="int64"))
-    headers = [[int(i) for i in gathered.numpy()] for gathered in results]
+        headers = [
+            [int(i) for i in gathered.numpy()]
+            for gathered in _gather(paddle.to_tensor(header, dtype="int64"))
+        ]
     if any(failed for _, _, failed in headers):
         _raise_failures(caller, failure)
     if any(hashed != headers[0][0] for hashed, _, _ in headers):
@@ -69,26 +71,48 @@ def agree(
     return [struct.unpack("<d", struct.pack("<q", bits))[0] for _, bits, _ in headers]
 
 
-def add_up(buffer: Tensor) -> None:
-    """Replace a vector by the sum of all ranks' vectors.
+def add_up(buffer: Tensor) -> Tensor:
+    """Return the sum of all ranks' vectors; it may overwrite this rank's.
 
     Raises:
         RankError: a rank is gone.
     """
-    if size() > 1:
-        with _others_present("the sum"):
-            dist.all_reduce(buffer)
+    if size() == 1:
+        return buffer
+    buffer = _within_reach(buffer)
+    with _others_present("the sum"):
+        dist.all_reduce(buffer)
+    return buffer
 
 
-def send(buffer: Tensor, source: int) -> None:
-    """Replace a vector of bytes by that of the rank ``source``.
+def send(buffer: Tensor, source: int) -> Tensor:
+    """Return the bytes of the rank ``source``; it may overwrite this rank's.
 
     Raises:
         RankError: a rank is gone.
     """
-    if size() > 1:
-        with _others_present("the broadcast"):
-            dist.broadcast(buffer, src=source)
+    if size() == 1:
+        return buffer
+    buffer = _within_reach(buffer)
+    with _others_present("the broadcast"):
+        dist.broadcast(buffer, src=source)
+    return buffer
+
+
+def _within_reach(buffer: Tensor) -> Tensor:
+    """Return a tensor where the backend reads it: gloo reads the host's memory alone.
+
+    Given memory of another device, it ends the process.
+    """
+    return buffer.cpu() if dist.get_backend() == "GLOO" else buffer
+
+
+def _gather(buffer: Tensor) -> list[Tensor]:
+    """Return the tensors of all ranks, which have one shape and dtype."""
+    buffer = _within_reach(buffer)
+    results = [buffer.clone() for _ in range(size())]
+    dist.all_gather(results, buffer)
+    return results
 
 
 @contextmanager
@@ -104,9 +128,16 @@ def _others_present(caller: str) -> Iterator[None]:
 
 
 def _gather_texts(text: str) -> list[str]:
-    texts: list[str] = []
-    dist.all_gather_object(texts, text)
-    return texts
+    data = np.frombuffer(text.encode(), "uint8")
+    length = paddle.to_tensor([len(data)], dtype="int64")
+    lengths = [int(gathered.numpy()[0]) for gathered in _gather(length)]
+    padded = np.zeros(max(*lengths, 1), "uint8")
+    padded[: len(data)] = data
+    texts = _gather(paddle.to_tensor(padded))
+    return [
+        gathered.numpy()[:n].tobytes().decode()
+        for gathered, n in zip(texts, lengths, strict=True)
+    ]
 
 
 def _raise_failures(caller: str, failure: Exception | None) -> None:
