@@ -209,7 +209,7 @@ class TaylorMode:
         net = self._nets.get(id(layer))
         if net is None:
             net = self._nets[id(layer)] = NetCalls(layer, native, self._ignored)
-        with self._suspended():
+        with self.suspended():
             result = net.run(args)
         if result.why:
             self._warn_once(
@@ -226,7 +226,7 @@ class TaylorMode:
         self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
     ) -> Any:
         """Run a call while a loss is compiled."""
-        with self._suspended():
+        with self.suspended():
             result = net.run_traced(args)
             if result is None:
                 return native(layer, *args)
@@ -453,10 +453,10 @@ class TaylorMode:
         return results
 
     def _run_natively(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
-        with self._suspended():  # a derivative may ask for others on its way
+        with self.suspended():  # a derivative may ask for others on its way
             return natively()
 
-    def _suspended(self) -> _Suspended:
+    def suspended(self) -> _Suspended:
         return _Suspended(self)
 
     def _request_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from paddle import Tensor
@@ -43,6 +44,11 @@ class Listener(Protocol):
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
         """Note leaves by which a recording differentiates, as long as it exists."""
+
+    def substituted(
+        self, tensors: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> AbstractContextManager[None]:
+        """Return a context in which tensors stand for the values of others."""
 
     def apply(
         self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any

@@ -18,7 +18,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
-from .reports import one_line_repr, with_callers_grad_mode
+from .reports import STOPPED, one_line_repr, reporter
 from .vector_functions import VectorFunction
 
 MIN_GAIN_RATIO = 0.25
@@ -117,7 +117,7 @@ class DampedSearch:
         return _half_square(result), result
 
     def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
-        report = with_callers_grad_mode(on_step)
+        report = reporter(on_step)
         with grad_mode(False):
             self._value, self._residuals = self._evaluate(self._point)
             if not math.isfinite(self._value):
@@ -148,8 +148,8 @@ class DampedSearch:
                     reason = reason or "no step goes down, however short"
                     break
                 step_count += 1
-                if report is not None:
-                    report(step_count, self._fn.params.tree(self._point), self._value)
+                if report(step_count, self._fn.params.tree(self._point), self._value):
+                    reason, converged = reason or STOPPED, bool(reason)
             counts = self._fn.evaluations, self._fn.derivatives
             outcome = step_count, *counts, self._mu, converged, reason
             return Fit(

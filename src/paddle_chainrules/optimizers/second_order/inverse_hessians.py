@@ -24,6 +24,10 @@ class InverseHessian(Protocol):
     def empty(self) -> bool:
         """True if it has learnt nothing, and is the identity."""
 
+    @property
+    def size(self) -> int:
+        """The number of parameters, once it has learnt something."""
+
     def __call__(self, grad: Tensor, /) -> Tensor:
         """Return its product with a gradient, the negative of a direction."""
 
@@ -45,6 +49,10 @@ class LimitedMemory:
     @property
     def empty(self) -> bool:
         return not self._memory
+
+    @property
+    def size(self) -> int:
+        return len(self._memory[-1][0]) if self._memory else 0
 
     def forget(self) -> None:
         self._memory.clear()
@@ -99,6 +107,10 @@ class DenseInverse:
     @property
     def empty(self) -> bool:
         return self._matrix is None
+
+    @property
+    def size(self) -> int:
+        return 0 if self._matrix is None else len(self._matrix)
 
     def forget(self) -> None:
         self._matrix: Tensor | None = None

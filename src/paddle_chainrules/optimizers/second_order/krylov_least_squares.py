@@ -73,7 +73,7 @@ def gauss_newton(
         tolerance_step: the length of a step relative to the parameters', both scaled by
             D, that counts as none.
         on_step: called after each step with the number of steps, the parameters and the
-            value. An error that it raises ends the search.
+            value. StopIteration ends the search, as SciPy has it.
 
     Raises:
         TypeError: a parameter is no tensor of float32 or float64, or of another dtype

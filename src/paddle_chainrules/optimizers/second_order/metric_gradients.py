@@ -24,7 +24,7 @@ from ..arguments import checked
 from .flat_trees import VectorNesting, array_of, flat_params, flat_value_and_grad
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
-from .reports import with_callers_grad_mode
+from .reports import STOPPED, reporter
 from .vector_functions import CHUNK, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
@@ -80,7 +80,7 @@ def natural_gradient(
         tolerance_change: the decrease of the loss, relative to the loss, that counts as
             none.
         on_step: called after each step with the number of steps, the parameters and the
-            loss. An error that it raises ends the search.
+            loss. StopIteration ends the search, as SciPy has it.
 
     Returns:
         A :class:`Minimum`, whose evaluations are those of the loss.
@@ -126,7 +126,7 @@ def natural_gradient(
     limits = steps, tolerance_grad, tolerance_change
     n = int(start.size)
     cutoff = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
-    report = with_callers_grad_mode(on_step)
+    report = reporter(on_step)
     with grad_mode(False):
         return search.run(start, lengths, (damping, cutoff), limits, report)
 
@@ -175,7 +175,7 @@ class _MetricSearch:
         lengths: Sequence[float],
         solving: tuple[float, float],
         limits: tuple[int, float, float],
-        on_step: Callable[[int, Tree, float], Any] | None,
+        report: Callable[[int, Tree, float], bool],
     ) -> Minimum:
         steps, tolerance_grad, tolerance_change = limits
         step_count, count, reason, converged = 0, 0, "", False
@@ -210,8 +210,8 @@ class _MetricSearch:
             if value - tried[best] <= tolerance_change * abs(value):
                 reason = "the loss changes by less than tolerance_change"
                 converged = True
-            if on_step is not None:
-                on_step(step_count, self._tree(at), tried[best])
+            if report(step_count, self._tree(at), tried[best]):
+                reason = reason or STOPPED
         return Minimum(
             self._tree(at), value, largest, step_count, count, converged, reason
         )

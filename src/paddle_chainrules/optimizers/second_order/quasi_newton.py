@@ -19,7 +19,7 @@ from ..arguments import checked
 from .flat_trees import flat_params, flat_value_and_grad
 from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
 from .line_search import LinePoint, strong_wolfe
-from .reports import one_line_repr, with_callers_grad_mode
+from .reports import STOPPED, one_line_repr, reporter
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -35,6 +35,8 @@ class Minimum(NamedTuple):
         evaluations: the number of evaluations of the function and its gradient.
         converged: whether a tolerance was met.
         reason: why there are no more steps, in words.
+        inverse: what was learnt of the Hessian, to go on with; None of
+            :func:`natural_gradient`.
     """
 
     params: Tree
@@ -44,6 +46,7 @@ class Minimum(NamedTuple):
     evaluations: int
     converged: bool
     reason: str
+    inverse: Any = None
 
     def __repr__(self) -> str:
         return one_line_repr(self)
@@ -59,6 +62,7 @@ def lbfgs(
     tolerance_grad: float = 1e-7,
     tolerance_change: float = 1e-9,
     evaluations: int = 25,
+    inverse: Any = None,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Minimum:
     """Minimize a smooth function, from these parameters on.
@@ -75,8 +79,9 @@ def lbfgs(
         tolerance_change: the change of value, or of the largest parameter, that counts
             as none.
         evaluations: the most evaluations in a step.
+        inverse: a :class:`Minimum`'s, to go on where it ended. It learns on.
         on_step: called after each step with the number of steps, the parameters and the
-            value. An error that it raises ends the search.
+            value. StopIteration ends the search, as SciPy has it.
 
     Raises:
         TypeError: a parameter is no tensor of floating point, or of another dtype than
@@ -91,7 +96,8 @@ def lbfgs(
         >>> lbfgs(bowl, paddle.zeros([2])).params.tolist()
         [3.0, 3.0]
     """
-    search = _QuasiNewtonSearch(fn, params, "lbfgs", LimitedMemory(memory), evaluations)
+    start = LimitedMemory(memory) if inverse is None else inverse
+    search = _QuasiNewtonSearch(fn, params, "lbfgs", start, evaluations)
     return search.run(steps, tolerance_grad, tolerance_change, on_step)
 
 
@@ -105,6 +111,7 @@ def bfgs(
     tolerance_grad: float = 1e-7,
     tolerance_change: float = 1e-9,
     evaluations: int = 25,
+    inverse: Any = None,
     on_step: Callable[[int, Tree, float], Any] | None = None,
 ) -> Minimum:
     """Minimize a smooth function with a matrix of all parameters by all.
@@ -128,8 +135,9 @@ def bfgs(
         tolerance_change: the change of value, or of the largest parameter, that counts
             as none.
         evaluations: the most evaluations in a step.
+        inverse: a :class:`Minimum`'s, to go on where it ended. It learns on.
         on_step: called after each step with the number of steps, the parameters and the
-            value. An error that it raises ends the search.
+            value. StopIteration ends the search, as SciPy has it.
 
     Raises:
         TypeError: a parameter is no tensor of floating point, or of another dtype than
@@ -149,7 +157,8 @@ def bfgs(
             f"bfgs has the updates {', '.join(UPDATES)}, and is given {update!r}; "
             "name one of them"
         )
-    search = _QuasiNewtonSearch(fn, params, "bfgs", DenseInverse(update), evaluations)
+    start = DenseInverse(update) if inverse is None else inverse
+    search = _QuasiNewtonSearch(fn, params, "bfgs", start, evaluations)
     return search.run(steps, tolerance_grad, tolerance_change, on_step)
 
 
@@ -163,6 +172,16 @@ class _QuasiNewtonSearch:
         evaluations: int,
     ) -> None:
         self._point, nesting = flat_params(params, caller)
+        if not isinstance(inverse, LimitedMemory | DenseInverse):
+            raise TypeError(
+                f"{caller} goes on with the inverse of a Minimum, and is given "
+                f"{type(inverse).__name__}; give found.inverse"
+            )
+        if not (inverse.empty or inverse.size == self._point.size):
+            raise ValueError(
+                f"{caller} is given {self._point.size} parameters and what was learnt "
+                f"of {inverse.size}; leave inverse out"
+            )
         self._tree = nesting.tree
         self._inverse = inverse
         self._max_evaluations = evaluations
@@ -181,7 +200,7 @@ class _QuasiNewtonSearch:
         tolerance_change: float,
         on_step: Callable[[int, Tree, float], Any] | None,
     ) -> Minimum:
-        report = with_callers_grad_mode(on_step)
+        report = reporter(on_step)
         with grad_mode(False):
             value, grad = self._evaluate(self._point)
             if not (math.isfinite(value) and bool(grad.isfinite().all())):
@@ -212,17 +231,19 @@ class _QuasiNewtonSearch:
                     end_point.grad,
                     step_count + 1,
                 )
-                if report is not None:
-                    report(step_count, self._tree(self._point), value)
+                is_stopped = report(step_count, self._tree(self._point), value)
                 largest_move = float(step.abs().max())
                 if min(change, largest_move) < tolerance_change:
                     converged = True
                     reason = "value or parameters change by less than tolerance_change"
                     break
+                if is_stopped:
+                    reason = STOPPED
+                    break
             tree = self._tree(self._point)
             largest = float(grad.abs().max())
             outcome = step_count, self._evaluation_count, converged, reason
-            return Minimum(tree, value, largest, *outcome)
+            return Minimum(tree, value, largest, *outcome, self._inverse)
 
     def _line_search(
         self, value: float, grad: Tensor

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
 from ...errors import CaptureError
@@ -321,6 +323,38 @@ class ValueTable:
         self._value_by_id[id(tensor)] = value
         self._own_constants.pop(id(tensor), None)
 
+    @contextmanager
+    def substituted(
+        self, tensors: Sequence[Tensor], others: Sequence[Tensor]
+    ) -> Iterator[None]:
+        """Return a context in which tensors stand for others, of the same shapes.
+
+        They have the others' contents and flags meanwhile, for what is decided by them.
+        """
+        pairs = [*zip(tensors, others, strict=True)]
+        values = [self.value_of(other) for other in others]
+        with not_listening():
+            contents = [*map(_with_same_memory, tensors)]
+        before = [(self._value_by_id.get(id(t)), t.stop_gradient) for t in tensors]
+        try:
+            with not_listening():
+                for tensor, other in pairs:
+                    other._share_buffer_to(tensor)
+                    tensor.stop_gradient = other.stop_gradient
+            for tensor, value in zip(tensors, values, strict=True):
+                self.bind(tensor, value)
+            yield
+        finally:
+            with not_listening():
+                for tensor, content in zip(tensors, contents, strict=True):
+                    content._share_buffer_to(tensor)
+                for tensor, (_, flag) in zip(tensors, before, strict=True):
+                    tensor.stop_gradient = flag
+            for tensor, (known, _) in zip(tensors, before, strict=True):
+                self._value_by_id.pop(id(tensor), None)
+                if known is not None:
+                    self._value_by_id[id(tensor)] = known
+
     def requires(self, value: Value) -> bool:
         """Tell whether gradients flow through it."""
         return self._requires[value.number]
@@ -378,6 +412,16 @@ class ValueTable:
         """
         self.failure = CaptureError(reason, where_called(full=True))
         raise self.failure
+
+
+def _with_same_memory(tensor: Tensor) -> Tensor:
+    """Return a tensor of the same memory, which stays if the tensor takes another's.
+
+    Those of ``detach`` follow it there.
+    """
+    result = paddle.empty([0], tensor.dtype)
+    tensor._share_buffer_to(result)
+    return result
 
 
 _MAX_COMPARED_ELEMENTS = 1 << 14

@@ -1,0 +1,336 @@
+"""Models of DeepXDE that are trained by second-order methods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import paddle
+from paddle import Tensor
+
+from ..transforms.containers.tree import flatten_tree
+from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
+from .functional_loss import NetCall, Term
+from .second_order import Progress, Search, SecondOrder, as_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class SearchOptimizer:
+    """What a model has for its optimizer: the method, and the search once it began."""
+
+    def __init__(self, settings: SecondOrder, params: Sequence[Tensor]) -> None:
+        self.settings, self._parameter_list = settings, [*params]
+        self.seconds: float | None = None
+        self.loss: ModelLoss | None = None
+        self.search: Search | None = None
+
+    def step(self, *_: Any) -> None:
+        """Refuse a step of the library's own training.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"{self.settings.method} trains within taylor_mode() alone; call "
+            "model.train(...) there"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: a search that is restored learns anew."""
+        return {}
+
+    def set_state_dict(self, state: dict[str, Any]) -> None:
+        """Forget what was learnt of other parameters."""
+        self.loss = self.search = None
+
+
+class ModelLoss:
+    """The loss of a model at the points of a batch.
+
+    Args:
+        model: the model.
+        quiet: returns a context in which nets run natively.
+        batch: points, values, and values at points, as the model's data gives them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        quiet: Callable[[], AbstractContextManager[Any]],
+        batch: Sequence[Any],
+    ) -> None:
+        self._model, self.quiet = model, quiet
+        self._losses = ModelLosses(model.outputs_losses_train, model)
+        self._batch = batch
+        self._data = _tensors_of(batch)
+        self._state: Any = None
+        trained = [
+            t for t in model.opt._parameter_list if not t.stop_gradient and t.size
+        ]
+        own = {*map(id, model.net.parameters())}
+        self.tensors = sorted(trained, key=lambda t: id(t) not in own)
+        self.net_tensors = sum(id(t) in own for t in trained)
+        inputs = self._data[0]
+        is_matrix = isinstance(inputs, Tensor) and inputs.ndim == 2
+        self.rows = int(inputs.shape[0]) if is_matrix else 0
+
+    def total(self) -> Tensor:
+        """Return the loss."""
+        result: Tensor = self._all()[1].sum()
+        return result
+
+    def terms(self, call_net: Callable[[NetCall], NetCall] | None = None) -> list[Term]:
+        """Return the weighted means of squares."""
+        from deepxde.losses import mean_squared_error, zero
+
+        cell = loss_functions_cell(self._model.outputs_losses_train)
+        native, errors = cell.cell_contents, []
+
+        def noted(function: Any) -> Any:
+            if function not in (mean_squared_error, zero):
+                name = getattr(function, "__name__", function)
+                raise ValueError(
+                    f"{self._model.opt.settings.method} needs a loss of mean squares, "
+                    f'and the model has {name}; compile it with loss="MSE", or with '
+                    '"self_scaled_broyden", which takes any loss'
+                )
+
+            def note(y_true: Any, y_pred: Any) -> Any:
+                errors.append(y_true - y_pred if function is not zero else None)
+                return function(y_true, y_pred)
+
+            return note
+
+        with ExitStack() as stack:
+            is_list = isinstance(native, list | tuple)
+            cell.cell_contents = [*map(noted, native)] if is_list else noted(native)
+            stack.callback(setattr, cell, "cell_contents", native)
+            if call_net is not None:
+                net = self._model.net
+                stack.callback(setattr, self._model, "net", net)
+                self._model.net = _Called(net, call_net(net))
+            losses = self._all()[1]
+        if len(errors) != losses.shape[0]:
+            raise ValueError(
+                f"{self._model.opt.settings.method} needs a loss of mean squares, and "
+                f"{type(self._model.data).__name__} computes others beside; compile "
+                'the model with "self_scaled_broyden", which takes any loss'
+            )
+        weights = self._model.loss_weights or [1.0] * len(errors)
+        return [
+            Term(e, float(w))
+            for e, w in zip(errors, weights, strict=True)
+            if e is not None
+        ]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Have conditions give tensors, and nets run natively."""
+        with self.quiet(), self._losses.points.as_tensors(self._model.data):
+            yield
+
+    def takes(self, batch: Sequence[Any]) -> bool:
+        """Take other points of the same number; tell whether that is possible."""
+        if self._state is None:
+            self._state = self._losses.loss.state()
+        if not self._losses.is_same_as(self._model.outputs_losses_train):
+            return False
+        if not self._state.is_same():
+            self._state = None
+            return False
+        if not self.is_at(batch):
+            old, new = (flatten_tree(x)[0] for x in (self._data, _tensors_of(batch)))
+            if [_kind(t) for t in old] != [_kind(t) for t in new]:
+                return False
+            for tensor, other in zip(old, new, strict=True):
+                if isinstance(tensor, Tensor):
+                    tensor.set_value(other)
+            self._batch = batch
+        return True
+
+    def is_at(self, batch: Sequence[Any]) -> bool:
+        """Tell whether these are the same arrays."""
+        old, new = (flatten_tree(tuple(x))[0] for x in (self._batch, batch))
+        return len(old) == len(new) and all(
+            a is b for a, b in zip(old, new, strict=True)
+        )
+
+    def _all(self) -> Any:
+        """Return the model's outputs and losses."""
+        return self._losses.loss.fn(*self._data)
+
+
+class _Called:
+    """A net of which calls go elsewhere."""
+
+    def __init__(self, net: Any, call: NetCall) -> None:
+        self._net, self._call = net, call
+
+    def __call__(self, inputs: Tensor) -> Any:
+        return self._call(inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name)
+
+
+def _tensors_of(batch: Sequence[Any]) -> tuple[Any, ...]:
+    with paddle.no_grad():
+        inputs, targets, *rest = batch
+        result = (
+            *map(as_tensors, (inputs, targets)),
+            as_tensors(rest[0] if rest else None),
+        )
+        return result
+
+
+def _kind(leaf: Any) -> Any:
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
+
+
+def optimizers_get(native: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the library's choice of an optimizer by its name, to have ours, too."""
+
+    @wraps(native)
+    def get(params: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = as_settings(optimizer)
+        if settings is None:
+            return native(params, optimizer, *args, **kwargs)
+        if kwargs.get("weight_decay") is not None:
+            raise ValueError(
+                f"{settings.method} takes no regularizer; leave it out of the net"
+            )
+        if kwargs.get("learning_rate") is not None or kwargs.get("decay") is not None:
+            print(f"Warning: learning rate is ignored for {settings.method}")
+        return SearchOptimizer(settings, params)
+
+    return get
+
+
+def model_train(native: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a model's training, which may be given seconds."""
+
+    @wraps(native)
+    def train(
+        model: Any, *args: Any, seconds: float | None = None, **kwargs: Any
+    ) -> Any:
+        ours = isinstance(model.opt, SearchOptimizer)
+        if seconds is not None:
+            if not ours:
+                raise TypeError(
+                    "seconds are for second-order methods; give iterations, or the "
+                    "callback dde.callbacks.Timer"
+                )
+            if not args:
+                kwargs.setdefault("iterations", sys.maxsize)
+        if ours:
+            model.opt.seconds = seconds
+        return native(model, *args, **kwargs)
+
+    return train
+
+
+def train_loop(
+    native: Callable[..., Any], quiet: Callable[[], AbstractContextManager[Any]]
+) -> Callable[..., Any]:
+    """Wrap the loop of a model's training."""
+
+    @wraps(native)
+    def train(model: Any, iterations: int, display_every: int, verbose: int = 1) -> Any:
+        if not isinstance(model.opt, SearchOptimizer):
+            return native(model, iterations, display_every, verbose=verbose)
+        _Training(model, quiet, iterations, display_every, verbose).run()
+
+    return train
+
+
+class _Training:
+    """One training of a model, step by step."""
+
+    def __init__(
+        self, model: Any, quiet: Any, iterations: int, display_every: int, verbose: int
+    ) -> None:
+        self._model, self._quiet = model, quiet
+        self._left, self._display_every, self._verbose = (
+            iterations,
+            display_every,
+            verbose,
+        )
+        steps = float(iterations) if iterations < sys.maxsize else float("inf")
+        self._progress = Progress(steps, model.opt.seconds)
+        self._done, self._is_over, self._is_shown = 0, iterations <= 0, True
+
+    def run(self) -> None:
+        """Train until the steps or the time are over, or no step goes down."""
+        try:
+            while not self._is_over:
+                self._begin_step()
+                search, done = self._search(), self._done
+                found = search.run(self._left, self._end_step)
+                if self._done == done or found.converged:
+                    self._finish(found.reason)
+        finally:
+            self._progress.close()
+
+    def _begin_step(self) -> None:
+        model = self._model
+        model.callbacks.on_epoch_begin()
+        model.callbacks.on_batch_begin()
+        self._batch = model.data.train_next_batch(model.batch_size)
+        model.train_state.set_data_train(*self._batch)
+
+    def _search(self) -> Search:
+        """Return the search, at the points of this step."""
+        opt = self._model.opt
+        is_new = opt.loss is None or opt.loss.quiet != self._quiet
+        if is_new or not opt.loss.takes(self._batch):
+            opt.loss = ModelLoss(self._model, self._quiet, self._batch)
+            if opt.search is None:
+                opt.search = Search(opt.settings, opt.loss)
+            else:
+                opt.search.renew(opt.loss)
+            opt.loss.takes(self._batch)
+        search: Search = opt.search
+        return search
+
+    def _end_step(self, count: int, values: Any, loss: float) -> None:
+        """Do after a step as the library does.
+
+        Raises:
+            StopIteration: the search is to begin anew, or training is over.
+        """
+        model, state = self._model, self._model.train_state
+        model.opt.search.loss.write(values)
+        state.iteration += 1
+        state.step += 1
+        self._done += 1
+        self._left -= 1
+        self._progress.show(self._done, loss)
+        self._is_over = self._left == 0 or self._progress.is_over
+        self._is_shown = self._is_over or state.step % self._display_every == 0
+        if self._is_shown:
+            self._progress.close()
+            model._test(verbose=self._verbose)
+        model.callbacks.on_batch_end()
+        model.callbacks.on_epoch_end()
+        self._is_over |= model.stop_training
+        if self._is_over:
+            raise StopIteration
+        self._begin_step()
+        loss_then = model.opt.loss
+        if not loss_then.is_at(self._batch) or not loss_then.takes(self._batch):
+            raise StopIteration
+
+    def _finish(self, reason: str) -> None:
+        """End a training of which no step goes further."""
+        self._is_over = True
+        if not self._is_shown:
+            self._model._test(verbose=self._verbose)
+        if self._verbose > 0:
+            print(f"{self._model.opt.settings.method} has ended: {reason}.")
+        self._model.callbacks.on_batch_end()
+        self._model.callbacks.on_epoch_end()

@@ -1,0 +1,198 @@
+"""A library's loss as a function of the tensors that it trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..errors import CaptureError
+from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.listener import listener
+from ..transforms.as_programs.jit import jit
+from ..transforms.derivatives.value_and_grad import value_and_grad
+
+RTOL = {"float64": 1e-9, "float32": 1e-3}
+"""The largest difference of a loss or gradient from the library's own."""
+
+NetCall = Callable[[Tensor], Any]
+
+
+class Term(NamedTuple):
+    """A part of a loss: the weight times the mean of the squares of errors."""
+
+    errors: Tensor
+    weight: float
+
+
+class LibraryLoss(Protocol):
+    """The loss of a library's training, by its own code.
+
+    Attributes:
+        tensors: what is trained.
+        net_tensors: how many of them, from the first on, are the net's.
+        rows: the number of points that the net gets at once; zero if that is unknown.
+    """
+
+    tensors: Sequence[Tensor]
+    net_tensors: int
+    rows: int
+
+    def total(self) -> Tensor:
+        """Return the loss for the present contents of the tensors."""
+
+    def terms(self, call_net: Callable[[NetCall], NetCall] | None = None) -> list[Term]:
+        """Return the parts of the loss, all of which are squares.
+
+        Args:
+            call_net: returns a function to be called in the net's place.
+
+        Raises:
+            ValueError: some are none.
+        """
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """Return a context for the library's code while it is compiled."""
+
+
+class FunctionalLoss:
+    """A library's loss as functions of values for its tensors, for programs.
+
+    The tensors stand for the values while the library's code is traced, so all code
+    that reads them takes part: equations, conditions, nets within others.
+
+    Args:
+        library: the loss.
+
+    Raises:
+        CaptureError: it can't be compiled.
+        ValueError: the program gives another loss or gradient than the library.
+    """
+
+    def __init__(self, library: LibraryLoss) -> None:
+        self.library = library
+        self._check()
+
+    def start(self) -> list[Tensor]:
+        """Return copies of what the tensors hold."""
+        return [t.detach().clone() for t in self.library.tensors]
+
+    def write(self, values: Sequence[Tensor]) -> None:
+        """Write values into the tensors."""
+        with paddle.no_grad():
+            for tensor, value in zip(self.library.tensors, values, strict=True):
+                tensor.set_value(value)
+
+    def total(self, values: Sequence[Tensor]) -> Tensor:
+        """Return the loss."""
+        with self._reading(values):
+            return self.library.total()
+
+    def residuals(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors of which half the sum of squares is half the loss."""
+        with self._reading(values):
+            return self._residuals(self.library.terms())
+
+    def residuals_by_rows(
+        self, rows: Sequence[Tensor], values: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Do so with a net that has its own tensors for each of its points.
+
+        Args:
+            rows: the net's tensors, one after another along a new first axis.
+            values: values for all tensors, as for :meth:`residuals`.
+        """
+        net_tensors = self.library.tensors[: self.library.net_tensors]
+
+        def call_net(net: NetCall) -> NetCall:
+            from ..transforms.vmap import vmap
+
+            def at_a_point(params: Sequence[Tensor], x: Tensor) -> Any:
+                with _substituted(net_tensors, params):
+                    return net(x.unsqueeze(0)).squeeze(0)
+
+            return lambda x: vmap(at_a_point)([*rows], x)
+
+        with self._reading(values):
+            return self._residuals(self.library.terms(call_net))
+
+    def _residuals(self, terms: Sequence[Term]) -> list[Tensor]:
+        return [
+            errors * math.sqrt(weight / errors.size)
+            for errors, weight in terms
+            if weight and errors.size
+        ]
+
+    @contextmanager
+    def _reading(self, values: Sequence[Tensor]) -> Iterator[None]:
+        """Return a context for the library's code, which differentiates."""
+        with (
+            _substituted(self.library.tensors, values),
+            self.library.reading(),
+            grad_mode(True),
+        ):
+            yield
+
+    def _check(self) -> None:
+        """Compare the program with the library's own loss and gradient."""
+        start, tensors = self.start(), self.library.tensors
+        native = self.library.total()
+        if not math.isfinite(float(native)):
+            raise ValueError(
+                f"the loss is {float(native)} where the search begins; give parameters "
+                "where it is finite, such as others by another seed"
+            )
+        native_grads = paddle.grad(native, [*tensors], allow_unused=True)
+        value, grads = jit(value_and_grad(self.total), strict=True)(start)
+        rtol = RTOL[dtype_name(tensors[0].dtype)]
+        for name, found, expected in (
+            ("loss", value, native),
+            *(("gradient", g, n) for g, n in zip(grads, native_grads, strict=True)),
+        ):
+            scale = max(float(n.abs().max()) for n in native_grads if n is not None)
+            if name == "loss":
+                scale = float(native.abs().max())
+            difference = found if expected is None else found - expected
+            largest = float(difference.abs().max())
+            if not largest <= rtol * scale:
+                raise ValueError(
+                    f"the compiled {name} is off by {largest:.1e}, of {scale:.1e}: the "
+                    "loss draws random numbers, or reads what no tensor operation "
+                    "shows; use Adam for it, or make it a function of tensors"
+                )
+
+
+def _substituted(
+    tensors: Sequence[Tensor], values: Sequence[Tensor]
+) -> AbstractContextManager[None]:
+    trace: Any = listener()
+    if trace is None:
+        raise CaptureError("a library's loss is a function of values in programs alone")
+    result: AbstractContextManager[None] = trace.substituted(tensors, values)
+    return result
+
+
+def available_bytes() -> float:
+    """Return how many bytes of memory are free, or infinity where nobody says."""
+    try:
+        with open("/proc/meminfo") as lines:
+            sizes = dict(line.split(":") for line in lines)
+        return 1024.0 * int(sizes["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return math.inf
+
+
+def text_of_bytes(count: float) -> str:
+    """Return a number of bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count > 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def as_array(tensor: Tensor) -> Any:
+    """Return a tensor's elements."""
+    return np.asarray(tensor.detach().numpy())

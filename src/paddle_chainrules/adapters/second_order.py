@@ -1,0 +1,272 @@
+"""Second-order methods in the place of a library's optimizer."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..optimizers import (
+    bfgs,
+    gauss_newton,
+    lbfgs,
+    levenberg_marquardt,
+    natural_gradient,
+)
+from ..paddle_side.near_names import refuse_foreign_arguments
+from ..transforms.as_programs.jit import jit
+from .functional_loss import (
+    FunctionalLoss,
+    LibraryLoss,
+    available_bytes,
+    text_of_bytes,
+)
+from .row_jacobian import NotByRows, RowJacobian
+
+
+class Method(NamedTuple):
+    """A method: its function, and options that differ from the function's own."""
+
+    function: Callable[..., Any]
+    options: dict[str, Any]
+
+    @property
+    def takes_residuals(self) -> bool:
+        """Whether it needs the residuals, and not their sum of squares alone."""
+        return self.function not in (lbfgs, bfgs)
+
+
+ENDLESS = {"tolerance_grad": 0.0, "tolerance_change": 0.0}
+"""Options by which a search goes on as long as a step goes down."""
+
+METHODS = {
+    "levenberg_marquardt": Method(
+        levenberg_marquardt, {"scaled": False, "geodesic": True}
+    ),
+    "gauss_newton": Method(gauss_newton, {}),
+    "natural_gradient": Method(natural_gradient, {}),
+    "self_scaled_broyden": Method(bfgs, {"update": "ssbroyden", **ENDLESS}),
+    "bfgs": Method(bfgs, {"update": "bfgs", **ENDLESS}),
+    "lbfgs": Method(lbfgs, {"memory": 100, **ENDLESS}),
+}
+"""The methods by their names."""
+
+TAKEN = {
+    *("fn", "residual", "loss", "params", "steps", "jacobian", "metric", "model"),
+    *("inverse", "on_step"),
+}
+"""Arguments of the functions that come from the library's training."""
+
+MATRIX_FREE = {
+    bfgs: "lbfgs",
+    levenberg_marquardt: "gauss_newton",
+    natural_gradient: "gauss_newton",
+}
+"""Methods without a matrix, in the place of those with one."""
+
+JACOBIANS = 3
+"""How many matrices of a Jacobian's size are in memory at once."""
+
+
+class SecondOrder:
+    """A second-order method that a library trains with, in place of its optimizer.
+
+    Args:
+        method: the name of one of :data:`METHODS`: "levenberg_marquardt",
+            "gauss_newton", "natural_gradient", "self_scaled_broyden", "bfgs" or
+            "lbfgs". The first three need a loss of mean squares.
+        options: keyword arguments of the function of that name in
+            :mod:`paddle_chainrules.optimizers`, such as ``damping=1e-3``. By default
+            "levenberg_marquardt" has ``scaled=False, geodesic=True``, "lbfgs" has
+            ``memory=100``, and quasi-Newton methods have no tolerance.
+
+    Raises:
+        ValueError: there is no such method.
+        TypeError: the method has no such option.
+
+    Examples:
+        >>> from paddle_chainrules.adapters.second_order import SecondOrder
+        >>> SecondOrder("levenberg_marquardt", damping=1e-3)
+        SecondOrder('levenberg_marquardt', damping=0.001)
+    """
+
+    def __init__(self, method: str, **options: Any) -> None:
+        if method not in METHODS:
+            raise ValueError(
+                f"there is no second-order method {method!r}; name one of "
+                f"{', '.join(METHODS)}"
+            )
+        function = METHODS[method].function
+        known = inspect.signature(function).parameters.keys() - TAKEN
+        if method in ("self_scaled_broyden", "bfgs"):
+            known -= {"update"}
+        unknown = options.keys() - known
+        if unknown:
+            refuse_foreign_arguments(method, unknown)
+            raise TypeError(
+                f"{method} has no option {', '.join(sorted(unknown))}; it has "
+                f"{', '.join(sorted(known))}"
+            )
+        self.method, self.options = method, options
+
+    def __repr__(self) -> str:
+        given = "".join(f", {k}={v!r}" for k, v in self.options.items())
+        return f"SecondOrder({self.method!r}{given})"
+
+
+class Search:
+    """A search that goes on with other points, and keeps what it has learnt.
+
+    Args:
+        settings: the method and its options.
+        library: the loss.
+
+    Attributes:
+        loss: the loss as a function.
+        by_rows: why the Jacobian is computed one residual or parameter at a time, if
+            that is so.
+
+    Raises:
+        ValueError: a matrix does not fit into memory, or the loss is no sum of squares.
+        CaptureError: the loss can't be compiled.
+    """
+
+    def __init__(self, settings: SecondOrder, library: LibraryLoss) -> None:
+        self._settings = settings
+        self._method = METHODS[settings.method]
+        self._options = self._method.options | settings.options
+        self._learnt: dict[str, Any] = {}
+        self.by_rows = ""
+        self.renew(library)
+
+    def renew(self, library: LibraryLoss) -> None:
+        """Take another loss of the same tensors."""
+        self.loss = FunctionalLoss(library)
+        self._jacobian: Callable[..., Any] | None = None
+        size = sum(int(t.size) for t in library.tensors)
+        if not self._method.takes_residuals:
+            if self._method.function is bfgs:
+                self._check_memory(size, size, 1)
+            return
+        count = sum(int(errors.size) for errors, _ in library.terms())
+        self._check_squares()
+        if self._method.function is gauss_newton:
+            return
+        self._check_memory(count, size, JACOBIANS)
+        try:
+            self._jacobian = RowJacobian(self.loss)
+        except NotByRows as error:
+            self.by_rows = str(error)
+        except Exception as error:  # the library's code, with a net of one point
+            self.by_rows = str(error).splitlines()[0] or type(error).__name__
+
+    def _check_squares(self) -> None:
+        """See that the sum of the squares of the residuals is the loss."""
+        start = self.loss.start()
+        residuals = jit(self.loss.residuals, strict=True)(start)
+        found = sum(float((r**2).sum()) for r in residuals)
+        expected = float(self.loss.library.total())
+        if not abs(found - expected) <= 1e-3 * expected:
+            raise ValueError(
+                f"{self._settings.method} needs a loss of mean squares, and the sum of "
+                f"squares is {found:.6g} where the loss is {expected:.6g}; use "
+                '"self_scaled_broyden", which takes any loss'
+            )
+
+    def _check_memory(self, rows: int, columns: int, matrices: int) -> None:
+        needed = 8.0 * rows * columns * matrices
+        if needed > available_bytes():
+            other = MATRIX_FREE[self._method.function]
+            raise ValueError(
+                f"{self._settings.method} needs {text_of_bytes(needed)} for matrices "
+                f"of {rows:,} by {columns:,}, and {text_of_bytes(available_bytes())} "
+                f"are free; use {other!r}, which has no such matrix, or fewer points"
+            )
+
+    def run(self, steps: int, on_step: Callable[[int, Any, float], Any]) -> Any:
+        """Search from what the tensors hold, and return what was found.
+
+        Args:
+            steps: the most steps.
+            on_step: called after each step with the number of steps, the values and the
+                loss. StopIteration ends the search.
+        """
+        function, start = self._method.function, self.loss.start()
+        is_half = function in (levenberg_marquardt, gauss_newton)
+
+        def report(count: int, values: Any, value: float) -> None:
+            on_step(count, values, 2.0 * value if is_half else value)
+
+        options = {"steps": steps, "on_step": report, **self._options, **self._learnt}
+        if function in (levenberg_marquardt, natural_gradient):
+            options["jacobian"] = self._jacobian
+        if function is natural_gradient:
+            options["metric"] = self.loss.residuals
+        found = function(
+            self.loss.residuals if is_half else self.loss.total, start, **options
+        )
+        if is_half:
+            self._learnt = {"damping": found.damping}
+        elif function is not natural_gradient:
+            self._learnt = {"inverse": found.inverse}
+        return found
+
+
+class Progress:
+    """A line on a terminal that tells how far a search is.
+
+    Args:
+        steps: the number of steps; infinite if only time ends it.
+        seconds: the time, or None.
+    """
+
+    INTERVAL = 0.5
+
+    def __init__(self, steps: float, seconds: float | None) -> None:
+        self._steps, self._begin = steps, time.monotonic()
+        self._end = None if seconds is None else self._begin + seconds
+        self._last = 0.0
+        self._is_shown = sys.stderr.isatty()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    def show(self, step: int, loss: float) -> None:
+        """Write the line anew, twice a second at most."""
+        now = time.monotonic()
+        if not self._is_shown or now - self._last < self.INTERVAL:
+            return
+        self._last = now
+        sys.stderr.write(f"\r{self.line(step, loss, now)}\033[K")
+        sys.stderr.flush()
+
+    def line(self, step: int, loss: float, now: float) -> str:
+        """Return the line."""
+        spent = now - self._begin
+        left = math.inf if self._end is None else self._end - now
+        if step and math.isfinite(self._steps):
+            left = min(left, spent / step * (self._steps - step))
+        of = f" of {self._steps:.0f}" if math.isfinite(self._steps) else ""
+        return f"step {step}{of}, loss {loss:.3e}, {max(left, 0.0):.0f} s left"
+
+    def close(self) -> None:
+        """End the line."""
+        if self._is_shown and self._last:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def as_settings(optimizer: Any) -> SecondOrder | None:
+    """Return the method that an optimizer or its name stands for; None if none."""
+    if isinstance(optimizer, SecondOrder):
+        return optimizer
+    return (
+        SecondOrder(optimizer)
+        if isinstance(optimizer, str) and optimizer in METHODS
+        else None
+    )
