@@ -289,6 +289,32 @@ def test_what_ends_a_search():
 
 
 @pytest.mark.parametrize("method", [lbfgs, bfgs])
+def test_a_search_goes_on_with_what_was_learnt(method):
+    start = paddle.to_tensor([-1.2, 1.0], "float64")
+    ends = {"tolerance_grad": 1e-12, "tolerance_change": 0.0}
+
+    def stop(count, *_):
+        if count == 6:
+            raise StopIteration
+
+    whole = method(rosenbrock, start, steps=20, **ends)
+    part = method(rosenbrock, start, steps=20, on_step=stop, **ends)
+    assert (part.steps, part.converged) == (6, False)
+    assert part.reason == "on_step raised StopIteration"
+    assert "inverse" not in repr(part)
+    anew = method(rosenbrock, part.params, steps=14, **ends)
+    rest = method(rosenbrock, part.params, steps=14, inverse=part.inverse, **ends)
+    np.testing.assert_allclose(rest.params.numpy(), whole.params.numpy(), rtol=1e-9)
+    assert rest.value < anew.value
+    with pytest.raises(ValueError, match="3 parameters and what was learnt of 2"):
+        method(
+            lambda x: (x**2).sum(), paddle.ones([3], "float64"), inverse=part.inverse
+        )
+    with pytest.raises(TypeError, match=r"is given float; give found\.inverse"):
+        method(rosenbrock, start, inverse=1.0)
+
+
+@pytest.mark.parametrize("method", [lbfgs, bfgs])
 def test_a_second_search_of_a_function_under_jit_captures_nothing(method):
     calls = []
     scale = paddle.to_tensor([1.0, 4.0], "float64")

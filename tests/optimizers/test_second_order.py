@@ -390,6 +390,15 @@ def test_what_ends_a_search(method):
     value = half_squares(rosenbrock)(f64(kept[-1][0])).item()
     assert kept[-1][1] == pytest.approx(value, rel=1e-12)
 
+    def end(count, params, value):
+        if count == 2:
+            raise StopIteration
+
+    ended = method(rosenbrock, x, on_step=end)
+    assert (ended.steps, ended.converged) == (2, False)
+    assert ended.reason == "on_step raised StopIteration"
+    assert ended.params.tolist() == kept[-1][0]
+
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_else_ends_least_squares(method):

@@ -255,82 +255,56 @@ class _Training:
         self, model: Any, quiet: Any, iterations: int, display_every: int, verbose: int
     ) -> None:
         self._model, self._quiet = model, quiet
-        self._left, self._display_every, self._verbose = (
-            iterations,
-            display_every,
-            verbose,
-        )
+        self._iterations, self._display_every = iterations, display_every
+        self._verbose = verbose
         steps = float(iterations) if iterations < sys.maxsize else float("inf")
         self._progress = Progress(steps, model.opt.seconds)
-        self._done, self._is_over, self._is_shown = 0, iterations <= 0, True
+        if model.opt.search is not None:
+            model.opt.search.forget_if_moved()
 
     def run(self) -> None:
         """Train until the steps or the time are over, or no step goes down."""
+        model, progress = self._model, self._progress
+        state, callbacks, done = model.train_state, model.callbacks, 0
         try:
-            while not self._is_over:
-                self._begin_step()
-                search, done = self._search(), self._done
-                found = search.run(self._left, self._end_step)
-                if self._done == done or found.converged:
-                    self._finish(found.reason)
+            while done < self._iterations and not model.stop_training:
+                callbacks.on_epoch_begin()
+                callbacks.on_batch_begin()
+                batch = model.data.train_next_batch(model.batch_size)
+                state.set_data_train(*batch)
+                search = self._search_at(batch)
+                loss = search.step()
+                if loss is None and self._verbose > 0:
+                    print(f"{model.opt.settings.method} has ended: {search.reason}.")
+                if loss is not None:
+                    done += 1
+                    state.iteration += 1
+                    state.step += 1
+                    progress.show(done, loss)
+                is_last = loss is None or done == self._iterations or progress.is_over
+                if is_last or state.step % self._display_every == 0:
+                    progress.close()
+                    model._test(verbose=self._verbose)
+                callbacks.on_batch_end()
+                callbacks.on_epoch_end()
+                if is_last:
+                    break
         finally:
-            self._progress.close()
+            progress.close()
 
-    def _begin_step(self) -> None:
-        model = self._model
-        model.callbacks.on_epoch_begin()
-        model.callbacks.on_batch_begin()
-        self._batch = model.data.train_next_batch(model.batch_size)
-        model.train_state.set_data_train(*self._batch)
-
-    def _search(self) -> Search:
+    def _search_at(self, batch: Sequence[Any]) -> Search:
         """Return the search, at the points of this step."""
         opt = self._model.opt
         is_new = opt.loss is None or opt.loss.quiet != self._quiet
-        if is_new or not opt.loss.takes(self._batch):
-            opt.loss = ModelLoss(self._model, self._quiet, self._batch)
+        was_there = not is_new and opt.loss.is_at(batch)
+        if is_new or not opt.loss.takes(batch):
+            opt.loss = ModelLoss(self._model, self._quiet, batch)
             if opt.search is None:
                 opt.search = Search(opt.settings, opt.loss)
             else:
                 opt.search.renew(opt.loss)
-            opt.loss.takes(self._batch)
+            opt.loss.takes(batch)
+        elif not was_there:
+            opt.search.restart()
         search: Search = opt.search
         return search
-
-    def _end_step(self, count: int, values: Any, loss: float) -> None:
-        """Do after a step as the library does.
-
-        Raises:
-            StopIteration: the search is to begin anew, or training is over.
-        """
-        model, state = self._model, self._model.train_state
-        model.opt.search.loss.write(values)
-        state.iteration += 1
-        state.step += 1
-        self._done += 1
-        self._left -= 1
-        self._progress.show(self._done, loss)
-        self._is_over = self._left == 0 or self._progress.is_over
-        self._is_shown = self._is_over or state.step % self._display_every == 0
-        if self._is_shown:
-            self._progress.close()
-            model._test(verbose=self._verbose)
-        model.callbacks.on_batch_end()
-        model.callbacks.on_epoch_end()
-        self._is_over |= model.stop_training
-        if self._is_over:
-            raise StopIteration
-        self._begin_step()
-        loss_then = model.opt.loss
-        if not loss_then.is_at(self._batch) or not loss_then.takes(self._batch):
-            raise StopIteration
-
-    def _finish(self, reason: str) -> None:
-        """End a training of which no step goes further."""
-        self._is_over = True
-        if not self._is_shown:
-            self._model._test(verbose=self._verbose)
-        if self._verbose > 0:
-            print(f"{self._model.opt.settings.method} has ended: {reason}.")
-        self._model.callbacks.on_batch_end()
-        self._model.callbacks.on_epoch_end()

@@ -6,8 +6,10 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from paddle import Tensor
 
 from ..optimizers import (
     bfgs,
@@ -16,6 +18,7 @@ from ..optimizers import (
     levenberg_marquardt,
     natural_gradient,
 )
+from ..optimizers.second_order.reports import next_step
 from ..paddle_side.near_names import refuse_foreign_arguments
 from ..transforms.as_programs.jit import jit
 from .functional_loss import (
@@ -128,6 +131,7 @@ class Search:
         loss: the loss as a function.
         by_rows: why the Jacobian is computed one residual or parameter at a time, if
             that is so.
+        reason: why the last search has ended.
 
     Raises:
         ValueError: a matrix does not fit into memory, or the loss is no sum of squares.
@@ -139,11 +143,16 @@ class Search:
         self._method = METHODS[settings.method]
         self._options = self._method.options | settings.options
         self._learnt: dict[str, Any] = {}
-        self.by_rows = ""
+        self._steps: Any = None
+        self._written: Sequence[Tensor] = ()
+        self._is_told = False
+        self.by_rows = self.reason = ""
         self.renew(library)
 
     def renew(self, library: LibraryLoss) -> None:
         """Take another loss of the same tensors."""
+        self.restart()
+        self.by_rows = ""
         self.loss = FunctionalLoss(library)
         self._jacobian: Callable[..., Any] | None = None
         size = sum(int(t.size) for t in library.tensors)
@@ -186,33 +195,63 @@ class Search:
                 f"are free; use {other!r}, which has no such matrix, or fewer points"
             )
 
-    def run(self, steps: int, on_step: Callable[[int, Any, float], Any]) -> Any:
-        """Search from what the tensors hold, and return what was found.
+    def restart(self) -> None:
+        """Begin again from what the tensors hold, with what was learnt."""
+        if self._steps is not None:
+            self._end()
 
-        Args:
-            steps: the most steps.
-            on_step: called after each step with the number of steps, the values and the
-                loss. StopIteration ends the search.
+    def step(self) -> float | None:
+        """Take a step, and write its values into the tensors; return the loss.
+
+        None if no step goes further; :attr:`reason` says why.
         """
-        function, start = self._method.function, self.loss.start()
-        is_half = function in (levenberg_marquardt, gauss_newton)
+        if self._steps is None:
+            self._steps = self._begin()
+            self._is_told = False
+        try:
+            _, values, value = next_step(self._steps, False if self._is_told else None)
+        except StopIteration as end:
+            self._learn(end.value)
+            return None
+        self._is_told = True
+        self.loss.write(values)
+        self._written = values
+        return 2.0 * value if self._is_half else value
 
-        def report(count: int, values: Any, value: float) -> None:
-            on_step(count, values, 2.0 * value if is_half else value)
+    @property
+    def _is_half(self) -> bool:
+        """Whether the function minimizes half of the loss."""
+        return self._method.function in (levenberg_marquardt, gauss_newton)
 
-        options = {"steps": steps, "on_step": report, **self._options, **self._learnt}
+    def forget_if_moved(self) -> None:
+        """Begin anew where others have written into the tensors since the last step."""
+        pairs = zip(self._written, self.loss.library.tensors, strict=False)
+        if not all(bool((a == b).all()) for a, b in pairs):
+            self._steps, self._learnt = None, {}
+
+    def _begin(self) -> Any:
+        function: Any = self._method.function
+        options = {"steps": sys.maxsize, **self._options, **self._learnt}
         if function in (levenberg_marquardt, natural_gradient):
             options["jacobian"] = self._jacobian
         if function is natural_gradient:
             options["metric"] = self.loss.residuals
-        found = function(
-            self.loss.residuals if is_half else self.loss.total, start, **options
-        )
-        if is_half:
+        fn = self.loss.residuals if self._is_half else self.loss.total
+        return function.__wrapped__(fn, self.loss.start(), **options)
+
+    def _end(self) -> None:
+        """End the search, and keep what it has learnt."""
+        try:
+            next_step(self._steps, True)
+        except StopIteration as end:
+            self._learn(end.value)
+
+    def _learn(self, found: Any) -> None:
+        self._steps, self.reason = None, found.reason
+        if self._is_half:
             self._learnt = {"damping": found.damping}
-        elif function is not natural_gradient:
+        elif self._method.function is not natural_gradient:
             self._learnt = {"inverse": found.inverse}
-        return found
 
 
 class Progress:

@@ -14,11 +14,10 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
-from .reports import STOPPED, one_line_repr, reporter
+from .reports import STOPPED, Steps, one_line_repr
 from .vector_functions import VectorFunction
 
 MIN_GAIN_RATIO = 0.25
@@ -116,45 +115,41 @@ class DampedSearch:
         result = self._fn(at)
         return _half_square(result), result
 
-    def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
-        report = reporter(on_step)
-        with grad_mode(False):
-            self._value, self._residuals = self._evaluate(self._point)
-            if not math.isfinite(self._value):
-                raise ValueError(
-                    f"half the sum of the residuals' squares is {self._value} where "
-                    "the search begins; give parameters where it is finite"
-                )
-            step_count, reason, converged = 0, "", False
-            while True:
-                problem = self._linearize(self._point, self._residuals)
-                largest = float(np.abs(problem.grad).max())
-                if not math.isfinite(largest):
-                    reason, converged = "the Jacobian is not finite there", False
-                    if not step_count:
-                        raise ValueError(
-                            f"the gradient is {largest} where the search begins; give "
-                            "parameters where derivatives are finite"
-                        )
-                elif largest <= self._limits.grad:
-                    reason, converged = "the gradient is zero to tolerance_grad", True
-                elif not reason and step_count == self._limits.steps:
-                    reason = f"there were {step_count} steps"
-                if reason:
-                    break
-                has_moved, reason = self._step(problem)
-                converged = bool(reason)
-                if not has_moved:
-                    reason = reason or "no step goes down, however short"
-                    break
-                step_count += 1
-                if report(step_count, self._fn.params.tree(self._point), self._value):
-                    reason, converged = reason or STOPPED, bool(reason)
-            counts = self._fn.evaluations, self._fn.derivatives
-            outcome = step_count, *counts, self._mu, converged, reason
-            return Fit(
-                self._fn.params.tree(self._point), self._value, largest, *outcome
+    def run(self) -> Steps[Fit]:
+        self._value, self._residuals = self._evaluate(self._point)
+        if not math.isfinite(self._value):
+            raise ValueError(
+                f"half the sum of the residuals' squares is {self._value} where "
+                "the search begins; give parameters where it is finite"
             )
+        step_count, reason, converged = 0, "", False
+        while True:
+            problem = self._linearize(self._point, self._residuals)
+            largest = float(np.abs(problem.grad).max())
+            if not math.isfinite(largest):
+                reason, converged = "the Jacobian is not finite there", False
+                if not step_count:
+                    raise ValueError(
+                        f"the gradient is {largest} where the search begins; give "
+                        "parameters where derivatives are finite"
+                    )
+            elif largest <= self._limits.grad:
+                reason, converged = "the gradient is zero to tolerance_grad", True
+            elif not reason and step_count == self._limits.steps:
+                reason = f"there were {step_count} steps"
+            if reason:
+                break
+            has_moved, reason = self._step(problem)
+            converged = bool(reason)
+            if not has_moved:
+                reason = reason or "no step goes down, however short"
+                break
+            step_count += 1
+            if (yield step_count, self._fn.params.tree(self._point), self._value):
+                reason, converged = reason or STOPPED, bool(reason)
+        counts = self._fn.evaluations, self._fn.derivatives
+        outcome = step_count, *counts, self._mu, converged, reason
+        return Fit(self._fn.params.tree(self._point), self._value, largest, *outcome)
 
     def _step(self, problem: LocalProblem) -> tuple[bool, str]:
         """Take a step; tell whether there is one, and what tolerance it meets."""

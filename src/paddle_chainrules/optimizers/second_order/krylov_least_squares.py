@@ -23,9 +23,11 @@ from ..arguments import checked
 from .damped_steps import DampedSearch, DampedStep, Fit, LocalProblem, SearchLimits
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES
+from .reports import Steps, searched
 from .vector_functions import VectorFunction
 
 
+@searched
 @checked
 def gauss_newton(
     residual: Callable[[Tree], Tree],
@@ -41,7 +43,7 @@ def gauss_newton(
     tolerance_change: float = 1e-12,
     tolerance_step: float = 1e-10,
     on_step: Callable[[int, Tree, float], Any] | None = None,
-) -> Fit:
+) -> Steps[Fit]:
     """Minimize a sum of squares in too many parameters for a matrix to fit in memory.
 
     It does as :func:`levenberg_marquardt`, but solves the system of a step by conjugate
@@ -151,4 +153,4 @@ def gauss_newton(
         return LocalProblem(array_of(grad), array_of(scale), step)
 
     limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
-    return DampedSearch(function, start, linearize, damping, limits).run(on_step)
+    return DampedSearch(function, start, linearize, damping, limits).run()

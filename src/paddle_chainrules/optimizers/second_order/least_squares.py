@@ -22,12 +22,14 @@ from ..arguments import checked
 from .damped_steps import DampedSearch, DampedStep, Fit, LocalProblem, SearchLimits
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
+from .reports import Steps, searched
 from .vector_functions import VectorFunction
 
 MAX_ACCELERATION_RATIO = 0.75
 """The longest acceleration of a step, beside its velocity."""
 
 
+@searched
 @checked
 def levenberg_marquardt(
     residual: Callable[[Tree], Tree],
@@ -42,7 +44,7 @@ def levenberg_marquardt(
     tolerance_change: float = 1e-12,
     tolerance_step: float = 1e-10,
     on_step: Callable[[int, Tree, float], Any] | None = None,
-) -> Fit:
+) -> Steps[Fit]:
     """Minimize half the sum of squares of residuals, from these parameters on.
 
     With the residuals r and their Jacobian J, a row for each, a step solves
@@ -135,4 +137,4 @@ def levenberg_marquardt(
         return LocalProblem(slope, scale, step)
 
     limits = SearchLimits(steps, tolerance_grad, tolerance_change, tolerance_step)
-    return DampedSearch(function, start, linearize, damping, limits).run(on_step)
+    return DampedSearch(function, start, linearize, damping, limits).run()

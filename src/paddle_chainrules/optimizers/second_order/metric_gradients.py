@@ -15,7 +15,6 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
 from ...transforms.derivatives.hessian import hvp
@@ -24,13 +23,14 @@ from ..arguments import checked
 from .flat_trees import VectorNesting, array_of, flat_params, flat_value_and_grad
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
-from .reports import STOPPED, reporter
+from .reports import STOPPED, Steps, searched
 from .vector_functions import CHUNK, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
 """The lengths of a step that the paper tries."""
 
 
+@searched
 @checked
 def natural_gradient(
     loss: Callable[[Tree], Tensor],
@@ -46,7 +46,7 @@ def natural_gradient(
     tolerance_grad: float = 1e-12,
     tolerance_change: float = 1e-12,
     on_step: Callable[[int, Tree, float], Any] | None = None,
-) -> Minimum:
+) -> Steps[Minimum]:
     """Minimize a loss by its gradient in a metric of the parameters.
 
     A step is the best of ``-length d`` with ``G d = gradient``, d the shortest solution
@@ -126,9 +126,7 @@ def natural_gradient(
     limits = steps, tolerance_grad, tolerance_change
     n = int(start.size)
     cutoff = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
-    report = reporter(on_step)
-    with grad_mode(False):
-        return search.run(start, lengths, (damping, cutoff), limits, report)
+    return search.run(start, lengths, (damping, cutoff), limits)
 
 
 class _MetricSearch:
@@ -175,8 +173,7 @@ class _MetricSearch:
         lengths: Sequence[float],
         solving: tuple[float, float],
         limits: tuple[int, float, float],
-        report: Callable[[int, Tree, float], bool],
-    ) -> Minimum:
+    ) -> Steps[Minimum]:
         steps, tolerance_grad, tolerance_change = limits
         step_count, count, reason, converged = 0, 0, "", False
         while True:
@@ -210,7 +207,7 @@ class _MetricSearch:
             if value - tried[best] <= tolerance_change * abs(value):
                 reason = "the loss changes by less than tolerance_change"
                 converged = True
-            if report(step_count, self._tree(at), tried[best]):
+            if (yield step_count, self._tree(at), tried[best]):
                 reason = reason or STOPPED
         return Minimum(
             self._tree(at), value, largest, step_count, count, converged, reason

@@ -13,13 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from paddle import Tensor
 
-from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
 from .flat_trees import flat_params, flat_value_and_grad
 from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
 from .line_search import LinePoint, strong_wolfe
-from .reports import STOPPED, one_line_repr, reporter
+from .reports import STOPPED, Steps, one_line_repr, searched
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -52,6 +51,7 @@ class Minimum(NamedTuple):
         return one_line_repr(self)
 
 
+@searched
 @checked
 def lbfgs(
     fn: Callable[[Tree], Tensor],
@@ -64,7 +64,7 @@ def lbfgs(
     evaluations: int = 25,
     inverse: Any = None,
     on_step: Callable[[int, Tree, float], Any] | None = None,
-) -> Minimum:
+) -> Steps[Minimum]:
     """Minimize a smooth function, from these parameters on.
 
     The function is a program (:func:`.jit.jit`), so it has no randomness, and batches
@@ -98,9 +98,10 @@ def lbfgs(
     """
     start = LimitedMemory(memory) if inverse is None else inverse
     search = _QuasiNewtonSearch(fn, params, "lbfgs", start, evaluations)
-    return search.run(steps, tolerance_grad, tolerance_change, on_step)
+    return search.run(steps, tolerance_grad, tolerance_change)
 
 
+@searched
 @checked
 def bfgs(
     fn: Callable[[Tree], Tensor],
@@ -113,7 +114,7 @@ def bfgs(
     evaluations: int = 25,
     inverse: Any = None,
     on_step: Callable[[int, Tree, float], Any] | None = None,
-) -> Minimum:
+) -> Steps[Minimum]:
     """Minimize a smooth function with a matrix of all parameters by all.
 
     The inverse of the Hessian is kept whole: 8 MB in float64 for 1,000 parameters, 800
@@ -159,7 +160,7 @@ def bfgs(
         )
     start = DenseInverse(update) if inverse is None else inverse
     search = _QuasiNewtonSearch(fn, params, "bfgs", start, evaluations)
-    return search.run(steps, tolerance_grad, tolerance_change, on_step)
+    return search.run(steps, tolerance_grad, tolerance_change)
 
 
 class _QuasiNewtonSearch:
@@ -198,52 +199,49 @@ class _QuasiNewtonSearch:
         steps: int,
         tolerance_grad: float,
         tolerance_change: float,
-        on_step: Callable[[int, Tree, float], Any] | None,
-    ) -> Minimum:
-        report = reporter(on_step)
-        with grad_mode(False):
-            value, grad = self._evaluate(self._point)
-            if not (math.isfinite(value) and bool(grad.isfinite().all())):
-                raise ValueError(
-                    f"the function is {value} where the search begins, or its gradient "
-                    "is not finite; give parameters where it is finite, and that is"
-                )
-            step_count, reason = 0, f"there were {steps} steps"
-            converged = False
-            while True:
-                largest = float(grad.abs().max())
-                if largest <= tolerance_grad:
-                    converged, reason = True, "the gradient is zero to tolerance_grad"
-                    break
-                if step_count == steps:
-                    break
-                end_point, direction, slope = self._line_search(value, grad)
-                if end_point is None:
-                    reason = "no step along the direction goes down far enough"
-                    break
-                step = direction * end_point.length
-                curvature = -(end_point.length**2) * slope
-                self._inverse.learn(step, grad, end_point.grad, curvature)
-                change = abs(value - end_point.value)
-                self._point = self._point + step
-                value, grad, step_count = (
-                    end_point.value,
-                    end_point.grad,
-                    step_count + 1,
-                )
-                is_stopped = report(step_count, self._tree(self._point), value)
-                largest_move = float(step.abs().max())
-                if min(change, largest_move) < tolerance_change:
-                    converged = True
-                    reason = "value or parameters change by less than tolerance_change"
-                    break
-                if is_stopped:
-                    reason = STOPPED
-                    break
-            tree = self._tree(self._point)
+    ) -> Steps[Minimum]:
+        value, grad = self._evaluate(self._point)
+        if not (math.isfinite(value) and bool(grad.isfinite().all())):
+            raise ValueError(
+                f"the function is {value} where the search begins, or its gradient "
+                "is not finite; give parameters where it is finite, and that is"
+            )
+        step_count, reason = 0, f"there were {steps} steps"
+        converged = False
+        while True:
             largest = float(grad.abs().max())
-            outcome = step_count, self._evaluation_count, converged, reason
-            return Minimum(tree, value, largest, *outcome, self._inverse)
+            if largest <= tolerance_grad:
+                converged, reason = True, "the gradient is zero to tolerance_grad"
+                break
+            if step_count == steps:
+                break
+            end_point, direction, slope = self._line_search(value, grad)
+            if end_point is None:
+                reason = "no step along the direction goes down far enough"
+                break
+            step = direction * end_point.length
+            curvature = -(end_point.length**2) * slope
+            self._inverse.learn(step, grad, end_point.grad, curvature)
+            change = abs(value - end_point.value)
+            self._point = self._point + step
+            value, grad, step_count = (
+                end_point.value,
+                end_point.grad,
+                step_count + 1,
+            )
+            is_stopped = yield step_count, self._tree(self._point), value
+            largest_move = float(step.abs().max())
+            if min(change, largest_move) < tolerance_change:
+                converged = True
+                reason = "value or parameters change by less than tolerance_change"
+                break
+            if is_stopped:
+                reason = STOPPED
+                break
+        tree = self._tree(self._point)
+        largest = float(grad.abs().max())
+        outcome = step_count, self._evaluation_count, converged, reason
+        return Minimum(tree, value, largest, *outcome, self._inverse)
 
     def _line_search(
         self, value: float, grad: Tensor

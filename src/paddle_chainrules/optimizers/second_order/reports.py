@@ -1,36 +1,59 @@
-"""Reports of searches to users: their ``on_step``, and how results are shown."""
+"""Searches step by step: how they report to users, and how results are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import paddle
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...transforms.containers.tree import Tree
 
-OnStep = Callable[..., Any]
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+Steps = Generator[tuple[int, Tree, float], bool | None, Result]
+"""A search: yields the number of steps, parameters and value after each step, takes
+whether to end there, and returns a result."""
 
 STOPPED = "on_step raised StopIteration"
 
 
-def reporter(on_step: OnStep | None) -> Callable[..., bool]:
-    """Return a function that calls the user's, and tells whether to end the search.
+def searched(function: Callable[P, Steps[Result]]) -> Callable[P, Result]:
+    """Turn a function that begins a search into one that runs it to its end.
 
-    Gradients are on or off there as they are now.
+    Its keyword argument ``on_step`` is called after each step. ``__wrapped__`` is the
+    function itself.
     """
-    enabled = paddle.is_grad_enabled()
 
-    def call(*args: Any) -> bool:
-        if on_step is not None:
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Result:
+        on_step: Any = kwargs.get("on_step")
+        search, stop = function(*args, **kwargs), None
+        while True:
             try:
-                with grad_mode(enabled):
-                    on_step(*args)
-            except StopIteration:
-                return True
-        return False
+                step = next_step(search, stop)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            stop = None
+            if on_step is not None:
+                try:
+                    on_step(*step)
+                except StopIteration:
+                    stop = True
 
-    return call
+    return run
+
+
+def next_step(search: Steps[Any], stop: bool | None) -> tuple[int, Tree, float]:
+    """Take the next step of a search, or end it.
+
+    Raises:
+        StopIteration: it has ended; its value is the result.
+    """
+    with grad_mode(False):
+        return search.send(stop)
 
 
 def one_line_repr(results: Any) -> str:

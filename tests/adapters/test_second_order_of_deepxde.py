@@ -304,6 +304,19 @@ def test_training_goes_on_with_what_was_learnt():
         np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-6, atol=1e-9)
 
 
+def test_parameters_that_are_set_between_trainings():
+    with taylor_mode():
+        model = compiled(burgers, "self_scaled_broyden")
+        start = [p.numpy().copy() for p in model.net.parameters()]
+        model.train(iterations=6, verbose=0)
+        expected = [p.numpy() for p in model.net.parameters()]
+        for p, value in zip(model.net.parameters(), start, strict=True):
+            p.set_value(value)
+        model.train(iterations=6, verbose=0)
+    for p, value in zip(model.net.parameters(), expected, strict=True):
+        np.testing.assert_allclose(p.numpy(), value, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("method", ["levenberg_marquardt", "self_scaled_broyden"])
 def test_points_that_are_drawn_anew(method):
     resampler = dde.callbacks.PDEPointResampler(period=3)
