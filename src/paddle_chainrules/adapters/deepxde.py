@@ -105,8 +105,7 @@ def taylor_mode(*nets: Layer, jit: bool = False) -> Iterator[TaylorMode]:
         mode.take_calls_of(NN, nets)
         mode.replace(optimizers, "get", optimizers_get(optimizers.get))
         mode.replace(Model, "train", model_train(Model.train))
-        loop = train_loop(Model._train_sgd, mode.suspended)
-        mode.replace(Model, "_train_sgd", loop)
+        mode.replace(Model, "_train_sgd", train_loop(Model._train_sgd))
         if mode.losses is not None:
             step = _with_whole_losses(Model._train_step, mode.losses)
             mode.replace(Model, "_train_step", step)

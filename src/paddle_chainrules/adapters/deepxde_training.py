@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,20 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
 from .functional_loss import NetCall, Term
-from .second_order import Progress, Search, SecondOrder, as_settings
+from .second_order import Progress, Search, SearchOptimizer, as_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class SearchOptimizer:
-    """What a model has for its optimizer: the method, and the search once it began."""
+class ModelOptimizer(SearchOptimizer):
+    """A model's optimizer.
 
-    def __init__(self, settings: SecondOrder, params: Sequence[Tensor]) -> None:
-        self.settings, self._parameter_list = settings, [*params]
-        self.seconds: float | None = None
-        self.loss: ModelLoss | None = None
-        self.search: Search | None = None
+    Attributes:
+        seconds: the time of a training, or None.
+    """
+
+    seconds: float | None = None
 
     def step(self, *_: Any) -> None:
         """Refuse a step of the library's own training.
@@ -40,41 +40,26 @@ class SearchOptimizer:
             "model.train(...) there"
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a search that is restored learns anew."""
-        return {}
-
-    def set_state_dict(self, state: dict[str, Any]) -> None:
-        """Forget what was learnt of other parameters."""
-        self.loss = self.search = None
-
 
 class ModelLoss:
     """The loss of a model at the points of a batch.
 
     Args:
         model: the model.
-        quiet: returns a context in which nets run natively.
         batch: points, values, and values at points, as the model's data gives them.
     """
 
     def __init__(
         self,
         model: Any,
-        quiet: Callable[[], AbstractContextManager[Any]],
         batch: Sequence[Any],
     ) -> None:
-        self._model, self.quiet = model, quiet
+        self._model = model
         self._losses = ModelLosses(model.outputs_losses_train, model)
         self._batch = batch
         self._data = _tensors_of(batch)
         self._state: Any = None
-        trained = [
-            t for t in model.opt._parameter_list if not t.stop_gradient and t.size
-        ]
-        own = {*map(id, model.net.parameters())}
-        self.tensors = sorted(trained, key=lambda t: id(t) not in own)
-        self.net_tensors = sum(id(t) in own for t in trained)
+        self.tensors, self.net_tensors = model.opt.trained(model.net)
         inputs = self._data[0]
         is_matrix = isinstance(inputs, Tensor) and inputs.ndim == 2
         self.rows = int(inputs.shape[0]) if is_matrix else 0
@@ -131,7 +116,7 @@ class ModelLoss:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Have conditions give tensors, and nets run natively."""
-        with self.quiet(), self._losses.points.as_tensors(self._model.data):
+        with self._losses.points.as_tensors(self._model.data):
             yield
 
     def takes(self, batch: Sequence[Any]) -> bool:
@@ -206,7 +191,7 @@ def optimizers_get(native: Callable[..., Any]) -> Callable[..., Any]:
             )
         if kwargs.get("learning_rate") is not None or kwargs.get("decay") is not None:
             print(f"Warning: learning rate is ignored for {settings.method}")
-        return SearchOptimizer(settings, params)
+        return ModelOptimizer(settings, params)
 
     return get
 
@@ -218,7 +203,7 @@ def model_train(native: Callable[..., Any]) -> Callable[..., Any]:
     def train(
         model: Any, *args: Any, seconds: float | None = None, **kwargs: Any
     ) -> Any:
-        ours = isinstance(model.opt, SearchOptimizer)
+        ours = isinstance(model.opt, ModelOptimizer)
         if seconds is not None:
             if not ours:
                 raise TypeError(
@@ -234,16 +219,14 @@ def model_train(native: Callable[..., Any]) -> Callable[..., Any]:
     return train
 
 
-def train_loop(
-    native: Callable[..., Any], quiet: Callable[[], AbstractContextManager[Any]]
-) -> Callable[..., Any]:
+def train_loop(native: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the loop of a model's training."""
 
     @wraps(native)
     def train(model: Any, iterations: int, display_every: int, verbose: int = 1) -> Any:
-        if not isinstance(model.opt, SearchOptimizer):
+        if not isinstance(model.opt, ModelOptimizer):
             return native(model, iterations, display_every, verbose=verbose)
-        _Training(model, quiet, iterations, display_every, verbose).run()
+        _Training(model, iterations, display_every, verbose).run()
 
     return train
 
@@ -252,9 +235,9 @@ class _Training:
     """One training of a model, step by step."""
 
     def __init__(
-        self, model: Any, quiet: Any, iterations: int, display_every: int, verbose: int
+        self, model: Any, iterations: int, display_every: int, verbose: int
     ) -> None:
-        self._model, self._quiet = model, quiet
+        self._model = model
         self._iterations, self._display_every = iterations, display_every
         self._verbose = verbose
         steps = float(iterations) if iterations < sys.maxsize else float("inf")
@@ -295,14 +278,10 @@ class _Training:
     def _search_at(self, batch: Sequence[Any]) -> Search:
         """Return the search, at the points of this step."""
         opt = self._model.opt
-        is_new = opt.loss is None or opt.loss.quiet != self._quiet
+        is_new = opt.loss is None
         was_there = not is_new and opt.loss.is_at(batch)
         if is_new or not opt.loss.takes(batch):
-            opt.loss = ModelLoss(self._model, self._quiet, batch)
-            if opt.search is None:
-                opt.search = Search(opt.settings, opt.loss)
-            else:
-                opt.search.renew(opt.loss)
+            opt.take(ModelLoss(self._model, batch))
             opt.loss.takes(batch)
         elif not was_there:
             opt.search.restart()

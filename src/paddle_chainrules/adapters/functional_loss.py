@@ -16,12 +16,14 @@ from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import listener
 from ..transforms.as_programs.jit import jit
+from ..transforms.containers.tree import flatten_tree
 from ..transforms.derivatives.value_and_grad import value_and_grad
+from ..transforms.vmap import vmap
 
 RTOL = {"float64": 1e-9, "float32": 1e-3}
 """The largest difference of a loss or gradient from the library's own."""
 
-NetCall = Callable[[Tensor], Any]
+NetCall = Callable[[Any], Any]
 
 
 class Term(NamedTuple):
@@ -37,7 +39,8 @@ class LibraryLoss(Protocol):
     Attributes:
         tensors: what is trained.
         net_tensors: how many of them, from the first on, are the net's.
-        rows: the number of points that the net gets at once; zero if that is unknown.
+        rows: the number of points that the net gets, in all of its calls; zero if that
+            is unknown.
     """
 
     tensors: Sequence[Tensor]
@@ -105,22 +108,32 @@ class FunctionalLoss:
         """Do so with a net that has its own tensors for each of its points.
 
         Args:
-            rows: the net's tensors, one after another along a new first axis.
+            rows: the net's tensors, one after another along a new first axis, for
+                the points of all calls.
             values: values for all tensors, as for :meth:`residuals`.
         """
-        net_tensors = self.library.tensors[: self.library.net_tensors]
+        library, begin = self.library, 0
 
         def call_net(net: NetCall) -> NetCall:
-            from ..transforms.vmap import vmap
+            def at_a_point(params: Sequence[Tensor], x: Any) -> Any:
+                with _substituted(library.tensors[: library.net_tensors], params):
+                    return _each(lambda y: y.squeeze(0), net(_each(_as_row, x)))
 
-            def at_a_point(params: Sequence[Tensor], x: Tensor) -> Any:
-                with _substituted(net_tensors, params):
-                    return net(x.unsqueeze(0)).squeeze(0)
+            def at_all(x: Any) -> Any:
+                nonlocal begin
+                end = begin + len(flatten_tree(x)[0][0])
+                own, begin = [r[begin:end] for r in rows], end
+                return vmap(at_a_point)(own, x)
 
-            return lambda x: vmap(at_a_point)([*rows], x)
+            return at_all
 
         with self._reading(values):
-            return self._residuals(self.library.terms(call_net))
+            result = self._residuals(library.terms(call_net))
+        if begin != library.rows:
+            raise ValueError(
+                f"the net is called at {begin} points, and not at {library.rows}"
+            )
+        return result
 
     def _residuals(self, terms: Sequence[Term]) -> list[Tensor]:
         return [
@@ -176,6 +189,16 @@ def _substituted(
         raise CaptureError("a library's loss is a function of values in programs alone")
     result: AbstractContextManager[None] = trace.substituted(tensors, values)
     return result
+
+
+def _as_row(x: Tensor) -> Tensor:
+    return x.unsqueeze(0)
+
+
+def _each(fn: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """Return a tree of what a function makes of the tensors."""
+    leaves, structure = flatten_tree(tree)
+    return structure.unflatten([fn(leaf) for leaf in leaves])
 
 
 def available_bytes() -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from paddle import Tensor
 from paddle.nn import Layer
 
+from ..paddle_side.listener import is_plain
 from .state import ObjectState
 from .taylor_mode import TaylorMode, are_matrices
 from .whole_losses import MAX_KINDS, Loss, WholeLosses, mode_keys
@@ -147,10 +148,10 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
 
         def fn(inputs: Any, labels: Any, weights: Any) -> Any:
             graph_inputs = [
-                {k: _on_graph(x) for k, x in batch.items()} for batch in inputs
+                {k: on_graph(x) for k, x in batch.items()} for batch in inputs
             ]
             arguments = expr_dicts, graph_inputs, model, constraints, labels, weights
-            with _losses_stay_tensors():
+            with losses_stay_tensors():
                 return native.__get__(self, type(self))(*arguments)
 
         def state() -> ObjectState:
@@ -165,7 +166,7 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
         while len(functions) > MAX_KINDS:
             losses.forget(functions.pop(next(iter(functions)))[1])
         tensors = all(isinstance(x, Tensor) for d in input_dicts for x in d.values())
-        if losses.is_refused(loss) or not tensors:
+        if losses.is_refused(loss) or not tensors or is_plain():
             arguments = (
                 expr_dicts,
                 input_dicts,
@@ -183,15 +184,8 @@ def _with_whole_losses(native: Any, losses: WholeLosses) -> Any:
     return forward
 
 
-def _on_graph(x: Tensor) -> Tensor:
-    """Return a copy that losses can be differentiated with respect to."""
-    x = x.detach()
-    x.stop_gradient = False
-    return x
-
-
 @contextmanager
-def _losses_stay_tensors() -> Iterator[None]:
+def losses_stay_tensors() -> Iterator[None]:
     """Keep tensors where the library logs a loss as a number."""
     kind: Any = Tensor
     item = kind.item
@@ -205,3 +199,10 @@ def _losses_stay_tensors() -> Iterator[None]:
         yield
     finally:
         kind.item = item
+
+
+def on_graph(x: Tensor) -> Tensor:
+    """Return a copy that losses can be differentiated with respect to."""
+    x = x.detach()
+    x.stop_gradient = False
+    return x

@@ -115,6 +115,16 @@ class SecondOrder:
             )
         self.method, self.options = method, options
 
+    def __call__(self, models: Any) -> Any:
+        """Return PaddleScience's optimizer of these models, for its ``Solver``.
+
+        Args:
+            models: a model, or several models and equations with unknowns.
+        """
+        from .paddlescience_training import LBFGS
+
+        return LBFGS(self, models)
+
     def __repr__(self) -> str:
         given = "".join(f", {k}={v!r}" for k, v in self.options.items())
         return f"SecondOrder({self.method!r}{given})"
@@ -153,14 +163,15 @@ class Search:
         """Take another loss of the same tensors."""
         self.restart()
         self.by_rows = ""
-        self.loss = FunctionalLoss(library)
         self._jacobian: Callable[..., Any] | None = None
         size = sum(int(t.size) for t in library.tensors)
         if not self._method.takes_residuals:
             if self._method.function is bfgs:
                 self._check_memory(size, size, 1)
+            self.loss = FunctionalLoss(library)
             return
         count = sum(int(errors.size) for errors, _ in library.terms())
+        self.loss = FunctionalLoss(library)
         self._check_squares()
         if self._method.function is gauss_newton:
             return
@@ -252,6 +263,48 @@ class Search:
             self._learnt = {"damping": found.damping}
         elif self._method.function is not natural_gradient:
             self._learnt = {"inverse": found.inverse}
+
+
+class SearchOptimizer:
+    """What a library has for its optimizer: the method, and the search once it began.
+
+    Attributes:
+        settings: the method and its options.
+        loss: the library's loss.
+        search: the search.
+    """
+
+    def __init__(self, settings: SecondOrder, params: Sequence[Tensor]) -> None:
+        self.settings, self._parameter_list = settings, [*params]
+        self.loss: Any = None
+        self.search: Search | None = None
+
+    def trained(self, net: Any) -> tuple[list[Tensor], int]:
+        """Return what is trained, a net's first, and how many are the net's."""
+        own = {*map(id, net.parameters())}
+        tensors = [t for t in self._parameter_list if not t.stop_gradient and t.size]
+        tensors.sort(key=lambda t: id(t) not in own)
+        return tensors, sum(id(t) in own for t in tensors)
+
+    def take(self, loss: Any) -> None:
+        """Search with another loss from now on."""
+        self.loss = loss
+        if self.search is None:
+            self.search = Search(self.settings, loss)
+        else:
+            self.search.renew(loss)
+
+    def get_lr(self) -> float:
+        """Return one: a search finds the lengths of its steps itself."""
+        return 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the method's name alone: a search that is restored learns anew."""
+        return {"method": self.settings.method}
+
+    def set_state_dict(self, state: dict[str, Any]) -> None:
+        """Forget what was learnt of other parameters."""
+        self.loss = self.search = None
 
 
 class Progress:

@@ -209,7 +209,7 @@ class TaylorMode:
         net = self._nets.get(id(layer))
         if net is None:
             net = self._nets[id(layer)] = NetCalls(layer, native, self._ignored)
-        with self.suspended():
+        with self._suspended():
             result = net.run(args)
         if result.why:
             self._warn_once(
@@ -226,7 +226,7 @@ class TaylorMode:
         self, net: NetCalls, native: Native, layer: Any, args: tuple[Any, ...]
     ) -> Any:
         """Run a call while a loss is compiled."""
-        with self.suspended():
+        with self._suspended():
             result = net.run_traced(args)
             if result is None:
                 return native(layer, *args)
@@ -412,7 +412,8 @@ class TaylorMode:
         *columns: Sequence[int],
     ) -> list[Tensor]:
         """Return derivatives by several inputs at once."""
-        if self._is_busy or self._thread != threading.get_ident():
+        is_others_trace = is_plain() and not self._is_tracing
+        if self._is_busy or is_others_trace or self._thread != threading.get_ident():
             return natively()
         if self._unnoted and self._origins.origin_of(y) is None:
             self._note_calls(NativeReason.ALONE, NativeReason.SETTLED)
@@ -453,10 +454,10 @@ class TaylorMode:
         return results
 
     def _run_natively(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
-        with self.suspended():  # a derivative may ask for others on its way
+        with self._suspended():  # a derivative may ask for others on its way
             return natively()
 
-    def suspended(self) -> _Suspended:
+    def _suspended(self) -> _Suspended:
         return _Suspended(self)
 
     def _request_of(
