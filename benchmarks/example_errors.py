@@ -2,9 +2,9 @@
 
 ``python benchmarks/example_errors.py FILE ...``, with files of DeepXDE's repository,
 where they lie beside their data. Each file runs in processes of its own, one for each
-side, for ``SECONDS`` of training (60): with the file's own optimizers, each for the same
-part of the time; with Adam alone; and with second-order methods in float64, in the place
-of the first optimizer, for the whole time. Nothing else of a file is changed.
+side, for ``SECONDS`` of training (60): with the file's own optimizers, each for the
+same part of the time; with Adam alone; and with second-order methods in float64, in the
+place of the first optimizer, for the whole time. Nothing else of a file is changed.
 
 The error is the last ``l2_relative_error`` that the file computes, or else the loss at
 the test points. ``JOBS`` processes run at once (1), each with one thread. Shows a bar,
@@ -119,7 +119,7 @@ class Run:
         return train
 
 
-def _Stop(dde: Any, end: float) -> Any:  # noqa: N802 (a class of the library's)
+def _Stop(dde: Any, end: float) -> Any:
     """Return a callback that ends a training in time."""
 
     class Stop(dde.callbacks.Callback):  # type: ignore[misc]
@@ -207,7 +207,6 @@ def line(row: Row) -> str:
 
 def main() -> None:
     from machine import save
-
     from paddle_chainrules.testing.progress import progress
 
     files = [Path(name).resolve() for name in sys.argv[1:]]
@@ -228,9 +227,10 @@ def main() -> None:
         if all(map(math.isfinite, sizes)):
             ratios.append(min(sizes[:2]) / max(min(sizes[2:]), 1e-300))
     if ratios:
+        median, least = statistics.median(ratios), min(ratios)
         print(
-            f"\n{len(ratios)} files; errors are smaller by {statistics.median(ratios):.1f}"
-            f" in the median, by {min(ratios):.2f} at least."
+            f"\n{len(ratios)} files; errors are smaller by {median:.1f} in the median, "
+            f"by {least:.2f} at least."
         )
     save("example_errors", {"seconds": SECONDS, "rows": [*rows.values()]})
 
@@ -238,6 +238,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         warnings.simplefilter("ignore")
-        Path(sys.argv[4]).write_text(json.dumps(run_one(Path(sys.argv[2]), sys.argv[3])))
+        one, its_side, out = sys.argv[2:]
+        Path(out).write_text(json.dumps(run_one(Path(one), its_side)))
     else:
         main()

@@ -13,10 +13,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     dde = pytest.importorskip("deepxde", reason="DeepXDE is not installed")
 
-from paddle_chainrules import jit
-from paddle_chainrules.adapters import second_order
+from paddle_chainrules import grad, jit
+from paddle_chainrules.adapters import row_jacobian, second_order
 from paddle_chainrules.adapters.deepxde import taylor_mode
-from paddle_chainrules.adapters.row_jacobian import RowJacobian
 from paddle_chainrules.adapters.second_order import METHODS, Progress, SecondOrder
 from paddle_chainrules.optimizers import bfgs
 from paddle_chainrules.settings import programs_are_on
@@ -184,23 +183,29 @@ def native_losses(model):
     return model.outputs_losses_train(*data)[1]
 
 
-@pytest.mark.parametrize("make", PROBLEMS)
-def test_rows_of_the_jacobian_are_differences(make):
-    """Of the losses by the library alone: the derivative of each is 2 J^T r."""
+def begun(make):
+    """A search, the values of all tensors, and the matrix there."""
     with taylor_mode():
         model = compiled(make, "levenberg_marquardt")
         model.train(iterations=1, verbose=0)
-        search, tensors = model.opt.search, model.opt.loss.tensors
-        values = search.loss.start()
+        search = model.opt.search
         assert search.by_rows == ""
-        assert isinstance(search._jacobian, RowJacobian)
-        rows = jit(search._jacobian)(values)
-        residuals = jit(search.loss.residuals)(values)
+        values = search.loss.start()
+        flat = paddle.concat([v.flatten() for v in values])
+        return model, search, values, search._jacobian.matrix(flat)
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+def test_rows_of_the_jacobian_are_differences(make):
+    """Of the losses by the library alone: the derivative of each is 2 J^T r."""
+    model, search, values, matrix = begun(make)
+    residuals = [r.numpy().flatten() for r in jit(search.loss.residuals)(values)]
     losses = native_losses(model)
-    squares = [float((r**2).sum()) for r in residuals]
-    np.testing.assert_allclose(squares, losses.numpy(), rtol=1e-12)
-    h = 1e-5
-    for k, tensor in enumerate(tensors):
+    np.testing.assert_allclose([r @ r for r in residuals], losses.numpy(), rtol=1e-12)
+    parts = np.split(matrix, np.cumsum([len(r) for r in residuals])[:-1])
+    found = np.stack([2.0 * r @ part for r, part in zip(residuals, parts, strict=True)])
+    h, columns = 1e-5, []
+    for tensor in model.opt.loss.tensors:
         flat = tensor.numpy().reshape(-1)
         for j in range(flat.size):
             ends = []
@@ -210,37 +215,28 @@ def test_rows_of_the_jacobian_are_differences(make):
                 tensor.set_value(moved.reshape(tensor.shape))
                 ends.append(native_losses(model).numpy())
             tensor.set_value(flat.reshape(tensor.shape))
-            expected = (ends[0] - ends[1]) / (2 * h)
-            found = [
-                2.0 * float((r.flatten() * b[k].reshape([r.size, -1])[:, j]).sum())
-                for r, b in zip(residuals, rows, strict=True)
-            ]
-            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+            columns.append((ends[0] - ends[1]) / (2 * h))
+    np.testing.assert_allclose(found.T, columns, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("make", [burgers, two_outputs, inverse])
-def test_rows_of_the_jacobian_are_those_of_single_gradients(make):
-    with taylor_mode():
-        model = compiled(make, "levenberg_marquardt")
-        model.train(iterations=1, verbose=0)
-        search = model.opt.search
-        values = search.loss.start()
-        rows = jit(search._jacobian)(values)
+@pytest.mark.parametrize("block", [row_jacobian.BLOCK_BYTES, 1_300])
+@pytest.mark.parametrize("make", [burgers, two_outputs, inverse, integral])
+def test_rows_of_the_jacobian_are_those_of_single_gradients(make, block, monkeypatch):
+    monkeypatch.setattr(row_jacobian, "BLOCK_BYTES", block)
+    _, search, values, matrix = begun(make)
+    assert (len(search._jacobian._passes) > 1) == (block < 2_000)
 
-        def one(values, i, m):
-            return search.loss.residuals(values)[i].flatten()[m]
+    @jit
+    def one(values, unit):
+        def along(values):
+            residuals = search.loss.residuals(values)
+            return (paddle.concat([r.flatten() for r in residuals]) * unit).sum()
 
-        from paddle_chainrules import grad
+        return paddle.concat([g.flatten() for g in grad(along)(values)])
 
-        for i, blocks in enumerate(rows):
-            shape = search._jacobian._shapes[i]
-            for m in range(int(np.prod(shape))):
-                expected = jit(grad(lambda v, i=i, m=m: one(v, i, m)))(values)
-                for block, tensor in zip(blocks, expected, strict=True):
-                    found = block.reshape([-1, *tensor.shape])[m]
-                    np.testing.assert_allclose(
-                        found.numpy(), tensor.numpy(), rtol=1e-11, atol=1e-12
-                    )
+    for row, unit in zip(matrix, np.eye(len(matrix)), strict=True):
+        expected = one(values, paddle.to_tensor(unit)).numpy()
+        np.testing.assert_allclose(row, expected, rtol=1e-11, atol=1e-12)
 
 
 def test_residuals_that_share_points_take_gradients_one_by_one():

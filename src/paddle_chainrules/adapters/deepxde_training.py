@@ -62,7 +62,7 @@ class ModelLoss:
         self.tensors, self.net_tensors = model.opt.trained(model.net)
         inputs = self._data[0]
         is_matrix = isinstance(inputs, Tensor) and inputs.ndim == 2
-        self.rows = int(inputs.shape[0]) if is_matrix else 0
+        self.points = (int(inputs.shape[0]),) if is_matrix else ()
 
     def total(self) -> Tensor:
         """Return the loss."""

@@ -33,19 +33,27 @@ class Term(NamedTuple):
     weight: float
 
 
+class SomePoints(NamedTuple):
+    """Some points of a call: their numbers, those of the rest, and of all in both."""
+
+    points: Tensor
+    rest: Tensor
+    order: Tensor
+
+
 class LibraryLoss(Protocol):
     """The loss of a library's training, by its own code.
 
     Attributes:
         tensors: what is trained.
         net_tensors: how many of them, from the first on, are the net's.
-        rows: the number of points that the net gets, in all of its calls; zero if that
-            is unknown.
+        points: the number of points of each call of the net; nothing if that is
+            unknown.
     """
 
     tensors: Sequence[Tensor]
     net_tensors: int
-    rows: int
+    points: Sequence[int]
 
     def total(self) -> Tensor:
         """Return the loss for the present contents of the tensors."""
@@ -103,37 +111,52 @@ class FunctionalLoss:
             return self._residuals(self.library.terms())
 
     def residuals_by_rows(
-        self, rows: Sequence[Tensor], values: Sequence[Tensor]
+        self,
+        rows: Sequence[Tensor],
+        values: Sequence[Tensor],
+        some: Sequence[SomePoints | None],
     ) -> list[Tensor]:
-        """Do so with a net that has its own tensors for each of its points.
+        """Do so with a net that has its own tensors for each of some points.
 
         Args:
-            rows: the net's tensors, one after another along a new first axis, for
-                the points of all calls.
+            rows: the net's tensors for some points of its first call, of its second,
+                and so on, along a new first axis.
             values: values for all tensors, as for :meth:`residuals`.
+            some: which points of each call those are; None for all.
+
+        Raises:
+            ValueError: the net is called in another way.
         """
-        library, begin = self.library, 0
+        library = self.library
+        net_tensors = library.tensors[: library.net_tensors]
+        calls, begin = iter(zip(library.points, some, strict=True)), 0
 
         def call_net(net: NetCall) -> NetCall:
             def at_a_point(params: Sequence[Tensor], x: Any) -> Any:
-                with _substituted(library.tensors[: library.net_tensors], params):
+                with _substituted(net_tensors, params):
                     return _each(lambda y: y.squeeze(0), net(_each(_as_row, x)))
 
             def at_all(x: Any) -> Any:
                 nonlocal begin
-                end = begin + len(flatten_tree(x)[0][0])
+                count, chosen = next(calls, (0, None))
+                if {len(leaf) for leaf in flatten_tree(x)[0]} != {count}:
+                    raise ValueError("the net is called at other points")
+                end = begin + (count if chosen is None else len(chosen.points))
                 own, begin = [r[begin:end] for r in rows], end
-                return vmap(at_a_point)(own, x)
+                if chosen is None:
+                    return vmap(at_a_point)(own, x)
+                at, others = _chosen(x, chosen.points), _chosen(x, chosen.rest)
+                leaves, structure = flatten_tree(vmap(at_a_point)(own, at))
+                both = zip(leaves, flatten_tree(net(others))[0], strict=True)
+                order = chosen.order
+                return structure.unflatten(
+                    [paddle.concat([*pair]).index_select(order) for pair in both]
+                )
 
             return at_all
 
         with self._reading(values):
-            result = self._residuals(library.terms(call_net))
-        if begin != library.rows:
-            raise ValueError(
-                f"the net is called at {begin} points, and not at {library.rows}"
-            )
-        return result
+            return self._residuals(library.terms(call_net))
 
     def _residuals(self, terms: Sequence[Term]) -> list[Tensor]:
         return [
@@ -189,6 +212,10 @@ def _substituted(
         raise CaptureError("a library's loss is a function of values in programs alone")
     result: AbstractContextManager[None] = trace.substituted(tensors, values)
     return result
+
+
+def _chosen(tree: Any, points: Tensor) -> Any:
+    return _each(lambda x: x.index_select(points), tree)
 
 
 def _as_row(x: Tensor) -> Tensor:

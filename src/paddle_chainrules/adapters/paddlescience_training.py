@@ -102,7 +102,7 @@ class SolverLoss:
         self.tensors, self.net_tensors = optimizer.trained(solver.model)
         sizes = [{len(x) for x in inputs.values()} for inputs in self._data[0]]
         is_known = all(len(size) == 1 for size in sizes)
-        self.rows = sum(n for size in sizes for n in size) if is_known else 0
+        self.points = [n for size in sizes for n in size] if is_known else []
 
     def total(self) -> Tensor:
         """Return the loss."""

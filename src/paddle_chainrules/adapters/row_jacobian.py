@@ -12,28 +12,27 @@ Jacobian matrices", IMA J. Appl. Math. 13, 1974.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..optimizers.second_order.vector_functions import MatrixFunction
 from ..paddle_side.dtypes import dtype_name
 from ..transforms.as_programs.jit import jit
 from ..transforms.derivatives.jvp import jvp
 from ..transforms.derivatives.value_and_grad import grad
 from ..transforms.vmap import vmap
-from .functional_loss import FunctionalLoss, as_array
+from .functional_loss import FunctionalLoss, SomePoints, as_array
 
 BASE = 32
 """The base of the digits. Weights of a sum are ``1 + digit / BASE``."""
 
-MOST_POINTS = 4
-"""Points of a residual, up to which rows are gathered; a product adds up more."""
-
-MOST_SUMMED = 1 << 24
-"""Elements of the largest matrix that adds up rows."""
+BLOCK_BYTES = 1 << 24
+"""Bytes of the parameters of the points that have their own at once, which bounds the
+memory of what is computed with them."""
 
 RTOL = {"float64": 1e-8, "float32": 1e-3}
 """The largest difference of a product with a Jacobian from the derivative."""
@@ -48,24 +47,41 @@ class Column(NamedTuple):
 
     Attributes:
         tensor, place: which tensor, and which column of it.
-        points: the points of each residual, side by side, and zeros.
-        counts: one where a point counts, and zero.
-        sums: a matrix that adds up the rows of points, in place of the two.
+        rows: the numbers of its residuals among all.
+        points: the points that count.
+        owners: for each of these the residual that depends on it.
     """
 
     tensor: int
     place: int
+    rows: Any
+    points: Any = None
+    owners: Any = None
+
+
+class Pass(NamedTuple):
+    """A part of the work.
+
+    Attributes:
+        some: the points of each call of the net that have their own parameters; None
+            for all of them.
+        size: the number of these.
+        points: the numbers of those among the points of all calls that are new.
+        places: where these are among the gradients.
+    """
+
+    some: list[SomePoints | None]
+    size: int
     points: Any
-    counts: Any
-    sums: Any
+    places: Any
 
 
 class NotByRows(Exception):
     """Residuals that share points, or that depend on a net in other ways."""
 
 
-class RowJacobian:
-    """Gives derivatives of the residuals by all tensors, for programs.
+class RowJacobian(MatrixFunction):
+    """The derivatives of all residuals by all tensors.
 
     Args:
         loss: the loss.
@@ -76,211 +92,232 @@ class RowJacobian:
 
     def __init__(self, loss: FunctionalLoss) -> None:
         self._loss, library = loss, loss.library
-        self._n, self._net_tensors = library.rows, library.net_tensors
+        self._net_tensors, self._n = library.net_tensors, sum(library.points)
         if not self._n:
             raise NotByRows("the net has no points of its own")
         start = loss.start()
+        self._shapes = [list(v.shape) for v in start]
+        self._sizes = [int(v.size) for v in start]
+        self._dtype = dtype_name(start[0].dtype)
+        self._width = sum(self._sizes[: self._net_tensors])
+        most = max(BLOCK_BYTES // (self._width * start[0].element_size()), 1)
+        self._passes = [*_passes(library.points, -(-self._n // most))]
         rng = np.random.default_rng(0)
-        self._values = [v + PERTURBATION * _random(v, rng) for v in start]
-        self._directions = [_random(v, rng) for v in start]
-        residuals, self._derivative = jit(self._derivative_along)(
-            self._values, self._directions
-        )
-        self._shapes = [list(r.shape) for r in residuals]
-        self._find_columns()
-        self._check()
+        at, direction = (self._flat([_random(v, rng) for v in start]) for _ in "ab")
+        at = self._flat(start) + PERTURBATION * at
+        residuals, derivative = jit(self._derivative_along, strict=True)(at, direction)
+        self._columns = [*_columns_of([list(r.shape) for r in residuals])]
+        self._height = sum(int(r.size) for r in residuals)
+        self._others = jit(self._derivatives_by_others, strict=True)
+        self._find_points(at)
+        self._check(at, direction, derivative)
 
-    def __call__(self, values: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Return derivatives of each tensor of residuals by each of the values."""
-        columns: dict[tuple[int, int], list[Tensor]] = {}
-        for together in self._sums:
-            grads = self._row_gradients(values, together, None)
+    def matrix(self, at: Tensor) -> Any:
+        """Return a row for each residual, at a vector of parameters."""
+        result = np.zeros((self._height, sum(self._sizes)), self._dtype)
+        net = result[:, : self._width]
+        for together, points, grads in self._gradients(at):
             for column in together:
-                columns[column.tensor, column.place] = [
-                    _rows_of(g, column) for g in grads
-                ]
-        others = self._derivatives_by_others(values)
-        results = []
-        for i, shape in enumerate(self._shapes):
-            width = math.prod(shape[1:])
-            blocks = [
-                paddle.stack(parts, 1).reshape([*shape, *parts[0].shape[1:]])
-                for parts in zip(*(columns[i, j] for j in range(width)), strict=True)
-            ]
-            results.append([*blocks, *(other[i] for other in others)])
-        return results
+                chosen = np.isin(column.points, points)
+                places = np.searchsorted(points, column.points[chosen])
+                rows = column.rows[column.owners[chosen]]
+                if len(np.unique(rows)) == len(rows):
+                    net[rows] += grads[places]
+                else:
+                    np.add.at(net, rows, grads[places])
+        if self._width < result.shape[1]:
+            result[:, self._width :] = as_array(self._others(at)).T
+        return result
+
+    def _gradients(self, at: Tensor) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield columns that are summed up, points, and the gradient for each."""
+        for each in self._passes:
+            found = self._program(at, each.some, self._weights)
+            for together, grads in zip(self._sums, found, strict=True):
+                yield together, each.points, as_array(grads)[each.places]
 
     def _row_gradients(
-        self, values: Sequence[Tensor], columns: Any, weights: Any
+        self, at: Tensor, some: Any, weights: Any, sums: Any
     ) -> list[Tensor]:
-        """Return a gradient of a sum of residuals for each point."""
-        rows = [
-            v.unsqueeze(0).expand([self._n, *v.shape])
-            for v in values[: self._net_tensors]
+        """Return a gradient of each sum of residuals, for each of some points."""
+        values = self._tree(at)
+        net_values = values[: self._net_tensors]
+        count = self._passes[0].size
+        rows = [v.unsqueeze(0).expand([count, *v.shape]) for v in net_values]
+
+        def total(rows: Sequence[Tensor], columns: Any) -> Tensor:
+            residuals = self._loss.residuals_by_rows(rows, values, some)
+            parts = [
+                (_matrix(residuals[c.tensor])[:, c.place] * weights[i]).sum()
+                for i, c in columns
+            ]
+            return sum(parts[1:], parts[0])
+
+        return [
+            paddle.concat(
+                [
+                    g.reshape([count, -1])
+                    for g in grad(lambda r, c=columns: total(r, c))(rows)
+                ],
+                1,
+            )
+            for columns in sums
         ]
 
-        def total(rows: Sequence[Tensor]) -> Tensor:
-            residuals = self._loss.residuals_by_rows(rows, values)
-            parts = [_matrix(residuals[c.tensor])[:, c.place] for c in columns]
-            if weights is not None:
-                parts = [p * w for p, w in zip(parts, weights, strict=True)]
-            return sum(p.sum() for p in parts)  # type: ignore[return-value]
+    def _derivatives_by_others(self, at: Tensor) -> Tensor:
+        """Return derivatives by what is not the net's, such as unknowns, as rows."""
+        width = int(at.size) - self._width
 
-        result: list[Tensor] = grad(total)(rows)
+        def along(unit: Tensor) -> Tensor:
+            direction = paddle.concat([paddle.zeros([self._width], at.dtype), unit])
+            _, derivatives = self._derivative_along(at, direction)
+            return paddle.concat([d.flatten() for d in derivatives])
+
+        result: Tensor = vmap(along)(paddle.eye(width, dtype=at.dtype))
         return result
 
-    def _derivatives_by_others(self, values: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Return derivatives by tensors that are not the net's, such as unknowns."""
-        results = []
-        for k in range(self._net_tensors, len(values)):
-            value = values[k]
-            units = paddle.eye(int(value.size), dtype=value.dtype)
-
-            def along(unit: Tensor, k: int = k) -> list[Tensor]:
-                def residuals(one: Tensor) -> list[Tensor]:
-                    return self._loss.residuals([*values[:k], one, *values[k + 1 :]])
-
-                direction = unit.reshape(values[k].shape)
-                derivatives: list[Tensor] = jvp(residuals, (values[k],), (direction,))[
-                    1
-                ]
-                return derivatives
-
-            columns = vmap(along)(units)
-            results.append(
-                [
-                    c.moveaxis(0, -1).reshape([*c.shape[1:], *value.shape])
-                    for c in columns
-                ]
-            )
-        return results
-
     def _derivative_along(
-        self, values: Sequence[Tensor], directions: Sequence[Tensor]
+        self, at: Tensor, direction: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
         result: tuple[list[Tensor], list[Tensor]] = jvp(
-            self._loss.residuals, (values,), (directions,)
+            lambda x: self._loss.residuals(self._tree(x)), (at,), (direction,)
         )
         return result
 
-    def _find_columns(self) -> None:
+    def _find_points(self, at: Tensor) -> None:
         """Find the points of all residuals, and which columns can be summed up."""
-        keys = [
-            (i, j)
-            for i, shape in enumerate(self._shapes)
-            for j in range(math.prod(shape[1:]))
-        ]
+        indexed = [*enumerate(self._columns)]
+        probe = jit(
+            lambda at, some, weights: self._row_gradients(
+                at, some, weights, [[pair] for pair in indexed]
+            ),
+            strict=True,
+        )
+
+        def gradients(weights: Sequence[Any]) -> list[Any]:
+            tensors = [paddle.to_tensor(w.astype(self._dtype)) for w in weights]
+            wholes = [np.zeros((self._n, self._width), self._dtype) for _ in indexed]
+            for each in self._passes:
+                found = probe(at, each.some, tensors)
+                for whole, part in zip(wholes, found, strict=True):
+                    whole[each.points] = as_array(part)[each.places]
+            return wholes
+
+        counts = [len(c.rows) for c in self._columns]
+        wholes = gradients([np.ones(n) for n in counts])
+        owners = [np.zeros(self._n, int) for _ in counts]
+        power = 1
+        while power < max(counts):
+            digits = [np.arange(n) // power % BASE for n in counts]
+            parts = gradients([1.0 + d / BASE for d in digits])
+            for owner, whole, part in zip(owners, wholes, parts, strict=True):
+                owner += _digits(part, whole, 10.0 * RTOL[self._dtype]) * power
+            power *= BASE
+        self._take(wholes, owners)
+        self._weights = [paddle.to_tensor(np.ones(n, self._dtype)) for n in counts]
+        sums = [[(self._columns.index(c), c) for c in cs] for cs in self._sums]
+        self._program = jit(
+            lambda at, some, weights: self._row_gradients(at, some, weights, sums),
+            strict=True,
+        )
+
+    def _take(self, wholes: Sequence[Any], owners: Sequence[Any]) -> None:
+        """Keep the points of each column, and put columns together that share none."""
         self._sums: list[list[Column]] = []
         taken: list[Any] = []
-        for key in keys:
-            column, points = self._column(*key)
+        for i, (whole, owner) in enumerate(zip(wholes, owners, strict=True)):
+            column, counts = self._columns[i], np.abs(whole).max(1) > 0.0
+            if (owner[counts] >= len(column.rows)).any():
+                raise NotByRows("a point of the net counts for several residuals")
+            (points,) = np.nonzero(counts)
+            column = column._replace(points=points, owners=owner[points])
+            self._columns[i] = column
             for used, together in zip(taken, self._sums, strict=True):
-                if not (used & points).any():
-                    used |= points
+                if not (used & counts).any():
+                    used |= counts
                     together.append(column)
                     break
             else:
-                taken.append(points)
+                taken.append(counts)
                 self._sums.append([column])
 
-    def _column(self, tensor: int, place: int) -> tuple[Column, Any]:
-        """Return a column, and whether each point counts for it."""
-        n = self._shapes[tensor][0] if self._shapes[tensor] else 1
-        dtype = dtype_name(self._values[0].dtype)
-        empty = Column(tensor, place, None, None, None)
-
-        @jit
-        def probe(values: Sequence[Tensor], weights: Tensor) -> list[Tensor]:
-            return self._row_gradients(values, [empty], [weights])
-
-        def gradients(weights: Any) -> Any:
-            tensor = paddle.to_tensor(weights.astype(dtype))
-            found = probe(self._values, tensor)
-            return np.concatenate([as_array(g).reshape(self._n, -1) for g in found], 1)
-
-        whole = gradients(np.ones(n))
-        squares = np.einsum("ij,ij->i", whole, whole)
-        counts = squares > 0.0
-        owners, numbers = np.zeros(self._n, int), np.arange(n)
-        power, tolerance = 1, 10.0 * RTOL[dtype]
-        while power < n:
-            digits = numbers // power % BASE
-            part = gradients(1.0 + digits / BASE)
-            ratios = np.einsum("ij,ij->i", part, whole) / np.where(counts, squares, 1.0)
-            rest = np.abs(part - ratios[:, None] * whole).max(1)
-            found = (ratios - 1.0) * BASE
-            digit = np.rint(found).astype(int)
-            fits = (rest <= tolerance * np.abs(whole).max(1)) & (
-                np.abs(found - digit) < 0.1
-            )
-            if not fits[counts].all() or (digit[counts] >= BASE).any():
-                raise NotByRows("a point of the net counts for several residuals")
-            owners += digit * power
-            power *= BASE
-        if (owners[counts] >= n).any() or (owners[counts] < 0).any():
-            raise NotByRows("a point of the net counts for several residuals")
-        return self._column_of(empty, owners, counts, n, dtype), counts
-
-    def _column_of(
-        self, empty: Column, owners: Any, counts: Any, n: int, dtype: str
-    ) -> Column:
-        (points,) = np.nonzero(counts)
-        order = points[np.argsort(owners[points], kind="stable")]
-        sizes = np.bincount(owners[points], minlength=n)
-        width = max(int(sizes.max()), 1)
-        if width <= MOST_POINTS:
-            table, marks = np.zeros((n, width), int), np.zeros((n, width), dtype)
-            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            places = np.arange(len(order)) - np.repeat(starts, sizes)
-            table[owners[order], places], marks[owners[order], places] = order, 1.0
-            return empty._replace(
-                points=[paddle.to_tensor(column) for column in table.T],
-                counts=[paddle.to_tensor(column) for column in marks.T],
-            )
-        if n * self._n > MOST_SUMMED:
-            raise NotByRows("residuals depend on many points of the net")
-        sums = np.zeros((n, self._n), dtype)
-        sums[owners[points], points] = 1.0
-        return empty._replace(sums=paddle.to_tensor(sums))
-
-    def _check(self) -> None:
+    def _check(
+        self, at: Tensor, direction: Tensor, derivatives: Sequence[Tensor]
+    ) -> None:
         """Compare a product with the derivative along a direction."""
-        directions = self._directions
-        found = jit(self.__call__)(self._values)
-        for blocks, expected, shape in zip(
-            found, self._derivative, self._shapes, strict=True
-        ):
-            product = np.zeros(shape)
-            for block, direction in zip(blocks, directions, strict=True):
-                product += np.tensordot(
-                    as_array(block), as_array(direction), direction.ndim
-                )
-            wanted = as_array(expected)
-            scale = np.abs(wanted).max() if wanted.size else 0.0
-            rtol = RTOL[dtype_name(self._values[0].dtype)]
-            if not np.abs(product - wanted).max(initial=0.0) <= rtol * scale:
-                raise NotByRows("residuals depend on the net in other ways")
+        found = self.matrix(at) @ as_array(direction)
+        expected = np.concatenate([as_array(d).reshape(-1) for d in derivatives])
+        scale = np.abs(expected).max(initial=0.0)
+        if not np.abs(found - expected).max() <= RTOL[self._dtype] * scale:
+            raise NotByRows("residuals depend on the net in other ways")
+
+    def _flat(self, values: Sequence[Tensor]) -> Tensor:
+        return paddle.concat([v.flatten() for v in values])
+
+    def _tree(self, at: Tensor) -> list[Tensor]:
+        pieces = paddle.split(at, self._sizes) if len(self._sizes) > 1 else [at]
+        return [p.reshape(s) for p, s in zip(pieces, self._shapes, strict=True)]
+
+
+def _passes(counts: Sequence[int], number: int) -> Iterator[Pass]:
+    """Yield passes, in each of which some points of each call have their own."""
+    sizes = [-(-count // number) for count in counts]
+    begins, places = np.cumsum([0, *counts]), np.cumsum([0, *sizes])
+    for k in range(number):
+        some: list[SomePoints | None] = []
+        points, kept = [], []
+        for call, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+            start = min(k * size, count - size)  # the last passes have as many points
+            own = np.arange(start, start + size)
+            rest = np.delete(np.arange(count), own)
+            order = np.argsort(np.concatenate([own, rest]), kind="stable")
+            arrays = own, rest, order
+            some.append(
+                SomePoints(*map(paddle.to_tensor, arrays)) if len(rest) else None
+            )
+            is_new = own >= min(k * size, count)
+            points.append(begins[call] + own[is_new])
+            kept.append(places[call] + np.nonzero(is_new)[0])
+        yield Pass(some, int(places[-1]), np.concatenate(points), np.concatenate(kept))
+
+
+def _digits(part: Any, whole: Any, tolerance: float) -> Any:
+    """Return the digit that each row of a weighted sum shows.
+
+    Raises:
+        NotByRows: a row is no multiple of the plain sum's, by a digit's weight.
+    """
+    squares = np.einsum("ij,ij->i", whole, whole)
+    counts = squares > 0.0
+    ratios = np.einsum("ij,ij->i", part, whole) / np.where(counts, squares, 1.0)
+    found = np.where(counts, (ratios - 1.0) * BASE, 0.0)
+    result = np.rint(found).astype(int)
+    rest = np.abs(part - ratios[:, None] * whole).max(1)
+    fits = (result >= 0) & (result < BASE) & (np.abs(found - result) < 0.1)
+    fits &= rest <= tolerance * np.abs(whole).max(1)
+    if not (
+        fits & (np.abs(found - result) < 0.1) & (result >= 0) & (result < BASE)
+    ).all():
+        raise NotByRows("a point of the net counts for several residuals")
+    return result
+
+
+def _columns_of(shapes: Sequence[Sequence[int]]) -> Iterator[Column]:
+    """Yield the columns of tensors of these shapes."""
+    begin = 0
+    for tensor, shape in enumerate(shapes):
+        height = shape[0] if shape else 1
+        width = math.prod(shape[1:])
+        for place in range(width):
+            rows = begin + np.arange(height) * width + place
+            yield Column(tensor, place, rows)
+        begin += height * width
 
 
 def _matrix(residuals: Tensor) -> Tensor:
     """Return residuals as a matrix of as many rows as they have."""
     rows = residuals.shape[0] if residuals.ndim else 1
     return residuals.reshape([rows, -1])
-
-
-def _rows_of(grads: Tensor, column: Column) -> Tensor:
-    """Return the gradient of each residual of a column."""
-    shape = grads.shape[1:]
-    flat = grads.reshape([grads.shape[0], -1])
-    if column.sums is not None:
-        rows = column.sums @ flat
-    else:
-        parts = [
-            flat.index_select(points) * counts.unsqueeze(1)
-            for points, counts in zip(column.points, column.counts, strict=True)
-        ]
-        rows = sum(parts[1:], parts[0])
-    return rows.reshape([rows.shape[0], *shape])
 
 
 def _random(like: Tensor, rng: Any) -> Tensor:

@@ -163,7 +163,7 @@ class Search:
         """Take another loss of the same tensors."""
         self.restart()
         self.by_rows = ""
-        self._jacobian: Callable[..., Any] | None = None
+        self._jacobian: RowJacobian | None = None
         size = sum(int(t.size) for t in library.tensors)
         if not self._method.takes_residuals:
             if self._method.function is bfgs:

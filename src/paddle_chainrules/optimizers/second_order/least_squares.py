@@ -23,7 +23,7 @@ from .damped_steps import DampedSearch, DampedStep, Fit, LocalProblem, SearchLim
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
 from .reports import Steps, searched
-from .vector_functions import VectorFunction
+from .vector_functions import MatrixFunction, VectorFunction
 
 MAX_ACCELERATION_RATIO = 0.75
 """The longest acceleration of a step, beside its velocity."""
@@ -36,7 +36,7 @@ def levenberg_marquardt(
     params: Tree,
     *,
     steps: int = 100,
-    jacobian: Callable[[Tree], Tree] | None = None,
+    jacobian: Callable[[Tree], Tree] | MatrixFunction | None = None,
     damping: float = 1e-2,
     scaled: bool = True,
     geodesic: bool = False,

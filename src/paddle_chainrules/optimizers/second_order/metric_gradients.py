@@ -24,7 +24,7 @@ from .flat_trees import VectorNesting, array_of, flat_params, flat_value_and_gra
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
 from .reports import STOPPED, Steps, searched
-from .vector_functions import CHUNK, VectorFunction
+from .vector_functions import CHUNK, MatrixFunction, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
 """The lengths of a step that the paper tries."""
@@ -38,7 +38,7 @@ def natural_gradient(
     *,
     metric: Callable[[Tree], Tree] | None = None,
     model: Callable[[Tree], Tree] | None = None,
-    jacobian: Callable[[Tree], Tree] | None = None,
+    jacobian: Callable[[Tree], Tree] | MatrixFunction | None = None,
     steps: int = 100,
     damping: float = 0.0,
     rcond: float | None = None,
@@ -135,7 +135,7 @@ class _MetricSearch:
         loss: Callable[[Tree], Tensor],
         metric: Callable[[Tree], Tree] | None,
         model: Callable[[Tree], Tree] | None,
-        jacobian: Callable[[Tree], Tree] | None,
+        jacobian: Callable[[Tree], Tree] | MatrixFunction | None,
         nesting: VectorNesting,
     ) -> None:
         self._loss, self._model, self._tree = loss, model, nesting.tree

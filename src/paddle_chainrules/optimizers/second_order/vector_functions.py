@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,14 @@ CHUNK = 64
 """Rows or columns of a Jacobian that are computed at once, to bound memory."""
 
 
+class MatrixFunction(ABC):
+    """A Jacobian that comes as an array: a row for each residual."""
+
+    @abstractmethod
+    def matrix(self, at: Tensor) -> Any:
+        """Return the array at a vector of parameters."""
+
+
 class VectorFunction:
     """A function of a tree as one from a vector to a vector, as programs.
 
@@ -38,7 +47,7 @@ class VectorFunction:
         fn: Callable[[Tree], Tree],
         params: VectorNesting,
         name: str,
-        jacobian: Callable[[Tree], Tree] | None = None,
+        jacobian: Callable[[Tree], Tree] | MatrixFunction | None = None,
     ) -> None:
         self.params, self._fn, self._name = params, fn, name
         self.evaluations = self.derivatives = 0
@@ -71,6 +80,8 @@ class VectorFunction:
     def jacobian(self, at: Tensor) -> Any:
         """Return a row for each element of the value; call the value before."""
         self.derivatives += 1
+        if isinstance(self._jacobian, MatrixFunction):
+            return self._jacobian.matrix(at)
         if self._jacobian is not None:
             return array_of(self._given_rows(at))
         width, height = int(at.size), sum(self.outputs.sizes)
@@ -115,7 +126,7 @@ class VectorFunction:
 
     def _given_jacobian(self, at: Tensor) -> Tensor:
         """Return the rows that the caller's function gives."""
-        assert self._jacobian is not None
+        assert callable(self._jacobian)
         leaves, spec = flatten_tree(self._jacobian(self.params.tree(at)))
         expected = self.outputs.spec.compose(self.params.spec)
         if spec != expected:
