@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from paddle import Tensor
 
-from ..optimizers import (
-    bfgs,
-    gauss_newton,
-    lbfgs,
-    levenberg_marquardt,
-    natural_gradient,
-)
+from ..optimizers import bfgs, gauss_newton, levenberg_marquardt, natural_gradient
+from ..optimizers.second_order.methods import METHODS, check_options
 from ..optimizers.second_order.reports import next_step
-from ..paddle_side.near_names import refuse_foreign_arguments
 from ..transforms.as_programs.jit import jit
 from .functional_loss import (
     FunctionalLoss,
@@ -28,40 +21,6 @@ from .functional_loss import (
     text_of_bytes,
 )
 from .row_jacobian import NotByRows, RowJacobian
-
-
-class Method(NamedTuple):
-    """A method: its function, and options that differ from the function's own."""
-
-    function: Callable[..., Any]
-    options: dict[str, Any]
-
-    @property
-    def takes_residuals(self) -> bool:
-        """Whether it needs the residuals, and not their sum of squares alone."""
-        return self.function not in (lbfgs, bfgs)
-
-
-ENDLESS = {"tolerance_grad": 0.0, "tolerance_change": 0.0}
-"""Options by which a search goes on as long as a step goes down."""
-
-METHODS = {
-    "levenberg_marquardt": Method(
-        levenberg_marquardt, {"scaled": False, "geodesic": True}
-    ),
-    "gauss_newton": Method(gauss_newton, {}),
-    "natural_gradient": Method(natural_gradient, {}),
-    "self_scaled_broyden": Method(bfgs, {"update": "ssbroyden", **ENDLESS}),
-    "bfgs": Method(bfgs, {"update": "bfgs", **ENDLESS}),
-    "lbfgs": Method(lbfgs, {"memory": 100, **ENDLESS}),
-}
-"""The methods by their names."""
-
-TAKEN = {
-    *("fn", "residual", "loss", "params", "steps", "jacobian", "metric", "model"),
-    *("inverse", "on_step"),
-}
-"""Arguments of the functions that come from the library's training."""
 
 MATRIX_FREE = {
     bfgs: "lbfgs",
@@ -97,22 +56,7 @@ class SecondOrder:
     """
 
     def __init__(self, method: str, **options: Any) -> None:
-        if method not in METHODS:
-            raise ValueError(
-                f"there is no second-order method {method!r}; name one of "
-                f"{', '.join(METHODS)}"
-            )
-        function = METHODS[method].function
-        known = inspect.signature(function).parameters.keys() - TAKEN
-        if method in ("self_scaled_broyden", "bfgs"):
-            known -= {"update"}
-        unknown = options.keys() - known
-        if unknown:
-            refuse_foreign_arguments(method, unknown)
-            raise TypeError(
-                f"{method} has no option {', '.join(sorted(unknown))}; it has "
-                f"{', '.join(sorted(known))}"
-            )
+        check_options(method, options)
         self.method, self.options = method, options
 
     def __call__(self, models: Any) -> Any:
