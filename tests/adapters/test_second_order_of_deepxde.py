@@ -14,9 +14,10 @@ with warnings.catch_warnings():
     dde = pytest.importorskip("deepxde", reason="DeepXDE is not installed")
 
 from paddle_chainrules import grad, jit
-from paddle_chainrules.adapters import row_jacobian, second_order
+from paddle_chainrules.adapters import row_jacobian, searches
 from paddle_chainrules.adapters.deepxde import taylor_mode
-from paddle_chainrules.adapters.second_order import METHODS, Progress, SecondOrder
+from paddle_chainrules.adapters.searches import METHODS, Progress
+from paddle_chainrules.adapters.second_order import SecondOrder
 from paddle_chainrules.optimizers import bfgs
 from paddle_chainrules.settings import programs_are_on
 
@@ -494,7 +495,7 @@ def test_numbers_that_are_not_finite():
 
 
 def test_a_matrix_that_does_not_fit(monkeypatch):
-    monkeypatch.setattr(second_order, "available_bytes", lambda: 1e3)
+    monkeypatch.setattr(searches, "available_bytes", lambda: 1e3)
     with pytest.raises(ValueError, match=r"39 by 31.*'gauss_newton'"):
         trained(burgers)
     with pytest.raises(ValueError, match=r"31 by 31.*'lbfgs'"):

@@ -17,7 +17,8 @@ from ppsci.utils import logger
 from paddle_chainrules import jit
 from paddle_chainrules.adapters import row_jacobian
 from paddle_chainrules.adapters.paddlescience import taylor_mode
-from paddle_chainrules.adapters.second_order import METHODS, SecondOrder
+from paddle_chainrules.adapters.searches import METHODS
+from paddle_chainrules.adapters.second_order import SecondOrder
 from paddle_chainrules.settings import programs_are_on
 
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,8 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
 from .functional_loss import NetCall, Term
-from .second_order import Progress, Search, SearchOptimizer, as_settings
+from .searches import Progress, Search, SearchOptimizer
+from .second_order import as_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ class ModelOptimizer(SearchOptimizer):
             RuntimeError: always.
         """
         raise RuntimeError(
-            f"{self.settings.method} trains within taylor_mode() alone; call "
+            f"{self.method} trains within taylor_mode() alone; call "
             "model.train(...) there"
         )
 
@@ -80,7 +81,7 @@ class ModelLoss:
             if function not in (mean_squared_error, zero):
                 name = getattr(function, "__name__", function)
                 raise ValueError(
-                    f"{self._model.opt.settings.method} needs a loss of mean squares, "
+                    f"{self._model.opt.method} needs a loss of mean squares, "
                     f'and the model has {name}; compile it with loss="MSE", or with '
                     '"self_scaled_broyden", which takes any loss'
                 )
@@ -102,7 +103,7 @@ class ModelLoss:
             losses = self._all()[1]
         if len(errors) != losses.shape[0]:
             raise ValueError(
-                f"{self._model.opt.settings.method} needs a loss of mean squares, and "
+                f"{self._model.opt.method} needs a loss of mean squares, and "
                 f"{type(self._model.data).__name__} computes others beside; compile "
                 'the model with "self_scaled_broyden", which takes any loss'
             )
@@ -191,7 +192,7 @@ def optimizers_get(native: Callable[..., Any]) -> Callable[..., Any]:
             )
         if kwargs.get("learning_rate") is not None or kwargs.get("decay") is not None:
             print(f"Warning: learning rate is ignored for {settings.method}")
-        return ModelOptimizer(settings, params)
+        return ModelOptimizer(settings.method, settings.options, params)
 
     return get
 
@@ -258,7 +259,7 @@ class _Training:
                 search = self._search_at(batch)
                 loss = search.step()
                 if loss is None and self._verbose > 0:
-                    print(f"{model.opt.settings.method} has ended: {search.reason}.")
+                    print(f"{model.opt.method} has ended: {search.reason}.")
                 if loss is not None:
                     done += 1
                     state.iteration += 1

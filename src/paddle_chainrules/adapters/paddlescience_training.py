@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .functional_loss import NetCall, Term
 from .paddlescience import losses_stay_tensors, on_graph
-from .second_order import SearchOptimizer, SecondOrder
+from .searches import SearchOptimizer
 from .state import ObjectState
 from .whole_losses import mode_keys
 
@@ -29,14 +29,14 @@ class LBFGS(SearchOptimizer):
     name alone.
 
     Args:
-        settings: the method and its options.
+        method, options: the method's name, and its options.
         models: a model, or several models and equations with unknowns.
     """
 
-    def __init__(self, settings: SecondOrder, models: Any) -> None:
+    def __init__(self, method: str, options: dict[str, Any], models: Any) -> None:
         self._models = [*models] if isinstance(models, list | tuple) else [models]
         params = [p for model in self._models for p in model.parameters()]
-        super().__init__(settings, params)
+        super().__init__(method, options, params)
         self._has_ended = False
 
     def step(self, closure: Callable[[], Tensor]) -> None:
@@ -71,7 +71,7 @@ class LBFGS(SearchOptimizer):
         value = None if self._has_ended else self.search.step()
         if value is None and not self._has_ended:
             self._has_ended = True
-            print(f"{self.settings.method} has ended: {self.search.reason}.")
+            print(f"{self.method} has ended: {self.search.reason}.")
         count = solver.global_step + 1
         is_logged = count % solver.log_freq == 0 or count in (1, solver.max_steps)
         if value is None or is_logged:
@@ -93,7 +93,7 @@ class SolverLoss:
     """
 
     def __init__(self, solver: Any, optimizer: LBFGS, batch: Sequence[Any]) -> None:
-        self._solver, self._settings = solver, optimizer.settings
+        self._solver, self._method = solver, optimizer.method
         self._batch = [*batch]
         self._data = _copies(batch)
         self._losses = {name: c.loss for name, c in solver.constraint.items()}
@@ -119,7 +119,7 @@ class SolverLoss:
         """Return the weighted means of squares."""
         from ppsci.loss import MSELoss
 
-        method = self._settings.method
+        method = self._method
         found: list[Term] = []
 
         def noted(name: str, loss: Any) -> Any:
