@@ -65,6 +65,7 @@ class Run:
             dde.config.set_default_float("float64")
             dde.config.set_default_float = lambda value: None
             stack.enter_context(taylor_mode())
+        dde.optimizers.LBFGS_options |= {"iter_per_step": 10, "fun_per_step": 15}
         model = dde.Model
         model.compile = self._compile(model.compile)
         model.train = self._train(model.train, dde)

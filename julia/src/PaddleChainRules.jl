@@ -91,6 +91,7 @@ include("training/steps_by_code.jl")
 include("training/known_loops.jl")
 include("training/train.jl")
 include("training/gradients.jl")
+include("training/minimize.jl")
 
 # Many processes.
 include("ranks.jl")
@@ -105,8 +106,8 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :LayerError, :Packed, :RankError, :Report, :TraceError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
-            :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded, :train!,
+            :public, :LayerError, :LevenbergMarquardt, :Minimum, :Packed, :RankError, :Report, :SecondOrder, :SelfScaledBroyden, :TraceError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
+            :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :minimize, :pullback, :save_params, :threaded, :train!,
             :value_and_gradient!, :mse, :logitcrossentropy,
         ),
     )

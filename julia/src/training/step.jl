@@ -56,11 +56,13 @@ What stands for an array of the model: the traced array, or one of the same kind
 as_traced(::AbstractArray, x::Traced) = x
 
 """
-    loss_of_tensors(loss, model, leaves)
+    loss_of_tensors(loss, model, leaves, given)
 
 The loss as a function of a tuple of tensors, those of the arrays that are trained.
+
+`given` makes of its value what Python gets.
 """
-function loss_of_tensors(loss, model, leaves::Vector{TrainedLeaf})
+function loss_of_tensors(loss, model, leaves::Vector{TrainedLeaf}, given = value -> checked_loss(value).tensor)
     return function (tensors::Py)
         stands_for = IdDict{Any,Any}()
         for (trained, tensor) in zip(leaves, tensors)
@@ -68,7 +70,7 @@ function loss_of_tensors(loss, model, leaves::Vector{TrainedLeaf})
         end
         is_leaf(x) = haskey(stands_for, x) || Functors.isleaf(x)
         traced = Functors.fmap(x -> get(stands_for, x, x), model; exclude = is_leaf)
-        return checked_loss(loss(traced)).tensor
+        return given(loss(traced))
     end
 end
 

@@ -25,7 +25,8 @@ and their operations become the program.
 - `ps`: anything that `Optimisers.setup` takes: a flat vector, a `ComponentVector`, nested
   named tuples, a wrapper. Its arrays are updated in place. What is frozen stays.
 - `state`: `Optimisers.setup(rule, ps)`, updated in place, so that you can go on with
-  `Optimisers.update!` or another `train!`.
+  `Optimisers.update!` or another `train!`. Or a method of
+  [`minimize`](@ref PaddleChainRules.minimize), such as `SelfScaledBroyden()`.
 - `steps`: the number of steps.
 - `callback`: called as `callback(step, loss, ps)` after each `every` steps and after the
   last. If it returns `true`, training ends. It may change `ps` and `state`, and the

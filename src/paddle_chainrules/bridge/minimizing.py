@@ -10,10 +10,26 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..optimizers.second_order.flat_trees import GradientFunction
 from ..optimizers.second_order.methods import METHODS, check_options
 from ..optimizers.second_order.metric_gradients import natural_gradient
 from ..optimizers.second_order.reports import next_step
 from ..paddle_side.shared_memory import without_gaps
+
+
+class GivenGradient(GradientFunction):
+    """A function of a vector, with a gradient that Julia computes.
+
+    Args:
+        compute: returns value and gradient.
+    """
+
+    def __init__(self, compute: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
+        self._compute = compute
+
+    def value_and_grad(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the value at a vector, and the gradient."""
+        return self._compute(point)
 
 
 class Minimizing:
@@ -54,7 +70,7 @@ class Minimizing:
             given["metric"] = fn
             loss = lambda params: _half_square(fn(params))  # noqa: E731
         self._search = function.__wrapped__(loss, tuple(params), **given)
-        self._params, self._stop = tuple(params), None
+        self._params, self._most = tuple(params), steps
         self.steps, self.value, self.result = 0, math.nan, None
 
     def advance(self, most: int, seconds: float) -> bool:
@@ -68,10 +84,10 @@ class Minimizing:
 
     def finish(self) -> None:
         """End the search."""
+        if self.result is None and not self.steps:
+            self._next(None)
         if self.result is None:
-            self._next(True if self.steps else None)
-            if self.result is None:
-                self._next(True)
+            self._next(self.steps < self._most)
 
     def now(self) -> tuple[Tensor, ...]:
         """Return the parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -95,10 +96,20 @@ def flat_params(
     return paddle.concat([leaf.detach().flatten() for leaf in leaves]), nesting
 
 
+class GradientFunction(ABC):
+    """A function of a vector whose gradient is computed elsewhere."""
+
+    @abstractmethod
+    def value_and_grad(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the value at a vector, and the gradient."""
+
+
 def flat_value_and_grad(
-    fn: Callable[[Tree], Tensor], nesting: VectorNesting
+    fn: Callable[[Tree], Tensor] | GradientFunction, nesting: VectorNesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return a program for a number and its gradient."""
+    if isinstance(fn, GradientFunction):
+        return fn.value_and_grad
     compiled = fn.derived_programs if isinstance(fn, Jitted) else {}
     key = flat_value_and_grad, nesting.spec, tuple(map(tuple, nesting.shapes))
     if key in compiled:

@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ...transforms.containers.tree import Tree
 from ..arguments import checked
-from .flat_trees import flat_params, flat_value_and_grad
+from .flat_trees import GradientFunction, flat_params, flat_value_and_grad
 from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
 from .line_search import LinePoint, strong_wolfe
 from .reports import STOPPED, Steps, one_line_repr, searched
@@ -54,7 +54,7 @@ class Minimum(NamedTuple):
 @searched
 @checked
 def lbfgs(
-    fn: Callable[[Tree], Tensor],
+    fn: Callable[[Tree], Tensor] | GradientFunction,
     params: Tree,
     *,
     steps: int = 100,
@@ -104,7 +104,7 @@ def lbfgs(
 @searched
 @checked
 def bfgs(
-    fn: Callable[[Tree], Tensor],
+    fn: Callable[[Tree], Tensor] | GradientFunction,
     params: Tree,
     *,
     update: Literal["ssbroyden", "ssbfgs", "bfgs"] = "ssbroyden",
@@ -166,7 +166,7 @@ def bfgs(
 class _QuasiNewtonSearch:
     def __init__(
         self,
-        fn: Callable[[Tree], Tensor],
+        fn: Callable[[Tree], Tensor] | GradientFunction,
         params: Tree,
         caller: str,
         inverse: InverseHessian,
