@@ -45,3 +45,53 @@ def test_whole_powers_of_zero_have_derivatives(exponent):
         below = max(exponent - order, 0.0)
         factor = np.prod([exponent - k for k in range(order)])
         np.testing.assert_allclose(found, factor * x.numpy() ** below, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x, y: x**y, lambda x, y: y**x, paddle.atan2],
+    ids=["power", "exponent", "atan2"],
+)
+def test_gradients_of_two_dtypes_are_computed_in_the_wider(fn):
+    x = paddle.to_tensor([1.1, 0.3, 2.7], "float64")
+    y = paddle.to_tensor([2.3, 0.7, 5.3], "float32")
+    slope = grad(lambda x, y: fn(x, y).sum())
+    expected = slope(x, y.astype("float64")).numpy()
+    for found in (slope(x, y), jit(slope)(x, y)):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("order", [2.5, 3, 4, 10])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x, p: paddle.linalg.norm(x, p, axis=1).sum(),
+        lambda x, p: paddle.linalg.norm(x.flatten(), p),
+        lambda x, p: paddle.dist(x, paddle.zeros_like(x), p),
+        lambda x, p: paddle.cdist(x, paddle.zeros([2, 3], x.dtype), p).sum(),
+    ],
+    ids=["rows", "all", "dist", "cdist"],
+)
+def test_gradients_of_norms_of_short_vectors_are_those_of_long_ones(norm, order):
+    long = paddle.to_tensor([[3.0, -4.0, 0.5], [1.0, 2.0, -0.7]], "float64")
+    step, expected = 1e-6, np.empty([2, 3])
+    for i in np.ndindex(2, 3):
+        move = np.zeros([2, 3])
+        move[i] = step
+        ends = [norm(long + paddle.to_tensor(s * move), order).item() for s in (1, -1)]
+        expected[i] = (ends[0] - ends[1]) / (2 * step)
+    slope = grad(lambda x: norm(x, order))
+    for size in (1.0, 1e-2, 1e-6):
+        for f in (slope, jit(slope)):
+            found = f(long * size).numpy()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_medians_of_close_numbers():
+    """``==`` of Paddle takes numbers for equal that are 2.2e-16 apart."""
+    x = paddle.to_tensor([1e-17, 0.0, 1.0], "float64")
+    slope = grad(paddle.median)
+    for f in (slope, jit(slope)):
+        assert f(x).tolist() == [1.0, 0.0, 0.0]
+    largest = grad(lambda x: paddle.amax(x[:2]))
+    assert jit(largest)(x).tolist() == [1.0, 0.0, 0.0]

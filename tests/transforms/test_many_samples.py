@@ -384,3 +384,69 @@ def test_recurrent_layers_at_their_first_call():
 
 
 # Messages.
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (
+            lambda x, w: F.conv3d_transpose(x, w, data_format="NDHWC"),
+            ((1, 2, 2, 3, 2), (2, 3, 1, 2, 1)),
+        ),
+        (
+            lambda x, w: F.conv3d_transpose(x, w, data_format="NDHWC"),
+            ((1, 2, 3, 4, 5), (5, 2, 1, 1, 2)),
+        ),
+        (
+            lambda x: F.interpolate(
+                x, scale_factor=2, mode="nearest", data_format="NCDHW"
+            ),
+            ((2, 3, 1, 2, 3),),
+        ),
+    ],
+    ids=["as many channels as slices", "channels last", "nearest of volumes"],
+)
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+def test_volumes(fn, shapes):
+    samples = [drawn(3, *shape, seed=k) for k, shape in enumerate(shapes)]
+    weights = drawn(*fn(*(x[0] for x in samples)).shape, seed=9)
+    slope = grad(lambda *xs: (fn(*xs) * weights).sum(), tuple(range(len(samples))))
+    for f in (fn, lambda *xs: slope(*xs)[0]):
+        each = paddle.stack([f(*xs) for xs in zip(*samples, strict=True)])
+        found = vmap(f)(*samples)
+        assert float((found - each).abs().max()) < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore:The shape of broadcast output")
+@pytest.mark.parametrize(
+    "fn",
+    [
+        *(paddle.maximum, paddle.minimum, paddle.fmax, paddle.fmin),
+        *(paddle.floor_divide, paddle.copysign, paddle.add, paddle.atan2),
+    ],
+)
+def test_a_number_of_a_wider_dtype_promotes_as_for_one_sample(fn):
+    a = paddle.to_tensor([0.1, 0.7], "float64")
+    b = paddle.to_tensor([[3.0, -1.0, 0.2], [0.0, 5.0, 0.7]], "float32")
+    each = [fn(x, y) for x, y in zip(a, b, strict=True)]
+    found = vmap(fn)(a, b)
+    assert found.dtype == each[0].dtype
+    assert found.tolist() == [y.tolist() for y in each]
+
+
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+def test_the_gradient_of_one_pixel_of_a_sequence():
+    """Paddle's own has the first pixel alone."""
+    weights = drawn(2, 3, 1)
+    x = drawn(2, 3, 4, seed=1)
+    for data_format, swap in (("NCW", False), ("NWC", True)):
+
+        def fn(x, data_format=data_format, swap=swap):
+            x = x.transpose([0, 2, 1]) if swap else x
+            y = F.interpolate(x, [1], mode="linear", data_format=data_format)
+            return ((y.transpose([0, 2, 1]) if swap else y) * weights).sum()
+
+        expected = weights * paddle.to_tensor([0.0, 0.5, 0.5, 0.0], "float64")
+        stacked = paddle.stack([x, 2.0 * x])
+        for found in (grad(fn)(x), jit(grad(fn))(x), vmap(grad(fn))(stacked)[1]):
+            assert float((found - expected).abs().max()) < 1e-15

@@ -15,6 +15,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
     vjp,
+    vmap,
 )
 
 
@@ -303,3 +304,77 @@ def test_values_of_more_axes_at_tensors(more, calls):
     assert_same(by_value.reshape(expected[2].shape), expected[2], rtol=1e-10)
     direct = grad(loss, (0, 1))(x, value)
     assert_same(direct[1], by_value, rtol=1e-10)
+
+
+def detached(s, base, y):
+    y[0] = s[0] ** 2
+    return y
+
+
+def detached_view(s, base, y):
+    y[:2][1] = s[1] ** 3
+    return y
+
+
+def detached_twice(s, base, y):
+    y[0] = s[0] ** 2
+    y[1] = y[0] * s[1]
+    return y
+
+
+def detached_in_place(s, base, y):
+    y.add_(s * s)
+    return y
+
+
+def detached_and_base(s, base, y):
+    y[0] = s[0] ** 2
+    return base * y
+
+
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+@pytest.mark.parametrize("of", ["detach", "data", "detach_"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        detached,
+        detached_view,
+        detached_twice,
+        detached_in_place,
+        detached_and_base,
+    ],
+)
+def test_a_write_into_a_detached_tensor_of_the_functions_own(write, of):
+    """The written one has the gradient, and what it was detached from has none."""
+    constant, s = (randn(3).astype("float64") for _ in range(2))
+
+    def fn(s):
+        base = constant.clone()
+        y = base.data if of == "data" else getattr(base, of)()
+        return (write(s, base, y) * s).sum()
+
+    def by_hand(s):
+        old = [constant[i] for i in range(3)]
+        kept = [t.detach() for t in s]
+        y, base = [*old], [*old]
+        if write is detached_view:
+            y[1] = s[1] ** 3
+        elif write is detached_in_place:
+            y = [a + b * b for a, b in zip(old, s, strict=True)]
+        else:
+            y[0] = s[0] ** 2
+            base[0] = s[0] ** 2 if of == "detach_" else kept[0] ** 2
+        if write is detached_twice:
+            y[1] = y[0] * s[1]
+        if write is detached_and_base:
+            y = [a * b for a, b in zip(base, y, strict=True)]
+        return sum(a * b for a, b in zip(y, s, strict=True))
+
+    expected = grad(by_hand)(s)
+    for found in (
+        grad(fn)(s),
+        jit(grad(fn))(s),
+        vmap(grad(fn))(paddle.stack([s, s]))[1],
+        paddle.stack([jvp(fn, (s,), (e,))[1] for e in paddle.eye(3, dtype=s.dtype)]),
+    ):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)

@@ -242,9 +242,11 @@ def _promote_dtypes(op: Operation, args: list[Any]) -> None:
         return
     if values[0].dtype == values[1].dtype:
         return
-    with not_listening():
-        x, y = (paddle.zeros([1][: len(v.shape)], v.dtype) for v in values)
-        dtype = (x + y).dtype
+    dtype: Any = op.outputs[0].dtype
+    if dtype == "bool" or dtype not in (v.dtype for v in values):  # of a comparison
+        with not_listening():
+            x, y = (paddle.zeros([1][: len(v.shape)], v.dtype) for v in values)
+            dtype = (x + y).dtype
     for i in positions:
         args[i] = args[i].astype(dtype)
 

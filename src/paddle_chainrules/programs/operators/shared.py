@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import is_complex
+from ...paddle_side.rules.derivatives.piecewise import is_equal as is_equal
 from ...paddle_side.rules.derivatives.piecewise import is_zero as is_zero
 from .calls import Call
 
@@ -72,6 +73,16 @@ def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
         return ops.add_grad(g, like, g, -1)[1]
     total = ops.sum(g, axes, None, False)
     return total if total.shape == shape else ops.reshape(total, shape)
+
+
+def in_dtype_of(x: Tensor, like: Tensor) -> Tensor:
+    """Return a factor of a gradient in the gradient's dtype; complex ones as they are.
+
+    A product of two narrow factors would lose what the gradient has.
+    """
+    if x.dtype == like.dtype or is_complex(x) or is_complex(like):
+        return x
+    return ops.cast(x, like.dtype)
 
 
 def broadcast_gradients(

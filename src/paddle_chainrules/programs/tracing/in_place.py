@@ -85,7 +85,7 @@ IN_PLACE_FORMULAS: dict[str, Callable[..., Any]] = {
 }
 """Formulas of in-place operators that have no twin among the operators."""
 
-ITEM = "Tensor._setitem_dygraph"
+ITEM, DETACH = "Tensor._setitem_dygraph", "Tensor.detach"
 
 TARGETS = {"where_": 1, "assign_out_": 1}
 """The argument that is written into, where it is not the first."""
@@ -195,7 +195,7 @@ def finish_write(tracer: WritableTrace, name: str, x: Tensor, result: Tensor) ->
             f"{name} writes what is differentiated into a tensor that the function has "
             "not made; give it as an argument, and return its new value"
         )
-    retaken = {chain[0]: _updated_root(tracer, chain, result)}
+    retaken = _updated_roots(tracer, chain, result)
     with grad_mode(False):
         RAW.assign_out_(result, x.detach())
     values = [*map(tracer.value_of, aliases)]  # before flags change, which some share
@@ -203,6 +203,29 @@ def finish_write(tracer: WritableTrace, name: str, x: Tensor, result: Tensor) ->
         new_contents = _retake_view(tracer, value, retaken)
         tensor.stop_gradient = new_contents.stop_gradient
         tracer.bind(tensor, tracer.value_of(new_contents))
+
+
+def _updated_roots(
+    tracer: WritableTrace, chain: list[Value], result: Tensor
+) -> dict[Value, Tensor]:
+    """Return the new root of a chain of views.
+
+    Where the chain has been detached, and what is written is differentiated, the
+    written one has the gradient from then on, and the root, as Paddle has it, none.
+    """
+    detached = [
+        k
+        for k, value in enumerate(chain)
+        if k and tracer.memory.view_operation(value).operator.differentiable == ()
+    ]
+    if result.stop_gradient or not detached:
+        return {chain[0]: _updated_root(tracer, chain, result)}
+    own = chain[detached[-1] :]
+    written = _updated_root(tracer, own, result)
+    if detached == [1]:  # all of the root, which is a view of what is written now
+        return {own[0]: written, chain[0]: tracer.every(TABLE[DETACH], (written,))}
+    constant = tracer.every(TABLE[DETACH], (result,))
+    return {own[0]: written, chain[0]: _updated_root(tracer, chain, constant)}
 
 
 def _updated_root(tracer: WritableTrace, chain: list[Value], result: Tensor) -> Tensor:
@@ -239,6 +262,11 @@ def _retake_view(
 ) -> Tensor:
     """Take a view once more, of the new value of its root."""
     if value not in retaken:
+        if not tracer.memory.is_view(value):
+            tracer.fail(
+                "a tensor is written into that shares memory with a detached one that "
+                "was written into before; write into its clone()"
+            )
         op = tracer.memory.view_operation(value)
         source = _retake_view(tracer, op.args[0], retaken)
         args = [with_values(arg, tracer.tensor) for arg in op.args[1:]]

@@ -64,6 +64,10 @@ class AliasMap:
                     result = outputs[op.outputs.index(value)] if op.many else outputs
             return result
 
+    def is_view(self, value: Value) -> bool:
+        """Tell whether a value is a view of another."""
+        return value in self._views
+
     def view_operation(self, value: Value) -> Operation:
         """Return the operation whose output a view is."""
         return self._views[value]

@@ -250,6 +250,11 @@ MAX_NORM_EPSILON = 1e-12
 """Largest number that Paddle's gradient of a norm adds to it."""
 
 
+def is_steep(order: float) -> bool:
+    """Tell whether the power that Paddle divides by is lost beside that number."""
+    return 2.0 < order < math.inf
+
+
 def is_largest(x: Tensor, order: float) -> bool:
     """Tell whether a norm is the largest or smallest entry by its size."""
     return math.isinf(order) and bool(x.size) and not x.is_complex()
@@ -272,5 +277,10 @@ def p_norm(operator: Any, context: RuleContext, *args: Any) -> Tensor:
     x, order, axis, epsilon, *rest = args
     if is_traced(x) and is_largest(x, order):
         return largest(x, order, axis, *rest)
+    if is_traced(x) and is_steep(order):
+        raise NotImplementedError(
+            f"Paddle's gradient of a norm of the order {order} is wrong for small "
+            "vectors; take it by grad, vjp or a net of this package"
+        )
     result: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
     return result

@@ -41,6 +41,11 @@ def is_zero(x: Tensor) -> Tensor:
     return paddle.logical_and(x <= 0, x >= 0)
 
 
+def is_equal(x: Tensor, y: Tensor) -> Tensor:
+    """Tell where numbers are exactly equal; ``==`` takes close ones for equal, too."""
+    return paddle.logical_and(x <= y, x >= y)
+
+
 def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:
     """Return the same analytic function from either side of a tie."""
     x, y = _broadcast_pair(x, y)

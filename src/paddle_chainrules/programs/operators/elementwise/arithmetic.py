@@ -23,7 +23,14 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear_series, minus, product_series, total
-from ..shared import broadcast_gradients, conj, is_zero, ops, summed_to
+from ..shared import (
+    broadcast_gradients,
+    conj,
+    in_dtype_of,
+    is_zero,
+    ops,
+    summed_to,
+)
 
 ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
 """The settings that all operators between two tensors share."""
@@ -201,8 +208,8 @@ def _power_of_formula(x: Tensor, y: Any) -> Tensor:
 
 @reverse_of("elementwise_pow")
 def _elementwise_pow_reverse(call: Call) -> list[Any]:
-    x, y = call.args
     g = call.cotangent
+    x, y = (in_dtype_of(arg, g) for arg in call.args)
     x_grad = y_grad = None
     if 0 in call.wanted:
         below = _lower_exponent(y)
@@ -224,7 +231,7 @@ def _elementwise_pow_reverse(call: Call) -> list[Any]:
 
 def _lower_exponent(y: Tensor) -> Tensor:
     """Return ``y - 1``, or 0 where y is 0: the slope there is 0, not ``0 * inf``."""
-    return ops.where(y == 0, paddle.ones_like(y), y) - 1.0
+    return ops.where(is_zero(y), paddle.ones_like(y), y) - 1.0
 
 
 def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:

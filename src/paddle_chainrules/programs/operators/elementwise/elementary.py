@@ -15,7 +15,7 @@ from ....paddle_side.rules.derivatives.formulas import by_rules, refuse_derivati
 from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of, tape_of
-from ..shared import broadcast_gradients, conj, is_zero, ops
+from ..shared import broadcast_gradients, conj, in_dtype_of, is_zero, ops
 from .activation_formulas import celu, or_nan
 
 
@@ -73,7 +73,7 @@ define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159}, axes=ELEMENTS)
 define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0}, axes=ELEMENTS)
 define("increment", defaults={"value": 1.0})
 define("heaviside", axes=ELEMENTS)
-define("copysign", axes=ELEMENTS)
+define("copysign", axes=ELEMENTS, promotes=(0, 1))
 define("nextafter", axes=ELEMENTS, tape=refuse_derivative("nextafter"))
 define("atan2", axes=ELEMENTS, promotes=(0, 1))
 define("fmax", axes=ELEMENTS, promotes=(0, 1))
@@ -161,7 +161,7 @@ def _stanh_formula(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
 
 @reverse_of("atan2")
 def _atan2_reverse(call: Call) -> list[Any]:
-    x, y = call.args
+    x, y = (in_dtype_of(arg, call.cotangent) for arg in call.args)
     scaled = call.cotangent / (x * x + y * y)
     return broadcast_gradients(call, lambda: scaled * y, lambda: -(scaled * x))
 

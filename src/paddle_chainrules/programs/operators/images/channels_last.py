@@ -28,7 +28,7 @@ def _register_channels_last(
         layout = args[layout_index]
         if layout not in FIRST:
             raise NoRule(f"the layout {layout}; the operator itself has one")
-        rank = len(layout)
+        rank = args[image_args[0]].ndim  # Paddle names images of 3-D ones NHWC, too
         to_first, to_last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
         first_args = [
             ops.transpose(x, to_first) if k in image_args else x

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import paddle
 from paddle import Tensor
 
+from ....paddle_side.autograd.grad_mode import grad_mode
+from ....paddle_side.interception import RAW
+from ....paddle_side.rules.wrong_at_values import refuse_where
 from ..axes import FIRST
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of
+from ..entry import TABLE, define, formula_of, reverse_of
 from ..kernels import linear_in_first
 from ..shared import ops
 
@@ -17,11 +21,47 @@ RESAMPLING = (
     *("linear_interp", "bilinear_interp", "nearest_interp", "bicubic_interp"),
     *("trilinear_interp", "interp_antialias"),
 )
+
+
+def is_linear_interp_wrong(y: Tensor, x: Tensor, *attrs: Any, **_: Any) -> bool:
+    """Tell whether Paddle's gradient has the first pixel alone for the only result."""
+    corners, mode = attrs[-2:]
+    return not corners and mode == 0 and 1 in (y.shape[-1], y.shape[1])
+
+
+TAPES = {
+    "linear_interp": refuse_where(
+        "linear_interp", "for one pixel", is_linear_interp_wrong
+    )
+}
 for name in (*RESAMPLING, "affine_grid", "unfold", "fold"):
-    define(name, axes=FIRST, differentiable=(0,))
+    define(name, axes=FIRST, differentiable=(0,), tape=TAPES.get(name))
 define("pad3d", differentiable=(0, 3), axes=FIRST)
 linear_in_first(*RESAMPLING, "affine_grid", "unfold", "fold")
 linear_in_first("pad3d", pad_value=0.0)
+
+
+def _linear_interp_grad(x: Tensor, *attrs: Any) -> Any:
+    """Return Paddle's gradient, or where that is wrong the weights times cotangents."""
+    *sizes, g, layout = attrs[:5]
+    axis = 2 if layout.startswith("NC") else 1
+    if attrs[-2] or attrs[-1] != 0 or g.shape[axis] != 1:
+        return RAW.linear_interp_grad(x, *attrs)
+    width = x.shape[axis]
+    with grad_mode(False):
+        units = paddle.eye(width, dtype=x.dtype).unsqueeze(0)
+        weights = RAW.linear_interp(units, *sizes, "NCHW", *attrs[5:])
+        return g * weights.reshape([1] * axis + [width] + [1] * (2 - axis))
+
+
+def _linear_interp_reverse(call: Call) -> list[Any]:
+    x, *attrs = call.args
+    args = x, *attrs[:3], call.cotangent, *attrs[3:]
+    return [TABLE["linear_interp_grad"].bind(args)[0], *(None for _ in attrs)]
+
+
+TABLE["linear_interp"].reverse = _linear_interp_reverse
+TABLE["linear_interp_grad"].run = _linear_interp_grad
 
 
 def _repeats(size: list[int], attrs: Any) -> list[int]:
@@ -49,6 +89,8 @@ def _repeats(size: list[int], attrs: Any) -> list[int]:
 def _nearest_interp_formula(x: Tensor, *attrs: Any) -> Tensor:
     if any(isinstance(size, Tensor | list) for size in attrs[:3]):
         raise NoRule("a size that is in a tensor; give numbers")
+    if x.ndim != 4:
+        raise NoRule("images of another rank; the operator itself has them")
     n, channels, height, width = x.shape
     repeat_y, repeat_x = _repeats([height, width], attrs[3:])
     split = ops.reshape(x, [n, channels, height, 1, width, 1])
@@ -61,6 +103,8 @@ def _nearest_interp_grad_formula(x: Tensor, *attrs: Any) -> Tensor:
     *sizes, g = attrs[:4]
     if any(isinstance(size, Tensor | list) for size in sizes):
         raise NoRule("a size that is in a tensor; give numbers")
+    if x.ndim != 4:
+        raise NoRule("images of another rank; the operator itself has them")
     n, channels, height, width = x.shape
     repeat_y, repeat_x = _repeats([height, width], attrs[4:])
     blocks = ops.reshape(g, [n, channels, height, repeat_y, width, repeat_x])

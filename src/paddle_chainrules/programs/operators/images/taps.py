@@ -96,7 +96,7 @@ def _source_taps(
             count = result.shape[2 + axis]
             image_shape_like = paddle.zeros([count, 1, *along(size, 1)], result.dtype)
             g = images(count, 2)
-            result = getattr(RAW, name)(
+            result = TABLE[name].run(
                 image_shape_like, *kernel_attrs[:3], g, *kernel_attrs[3:]
             )
             weights = result.numpy()[diagonal]

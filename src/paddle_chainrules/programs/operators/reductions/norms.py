@@ -16,7 +16,7 @@ from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
 from ..axes import AxesArgument
 from ..calls import Call, NoRule
 from ..entry import decompose_of, define, formula_of, reverse_of
-from ..shared import is_zero, ops
+from ..shared import is_equal, is_zero, ops
 from .reductions import axes_of, spread
 
 define(
@@ -34,7 +34,7 @@ define("frobenius_norm", "x axis keep_dim reduce_all", axes=AxesArgument("axis")
 define(
     "dist",
     defaults={"p": 2.0},
-    tape=by_rules("dist", where=lambda x, y, p: math.isinf(p)),
+    tape=by_rules("dist", where=lambda x, y, p: p > 2.0 or math.isinf(p)),
 )
 define("renorm")
 define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})
@@ -67,6 +67,10 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 @reverse_of("p_norm")
 def _p_norm_reverse(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *attrs = call.args
+    if norms.is_steep(porder):
+        args = porder, axis, epsilon, *attrs
+        grad = _p_norm_grad(x, call.out, call.cotangent, *args)
+        return [grad, *(None for _ in call.args[1:])]
     # The norm itself does not add epsilon.
     axis_eps = axis, min(epsilon, MAX_NORM_EPSILON)
     grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *axis_eps, *attrs)
@@ -99,7 +103,7 @@ def _p_norm_grad(
         return x * _quotient(g, out)
     size = ops.abs(x)
     if math.isinf(p):
-        return g * ops.sign(x) * ops.cast(size == out, x.dtype)
+        return g * ops.sign(x) * ops.cast(is_equal(size, out), x.dtype)
     ratio = _quotient(size, out)
     if p < 1:
         return g * ops.sign(x) * ops.pow(ratio, p - 1.0)

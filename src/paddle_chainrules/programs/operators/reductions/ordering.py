@@ -15,7 +15,7 @@ from ....paddle_side.rules.requested_gradients import is_scalar
 from ..axes import ANYWHERE, AxesArgument
 from ..calls import Call
 from ..entry import define, reverse_of
-from ..shared import ops
+from ..shared import is_equal, ops
 from .reductions import axes_of
 
 
@@ -127,7 +127,7 @@ def _median_reverse(call: Call) -> list[Any]:
 
 
 def _share_among_ties(values: Tensor, middle: Tensor, otherwise: Tensor) -> Tensor:
-    equal = ops.logical_or(values == middle, ops.isnan(middle))
+    equal = ops.logical_or(is_equal(values, middle), ops.isnan(middle))
     equal = ops.cast(equal, values.dtype)
     count = ops.sum(equal, [values.ndim - 1], None, True)
     has_ties = ops.expand(count > 0, values.shape)

@@ -14,7 +14,7 @@ from ....paddle_side.rules import integer_results
 from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import BatchCall, Call
 from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
-from ..shared import ops
+from ..shared import is_equal, ops
 
 MAX_AXES_OF_LOGSUMEXP = 4
 """The most axes that Paddle's kernel takes."""
@@ -130,7 +130,7 @@ def _mean_all_reverse(call: Call) -> list[Any]:
 def _max_reverse(call: Call) -> list[Any]:  # shared by those that are equal
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
-    chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
+    chosen = ops.cast(is_equal(spread(call.out, x, axes, keepdim), x), x.dtype)
     g = spread(call.cotangent, x, axes, keepdim)
     return [g * chosen / ops.sum(chosen, axes, None, True), None, None]
 
