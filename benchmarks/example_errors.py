@@ -111,6 +111,7 @@ class Run:
                 kwargs["seconds"] = share
             found = native(model, *args, **kwargs)
             self.seconds += time.monotonic() - begin
+            model._test(verbose=0)  # which the library leaves out where it is stopped
             self.steps = model.train_state.step
             self.loss = float(sum(model.train_state.loss_test))
             if model.metrics and self.error is None:

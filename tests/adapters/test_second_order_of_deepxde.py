@@ -517,6 +517,25 @@ def test_what_is_not_there():
     )
 
 
+def test_large_arrays():
+    """Test points are not read by the loss; a change of others would not be seen."""
+    large = np.ones(200_000)
+
+    def made(reads):
+        residuals = (
+            lambda x, u: jacobian(u, x) - 1.0,
+            lambda x, u: jacobian(u, x) - large[0],
+        )
+        data = dde.data.PDE(line(), residuals[reads], [dirichlet(line())], 7, 2)
+        data.test_x = np.linspace(-1.0, 1.0, 200_000)[:, None]
+        data.test()
+        return dde.Model(data, fnn(1, 5, 1))
+
+    trained(lambda: made(False), iterations=2)
+    with pytest.warns(UserWarning, match="does not see changes of .*large"):
+        trained(lambda: made(True), iterations=2)
+
+
 def test_a_regularizer_and_a_rate(capsys):
     net = dde.nn.FNN([1, 5, 1], "tanh", "Glorot normal", ["l2", 1e-3])
     with taylor_mode():

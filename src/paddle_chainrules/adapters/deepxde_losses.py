@@ -20,6 +20,9 @@ READ = "data", "loss_weights", "net"
 SETTINGS = ("auxiliary_vars",)
 """Attributes that a model sets on its net, and that no net of the library reads."""
 
+TEST_POINTS = "test_x", "test_y", "test_aux_vars"
+"""Attributes of a model's data that losses of training don't read."""
+
 
 class ModelLosses:
     """A model's function of losses, which it keeps however often it is compiled.
@@ -69,6 +72,7 @@ class ModelLosses:
         read, terms = _Attributes(model, READ), loss_functions(self._library)
         reads = {"model": read, "losses": terms}
         settings = {(id(vars(model.net)), name) for name in SETTINGS}
+        settings |= {(id(vars(model.data)), name) for name in TEST_POINTS}
         return ObjectState(
             reads, mode_keys(model.net) | settings, [model] if is_custom_data else []
         )

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
 from .functional_loss import NetCall, Term
-from .searches import Progress, Search, SearchOptimizer
+from .searches import Progress, Search, SearchOptimizer, state_of
 from .second_order import as_settings
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ModelLoss:
     def takes(self, batch: Sequence[Any]) -> bool:
         """Take other points of the same number; tell whether that is possible."""
         if self._state is None:
-            self._state = self._losses.loss.state()
+            self._state = state_of(self._losses.loss.state)
         if not self._losses.is_same_as(self._model.outputs_losses_train):
             return False
         if not self._state.is_same():

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .functional_loss import NetCall, Term
 from .paddlescience import losses_stay_tensors, on_graph
-from .searches import SearchOptimizer
+from .searches import SearchOptimizer, state_of
 from .state import ObjectState
 from .whole_losses import mode_keys
 
@@ -173,7 +173,8 @@ class SolverLoss:
                 "losses": self._losses,
                 "equations": self._expressions,
             }
-            self._state = ObjectState(reads, mode_keys(self._solver.model))
+            modes = mode_keys(self._solver.model)
+            self._state = state_of(lambda: ObjectState(reads, modes))
         if not self._state.is_same():
             self._state = None
             return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle import Tensor
@@ -212,6 +213,26 @@ class SearchOptimizer:
     def set_state_dict(self, state: dict[str, Any]) -> None:
         """Forget what was learnt of other parameters."""
         self.loss = self.search = None
+
+
+class _Unseen:
+    """The state of a loss that reads what is too large to be compared."""
+
+    def is_same(self) -> bool:
+        return True
+
+
+def state_of(read: Callable[[], Any]) -> Any:
+    """Return the state of what a loss reads; warn where that can't be compared."""
+    try:
+        return read()
+    except ValueError as error:
+        warnings.warn(
+            f"a search does not see changes of what the loss reads besides: {error}; "
+            "compile the model anew after such a change",
+            stacklevel=6,
+        )
+        return _Unseen()
 
 
 class Progress:
