@@ -22,6 +22,7 @@ BY_OTHERS = {
     "formula": "why an optimizer has none that programs take",
     "completed.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
+    "SHARED": "why there is no Jacobian by rows, and what to use",
     "result.reason": "what a layer refuses, as nets/layers/refusals.py says it",
     "failure.reason": "of a record: what was said where it failed",
     "ctx.why": "as refused where the operator was called",

@@ -168,17 +168,15 @@ function minimize(
 end
 minimize(loss, net::PaddleNet, ps, data...; options...) = minimize(LossOfNet(loss, net), ps, data...; options...)
 
-"As with a rule of Optimisers, where the state is a method: no step is taken that goes up."
-function train!(
-    loss, ps, method::SecondOrder, data...; steps::Integer, callback = nothing, every::Integer = 1, seconds::Real = Inf,
-)
+"What `train!` does where the state is a method."
+function train_by_search!(loss, ps, method::SecondOrder, data, steps, callback, every)
     losses = Float64[]
     function noted(step, value, found)
         push!(losses, value)
         callback === nothing || step % every != 0 && step != steps || return callback(step, value, found) === true
         return false
     end
-    found = minimize(loss, ps, data...; method, maxiters = steps, seconds, callback = noted)
+    found = minimize(loss, ps, data...; method, maxiters = steps, callback = noted)
     Functors.fmap((x, y) -> (x isa AbstractArray{<:AbstractFloat} && copyto!(x, y); x), ps, found.ps)
     return losses
 end

@@ -69,6 +69,7 @@ function train!(loss, model, state, data...; steps::Integer, callback = nothing,
     steps >= 0 && every >= 1 || throw(
         ArgumentError("train! makes 0 steps or more, and reports after 1 or more, got steps = $steps, every = $every"),
     )
+    state isa SecondOrder && return train_by_search!(loss, model, state, data, steps, callback, every)
     Base.get_extension(@__MODULE__, :PaddleChainRulesOptimisersExt) === nothing && throw(
         ArgumentError("train! takes the state of an optimizer of Optimisers; load it, using Optimisers, for its setup"),
     )

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
 from .functional_loss import NetCall, Term
-from .searches import Progress, Search, SearchOptimizer, state_of
+from .searches import Progress, Search, SearchOptimizer, shape_and_dtype, state_of
 from .second_order import as_settings
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class ModelLoss:
             return False
         if not self.is_at(batch):
             old, new = (flatten_tree(x)[0] for x in (self._data, _tensors_of(batch)))
-            if [_kind(t) for t in old] != [_kind(t) for t in new]:
+            if [shape_and_dtype(t) for t in old] != [shape_and_dtype(t) for t in new]:
                 return False
             for tensor, other in zip(old, new, strict=True):
                 if isinstance(tensor, Tensor):
@@ -172,10 +172,6 @@ def _tensors_of(batch: Sequence[Any]) -> tuple[Any, ...]:
             as_tensors(rest[0] if rest else None),
         )
         return result
-
-
-def _kind(leaf: Any) -> Any:
-    return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
 
 
 def optimizers_get(native: Callable[..., Any]) -> Callable[..., Any]:

@@ -140,7 +140,10 @@ class FunctionalLoss:
                 nonlocal begin
                 count, chosen = next(calls, (0, None))
                 if {len(leaf) for leaf in flatten_tree(x)[0]} != {count}:
-                    raise ValueError("the net is called at other points")
+                    raise ValueError(
+                        "the net is called at other points than those of the batch; "
+                        "use 'gauss_newton' if single gradients take long"
+                    )
                 end = begin + (count if chosen is None else len(chosen.points))
                 own, begin = [r[begin:end] for r in rows], end
                 if chosen is None:
@@ -209,7 +212,10 @@ def _substituted(
 ) -> AbstractContextManager[None]:
     trace: Any = listener()
     if trace is None:
-        raise CaptureError("a library's loss is a function of values in programs alone")
+        raise CaptureError(
+            "a library's loss is a function of values in programs alone; write it in "
+            "tensor operations, so that it can be compiled"
+        )
     result: AbstractContextManager[None] = trace.substituted(tensors, values)
     return result
 

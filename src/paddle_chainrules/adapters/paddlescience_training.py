@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .functional_loss import NetCall, Term
 from .paddlescience import losses_stay_tensors, on_graph
-from .searches import SearchOptimizer, state_of
+from .searches import SearchOptimizer, shape_and_dtype, state_of
 from .state import ObjectState
 from .whole_losses import mode_keys
 
@@ -161,7 +161,7 @@ class SolverLoss:
     def is_at(self, batch: Sequence[Any]) -> bool:
         """Tell whether these are equal points."""
         old, new = flatten_tree(self._data)[0], flatten_tree(_copies(batch))[0]
-        return [*map(_kind, old)] == [*map(_kind, new)] and all(
+        return [*map(shape_and_dtype, old)] == [*map(shape_and_dtype, new)] and all(
             bool((a == b).all()) for a, b in zip(old, new, strict=True)
         )
 
@@ -179,7 +179,7 @@ class SolverLoss:
             self._state = None
             return False
         old, new = flatten_tree(self._data)[0], flatten_tree(_copies(batch))[0]
-        if [*map(_kind, old)] != [*map(_kind, new)]:
+        if [*map(shape_and_dtype, old)] != [*map(shape_and_dtype, new)]:
             return False
         for tensor, other in zip(old, new, strict=True):
             tensor.set_value(other)
@@ -221,7 +221,3 @@ def _copies(batch: Sequence[Any]) -> list[list[dict[str, Tensor]]]:
         [{k: x.detach().clone() for k, x in (d or {}).items()} for d in dicts]
         for dicts in batch
     ]
-
-
-def _kind(leaf: Tensor) -> Any:
-    return leaf.shape, leaf.dtype

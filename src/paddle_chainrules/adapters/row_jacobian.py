@@ -42,7 +42,14 @@ PERTURBATION = 1e-2
 a derivative that is zero at the start may not stay so."""
 
 
-class Column(NamedTuple):
+SHARED = (
+    "a point of the net counts for several residuals, so that they are differentiated "
+    "one by one; use 'gauss_newton' if that takes long"
+)
+"""Why there is no Jacobian by rows."""
+
+
+class ResidualColumn(NamedTuple):
     """A column of one tensor of residuals; its residuals have no point in common.
 
     Attributes:
@@ -94,7 +101,9 @@ class RowJacobian(MatrixFunction):
         self._loss, library = loss, loss.library
         self._net_tensors, self._n = library.net_tensors, sum(library.points)
         if not self._n:
-            raise NotByRows("the net has no points of its own")
+            raise NotByRows(
+                "the net has no points of its own; use 'gauss_newton' if it takes long"
+            )
         start = loss.start()
         self._shapes = [list(v.shape) for v in start]
         self._sizes = [int(v.size) for v in start]
@@ -223,12 +232,15 @@ class RowJacobian(MatrixFunction):
 
     def _take(self, wholes: Sequence[Any], owners: Sequence[Any]) -> None:
         """Keep the points of each column, and put columns together that share none."""
-        self._sums: list[list[Column]] = []
+        self._sums: list[list[ResidualColumn]] = []
         taken: list[Any] = []
         for i, (whole, owner) in enumerate(zip(wholes, owners, strict=True)):
             column, counts = self._columns[i], np.abs(whole).max(1) > 0.0
             if (owner[counts] >= len(column.rows)).any():
-                raise NotByRows("a point of the net counts for several residuals")
+                raise NotByRows(
+                    "a point of the net counts for several residuals, so they are differentiated "
+                    "one by one; use 'gauss_newton' if that takes long"
+                )
             (points,) = np.nonzero(counts)
             column = column._replace(points=points, owners=owner[points])
             self._columns[i] = column
@@ -249,7 +261,10 @@ class RowJacobian(MatrixFunction):
         expected = np.concatenate([as_array(d).reshape(-1) for d in derivatives])
         scale = np.abs(expected).max(initial=0.0)
         if not np.abs(found - expected).max() <= RTOL[self._dtype] * scale:
-            raise NotByRows("residuals depend on the net in other ways")
+            raise NotByRows(
+                "residuals depend on the net in other ways; use 'gauss_newton' if they "
+                "take long"
+            )
 
     def _flat(self, values: Sequence[Tensor]) -> Tensor:
         return paddle.concat([v.flatten() for v in values])
@@ -298,11 +313,14 @@ def _digits(part: Any, whole: Any, tolerance: float) -> Any:
     if not (
         fits & (np.abs(found - result) < 0.1) & (result >= 0) & (result < BASE)
     ).all():
-        raise NotByRows("a point of the net counts for several residuals")
+        raise NotByRows(
+            "a point of the net counts for several residuals, so they are differentiated "
+            "one by one; use 'gauss_newton' if that takes long"
+        )
     return result
 
 
-def _columns_of(shapes: Sequence[Sequence[int]]) -> Iterator[Column]:
+def _columns_of(shapes: Sequence[Sequence[int]]) -> Iterator[ResidualColumn]:
     """Yield the columns of tensors of these shapes."""
     begin = 0
     for tensor, shape in enumerate(shapes):
@@ -310,7 +328,7 @@ def _columns_of(shapes: Sequence[Sequence[int]]) -> Iterator[Column]:
         width = math.prod(shape[1:])
         for place in range(width):
             rows = begin + np.arange(height) * width + place
-            yield Column(tensor, place, rows)
+            yield ResidualColumn(tensor, place, rows)
         begin += height * width
 
 

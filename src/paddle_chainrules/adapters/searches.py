@@ -215,6 +215,11 @@ class SearchOptimizer:
         self.loss = self.search = None
 
 
+def shape_and_dtype(leaf: Any) -> Any:
+    """Return what programs tell tensors apart by; other values are themselves."""
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
+
+
 class _Unseen:
     """The state of a loss that reads what is too large to be compared."""
 

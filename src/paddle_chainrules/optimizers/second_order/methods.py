@@ -66,6 +66,6 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
     if unknown:
         refuse_foreign_arguments(method, unknown)
         raise TypeError(
-            f"{method} has no option {', '.join(sorted(unknown))}; it has "
-            f"{', '.join(sorted(known))}"
+            f"the method {method} has no option {', '.join(sorted(unknown))}; use one "
+            f"of {', '.join(sorted(known))}"
         )
