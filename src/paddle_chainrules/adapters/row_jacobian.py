@@ -237,10 +237,7 @@ class RowJacobian(MatrixFunction):
         for i, (whole, owner) in enumerate(zip(wholes, owners, strict=True)):
             column, counts = self._columns[i], np.abs(whole).max(1) > 0.0
             if (owner[counts] >= len(column.rows)).any():
-                raise NotByRows(
-                    "a point of the net counts for several residuals, so they are differentiated "
-                    "one by one; use 'gauss_newton' if that takes long"
-                )
+                raise NotByRows(SHARED)
             (points,) = np.nonzero(counts)
             column = column._replace(points=points, owners=owner[points])
             self._columns[i] = column
@@ -313,10 +310,7 @@ def _digits(part: Any, whole: Any, tolerance: float) -> Any:
     if not (
         fits & (np.abs(found - result) < 0.1) & (result >= 0) & (result < BASE)
     ).all():
-        raise NotByRows(
-            "a point of the net counts for several residuals, so they are differentiated "
-            "one by one; use 'gauss_newton' if that takes long"
-        )
+        raise NotByRows(SHARED)
     return result
 
 
