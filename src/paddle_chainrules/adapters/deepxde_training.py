@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -14,11 +14,8 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .deepxde_losses import ModelLosses, as_tensors, loss_functions_cell
 from .functional_loss import NetCall, Term
-from .searches import Progress, Search, SearchOptimizer, shape_and_dtype, state_of
+from .searches import Progress, SearchOptimizer, overwrite, state_of
 from .second_order import as_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class ModelOptimizer(SearchOptimizer):
@@ -120,26 +117,23 @@ class ModelLoss:
         with self._losses.points.as_tensors(self._model.data):
             yield
 
-    def takes(self, batch: Sequence[Any]) -> bool:
-        """Take other points of the same number; tell whether that is possible."""
+    def moved_to(self, batch: Sequence[Any]) -> bool | None:
+        """Take other points; tell whether there were others; None if it can't."""
         if self._state is None:
             self._state = state_of(self._losses.loss.state)
         if not self._losses.is_same_as(self._model.outputs_losses_train):
-            return False
+            return None
         if not self._state.is_same():
             self._state = None
+            return None
+        if self._is_at(batch):
             return False
-        if not self.is_at(batch):
-            old, new = (flatten_tree(x)[0] for x in (self._data, _tensors_of(batch)))
-            if [shape_and_dtype(t) for t in old] != [shape_and_dtype(t) for t in new]:
-                return False
-            for tensor, other in zip(old, new, strict=True):
-                if isinstance(tensor, Tensor):
-                    tensor.set_value(other)
-            self._batch = batch
+        if not overwrite(self._data, _tensors_of(batch)):
+            return None
+        self._batch = batch
         return True
 
-    def is_at(self, batch: Sequence[Any]) -> bool:
+    def _is_at(self, batch: Sequence[Any]) -> bool:
         """Tell whether these are the same arrays."""
         old, new = (flatten_tree(tuple(x))[0] for x in (self._batch, batch))
         return len(old) == len(new) and all(
@@ -252,7 +246,7 @@ class _Training:
                 callbacks.on_batch_begin()
                 batch = model.data.train_next_batch(model.batch_size)
                 state.set_data_train(*batch)
-                search = self._search_at(batch)
+                search = model.opt.search_at(batch, partial(ModelLoss, model, batch))
                 loss = search.step()
                 if loss is None and self._verbose > 0:
                     print(f"{model.opt.method} has ended: {search.reason}.")
@@ -271,16 +265,3 @@ class _Training:
                     break
         finally:
             progress.close()
-
-    def _search_at(self, batch: Sequence[Any]) -> Search:
-        """Return the search, at the points of this step."""
-        opt = self._model.opt
-        is_new = opt.loss is None
-        was_there = not is_new and opt.loss.is_at(batch)
-        if is_new or not opt.loss.takes(batch):
-            opt.take(ModelLoss(self._model, batch))
-            opt.loss.takes(batch)
-        elif not was_there:
-            opt.search.restart()
-        search: Search = opt.search
-        return search

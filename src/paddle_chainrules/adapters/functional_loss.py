@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -213,8 +212,8 @@ def _substituted(
     trace: Any = listener()
     if trace is None:
         raise CaptureError(
-            "a library's loss is a function of values in programs alone; write it in "
-            "tensor operations, so that it can be compiled"
+            "the loss can't be compiled; write it in tensor operations, such as "
+            "paddle.where for if"
         )
     result: AbstractContextManager[None] = trace.substituted(tensors, values)
     return result
@@ -247,8 +246,3 @@ def available_bytes() -> float:
 def text_of_bytes(count: float) -> str:
     """Return a number of bytes in words."""
     return f"{count / 1e9:.1f} GB" if count > 1e8 else f"{count / 1e6:.1f} MB"
-
-
-def as_array(tensor: Tensor) -> Any:
-    """Return a tensor's elements."""
-    return np.asarray(tensor.detach().numpy())

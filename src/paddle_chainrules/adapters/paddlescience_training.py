@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..transforms.containers.tree import flatten_tree
 from .functional_loss import NetCall, Term
 from .paddlescience import losses_stay_tensors, on_graph
-from .searches import SearchOptimizer, shape_and_dtype, state_of
+from .searches import SearchOptimizer, overwrite, shape_and_dtype, state_of
 from .state import ObjectState
 from .whole_losses import mode_keys
 
@@ -34,10 +34,9 @@ class LBFGS(SearchOptimizer):
     """
 
     def __init__(self, method: str, options: dict[str, Any], models: Any) -> None:
-        self._models = [*models] if isinstance(models, list | tuple) else [models]
-        params = [p for model in self._models for p in model.parameters()]
+        every = models if isinstance(models, list | tuple) else [models]
+        params = [p for model in every for p in model.parameters()]
         super().__init__(method, options, params)
-        self._has_ended = False
 
     def step(self, closure: Callable[[], Tensor]) -> None:
         """Take a step.
@@ -57,21 +56,14 @@ class LBFGS(SearchOptimizer):
             for name in ("input_dicts", "label_dicts", "weight_dicts")
         ]
         loss_dict = names["loss_dict"].cell_contents
-        is_new = self.loss is None or not self.loss.is_of(solver)
-        was_there = not is_new and self.loss.is_at(batch)
-        if is_new or not self.loss.takes(batch):
-            self.take(SolverLoss(solver, self, batch))
-            self.loss.takes(batch)
-            self._has_ended = False
-        elif not was_there:
-            assert self.search is not None
-            self.search.restart()
-            self._has_ended = False
-        assert self.search is not None
-        value = None if self._has_ended else self.search.step()
-        if value is None and not self._has_ended:
-            self._has_ended = True
-            print(f"{self.method} has ended: {self.search.reason}.")
+        if self.loss is not None and not self.loss.is_of(solver):
+            self.loss = None
+        search = self.search_at(batch, lambda: SolverLoss(solver, self, batch))
+        value, had_ended = None, bool(search.reason)
+        if not had_ended:
+            value = search.step()
+        if value is None and not had_ended:
+            print(f"{self.method} has ended: {search.reason}.")
         count = solver.global_step + 1
         is_logged = count % solver.log_freq == 0 or count in (1, solver.max_steps)
         if value is None or is_logged:
@@ -94,8 +86,7 @@ class SolverLoss:
 
     def __init__(self, solver: Any, optimizer: LBFGS, batch: Sequence[Any]) -> None:
         self._solver, self._method = solver, optimizer.method
-        self._batch = [*batch]
-        self._data = _copies(batch)
+        self._data = _tensors_of(batch, copied=True)
         self._losses = {name: c.loss for name, c in solver.constraint.items()}
         self._expressions = tuple(c.output_expr for c in solver.constraint.values())
         self._state: Any = None
@@ -158,15 +149,8 @@ class SolverLoss:
         losses = {name: c.loss for name, c in solver.constraint.items()}
         return solver is self._solver and losses == self._losses
 
-    def is_at(self, batch: Sequence[Any]) -> bool:
-        """Tell whether these are equal points."""
-        old, new = flatten_tree(self._data)[0], flatten_tree(_copies(batch))[0]
-        return [*map(shape_and_dtype, old)] == [*map(shape_and_dtype, new)] and all(
-            bool((a == b).all()) for a, b in zip(old, new, strict=True)
-        )
-
-    def takes(self, batch: Sequence[Any]) -> bool:
-        """Take other points of the same number; tell whether that is possible."""
+    def moved_to(self, batch: Sequence[Any]) -> bool | None:
+        """Take other points; tell whether there were others; None if it can't."""
         if self._state is None:
             reads = {
                 "model": self._solver.model,
@@ -177,13 +161,18 @@ class SolverLoss:
             self._state = state_of(lambda: ObjectState(reads, modes))
         if not self._state.is_same():
             self._state = None
+            return None
+        new = _tensors_of(batch)
+        if self._is_at(new):
             return False
-        old, new = flatten_tree(self._data)[0], flatten_tree(_copies(batch))[0]
-        if [*map(shape_and_dtype, old)] != [*map(shape_and_dtype, new)]:
-            return False
-        for tensor, other in zip(old, new, strict=True):
-            tensor.set_value(other)
-        return True
+        return True if overwrite(self._data, new) else None
+
+    def _is_at(self, data: Any) -> bool:
+        """Tell whether these are equal points."""
+        old, new = flatten_tree(self._data)[0], flatten_tree(data)[0]
+        return [*map(shape_and_dtype, old)] == [*map(shape_and_dtype, new)] and all(
+            bool((a == b).all()) for a, b in zip(old, new, strict=True)
+        )
 
     def _forward(self, net: Any, losses: Any) -> Any:
         """Return the library's losses by their names, and by constraints."""
@@ -215,9 +204,13 @@ def _terms(loss: Any, outputs: Any, labels: Any, weights: Any) -> Iterator[Term]
         yield Term(errors, float(1.0 if weight is None else weight) * size)
 
 
-def _copies(batch: Sequence[Any]) -> list[list[dict[str, Tensor]]]:
+def _tensors_of(batch: Sequence[Any], copied: bool = False) -> Any:
     """Return the tensors of a batch, off the graph."""
+
+    def off_graph(x: Tensor) -> Tensor:
+        return x.detach().clone() if copied else x.detach()
+
     return [
-        [{k: x.detach().clone() for k, x in (d or {}).items()} for d in dicts]
+        [{k: off_graph(x) for k, x in (d or {}).items()} for d in dicts]
         for dicts in batch
     ]

@@ -19,13 +19,14 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..optimizers.second_order.flat_trees import array_of, flat_params
 from ..optimizers.second_order.vector_functions import MatrixFunction
 from ..paddle_side.dtypes import dtype_name
 from ..transforms.as_programs.jit import jit
 from ..transforms.derivatives.jvp import jvp
 from ..transforms.derivatives.value_and_grad import grad
 from ..transforms.vmap import vmap
-from .functional_loss import FunctionalLoss, SomePoints, as_array
+from .functional_loss import FunctionalLoss, SomePoints
 
 BASE = 32
 """The base of the digits. Weights of a sum are ``1 + digit / BASE``."""
@@ -105,15 +106,15 @@ class RowJacobian(MatrixFunction):
                 "the net has no points of its own; use 'gauss_newton' if it takes long"
             )
         start = loss.start()
-        self._shapes = [list(v.shape) for v in start]
-        self._sizes = [int(v.size) for v in start]
+        flat, nesting = flat_params(start, "a Jacobian by rows")
+        self._tree, self._size = nesting.tree, int(flat.size)
         self._dtype = dtype_name(start[0].dtype)
-        self._width = sum(self._sizes[: self._net_tensors])
+        self._width = sum(nesting.sizes[: self._net_tensors])
         most = max(BLOCK_BYTES // (self._width * start[0].element_size()), 1)
         self._passes = [*_passes(library.points, -(-self._n // most))]
         rng = np.random.default_rng(0)
-        at, direction = (self._flat([_random(v, rng) for v in start]) for _ in "ab")
-        at = self._flat(start) + PERTURBATION * at
+        at, direction = (_random(flat, rng) for _ in "ab")
+        at = flat + PERTURBATION * at
         residuals, derivative = jit(self._derivative_along, strict=True)(at, direction)
         self._columns = [*_columns_of([list(r.shape) for r in residuals])]
         self._height = sum(int(r.size) for r in residuals)
@@ -123,7 +124,7 @@ class RowJacobian(MatrixFunction):
 
     def matrix(self, at: Tensor) -> Any:
         """Return a row for each residual, at a vector of parameters."""
-        result = np.zeros((self._height, sum(self._sizes)), self._dtype)
+        result = np.zeros((self._height, self._size), self._dtype)
         net = result[:, : self._width]
         for together, points, grads in self._gradients(at):
             for column in together:
@@ -135,7 +136,7 @@ class RowJacobian(MatrixFunction):
                 else:
                     np.add.at(net, rows, grads[places])
         if self._width < result.shape[1]:
-            result[:, self._width :] = as_array(self._others(at)).T
+            result[:, self._width :] = array_of(self._others(at)).T
         return result
 
     def _gradients(self, at: Tensor) -> Iterator[tuple[Any, Any, Any]]:
@@ -143,7 +144,7 @@ class RowJacobian(MatrixFunction):
         for each in self._passes:
             found = self._program(at, each.some, self._weights)
             for together, grads in zip(self._sums, found, strict=True):
-                yield together, each.points, as_array(grads)[each.places]
+                yield together, each.points, array_of(grads)[each.places]
 
     def _row_gradients(
         self, at: Tensor, some: Any, weights: Any, sums: Any
@@ -209,7 +210,7 @@ class RowJacobian(MatrixFunction):
             for each in self._passes:
                 found = probe(at, each.some, tensors)
                 for whole, part in zip(wholes, found, strict=True):
-                    whole[each.points] = as_array(part)[each.places]
+                    whole[each.points] = array_of(part)[each.places]
             return wholes
 
         counts = [len(c.rows) for c in self._columns]
@@ -254,21 +255,14 @@ class RowJacobian(MatrixFunction):
         self, at: Tensor, direction: Tensor, derivatives: Sequence[Tensor]
     ) -> None:
         """Compare a product with the derivative along a direction."""
-        found = self.matrix(at) @ as_array(direction)
-        expected = np.concatenate([as_array(d).reshape(-1) for d in derivatives])
+        found = self.matrix(at) @ array_of(direction)
+        expected = np.concatenate([array_of(d).reshape(-1) for d in derivatives])
         scale = np.abs(expected).max(initial=0.0)
         if not np.abs(found - expected).max() <= RTOL[self._dtype] * scale:
             raise NotByRows(
                 "residuals depend on the net in other ways; use 'gauss_newton' if they "
                 "take long"
             )
-
-    def _flat(self, values: Sequence[Tensor]) -> Tensor:
-        return paddle.concat([v.flatten() for v in values])
-
-    def _tree(self, at: Tensor) -> list[Tensor]:
-        pieces = paddle.split(at, self._sizes) if len(self._sizes) > 1 else [at]
-        return [p.reshape(s) for p, s in zip(pieces, self._shapes, strict=True)]
 
 
 def _passes(counts: Sequence[int], number: int) -> Iterator[Pass]:

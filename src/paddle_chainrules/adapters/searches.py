@@ -15,6 +15,7 @@ from ..optimizers import bfgs, gauss_newton, levenberg_marquardt, natural_gradie
 from ..optimizers.second_order.methods import METHODS
 from ..optimizers.second_order.reports import next_step
 from ..transforms.as_programs.jit import jit
+from ..transforms.containers.tree import flatten_tree
 from .functional_loss import (
     FunctionalLoss,
     LibraryLoss,
@@ -60,7 +61,6 @@ class Search:
         self._learnt: dict[str, Any] = {}
         self._steps: Any = None
         self._written: Sequence[Tensor] = ()
-        self._is_told = False
         self.by_rows = self.reason = ""
         self.renew(library)
 
@@ -115,6 +115,7 @@ class Search:
         """Begin again from what the tensors hold, with what was learnt."""
         if self._steps is not None:
             self._end()
+        self.reason = ""
 
     def step(self) -> float | None:
         """Take a step, and write its values into the tensors; return the loss.
@@ -123,13 +124,11 @@ class Search:
         """
         if self._steps is None:
             self._steps = self._begin()
-            self._is_told = False
         try:
-            _, values, value = next_step(self._steps, False if self._is_told else None)
+            _, values, value = next_step(self._steps)
         except StopIteration as end:
             self._learn(end.value)
             return None
-        self._is_told = True
         self.loss.write(values)
         self._written = values
         return 2.0 * value if self._is_half else value
@@ -206,6 +205,21 @@ class SearchOptimizer:
         """Return one: a search finds the lengths of its steps itself."""
         return 1.0
 
+    def search_at(self, batch: Any, new_loss: Callable[[], Any]) -> Search:
+        """Return the search at the points of a batch, which goes on where it can.
+
+        Args:
+            new_loss: makes the loss where the last one can't take the points.
+        """
+        moved = None if self.loss is None else self.loss.moved_to(batch)
+        if moved is None:
+            self.take(new_loss())
+            self.loss.moved_to(batch)  # notes the state from here on
+        assert self.search is not None
+        if moved:
+            self.search.restart()
+        return self.search
+
     def state_dict(self) -> dict[str, Any]:
         """Return the method's name alone: a search that is restored learns anew."""
         return {"method": self.method}
@@ -218,6 +232,17 @@ class SearchOptimizer:
 def shape_and_dtype(leaf: Any) -> Any:
     """Return what programs tell tensors apart by; other values are themselves."""
     return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
+
+
+def overwrite(old: Any, new: Any) -> bool:
+    """Write the tensors of a tree into another's; tell whether they are of one kind."""
+    before, after = flatten_tree(old)[0], flatten_tree(new)[0]
+    if [*map(shape_and_dtype, before)] != [*map(shape_and_dtype, after)]:
+        return False
+    for a, b in zip(before, after, strict=True):
+        if isinstance(a, Tensor):
+            a.set_value(b)
+    return True
 
 
 class _Unseen:

@@ -77,7 +77,7 @@ class Minimizing:
         """Take more steps, up to ``most`` in all; tell whether it has ended."""
         end = time.perf_counter() + seconds
         while self.result is None and self.steps < most:
-            self._next(None if self.steps == 0 else False)
+            self._next()
             if time.perf_counter() > end:
                 break
         return self.result is not None
@@ -85,7 +85,7 @@ class Minimizing:
     def finish(self) -> None:
         """End the search."""
         if self.result is None and not self.steps:
-            self._next(None)
+            self._next()
         if self.result is None:
             self._next(self.steps < self._most)
 
@@ -98,7 +98,7 @@ class Minimizing:
         found: Any = self.result
         return found.grad, found.evaluations, found.converged, found.reason
 
-    def _next(self, stop: bool | None) -> None:
+    def _next(self, stop: bool | None = None) -> None:
         try:
             self.steps, self._params, self.value = next_step(self._search, stop)
         except StopIteration as end:

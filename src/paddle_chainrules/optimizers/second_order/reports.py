@@ -46,8 +46,8 @@ def searched(function: Callable[P, Steps[Result]]) -> Callable[P, Result]:
     return run
 
 
-def next_step(search: Steps[Any], stop: bool | None) -> tuple[int, Tree, float]:
-    """Take the next step of a search, or end it.
+def next_step(search: Steps[Any], stop: bool | None = None) -> tuple[int, Tree, float]:
+    """Take the next step of a search, or end it where ``stop`` is true.
 
     Raises:
         StopIteration: it has ended; its value is the result.
