@@ -225,8 +225,9 @@ function run_search!(search, ps, leaves, constants, failure, callback, maxiters,
             due = callback === nothing ? maxiters : min(steps + every - steps % every, maxiters)
             ended, steps, value = advanced_search!(search, due, min(left, SLICE), leaves, constants, failure)
             ended && return nothing
-            callback === nothing || steps < due || callback(steps, value, found_params(search, ps, leaves)) !== true ||
-                return "the callback returned true"
+            if callback !== nothing && steps == due
+                callback(steps, value, found_params(search, ps, leaves)) === true && return "the callback returned true"
+            end
         end
         return nothing
     catch err
