@@ -89,3 +89,33 @@ def test_infinities_are_the_same_at_every_call(name, monkeypatch):
     run, expected = jit(fn), fn(INFINITE).numpy()
     for _ in range(4):
         np.testing.assert_allclose(run(INFINITE).numpy(), expected, 1e-6)
+
+
+SLOPES = {
+    "softshrink": F.softshrink,
+    "softsign": F.softsign,
+    "i0e": paddle.i0e,
+    "i1e": paddle.i1e,
+    "logit": paddle.logit,
+    "logit with a bound": lambda x: paddle.logit(x, 0.1),
+    "copysign": lambda x: paddle.copysign(x, paddle.full_like(x, -2.0)),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(
+        x, paddle.full_like(x, 0.25), reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_at_infinities_are_the_same_however_they_are_asked_for(
+    name, monkeypatch
+):
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
+    fn = SLOPES[name]
+    values = [float("inf"), float("-inf"), 1.5, -0.2, 0.3, 1e200, -1e30]
+    x = paddle.to_tensor(values, "float64")
+    slope = grad(lambda x: fn(x).sum())
+    expected, by_code = slope(x).numpy(), jit(slope)
+    for _ in range(4):
+        np.testing.assert_allclose(by_code(x).numpy(), expected, 1e-9)
+    _, tangent = jvp(fn, (x,), (paddle.ones_like(x),))
+    np.testing.assert_allclose(tangent.numpy(), expected, 1e-9)

@@ -158,9 +158,10 @@ class Operator:
         While Paddle's tape is recorded, the rules of the tape apply.
         """
         record: Any = listener()
-        if record is None:
+        result = None if self.decompose is None else self.decompose(False, *args)
+        if result is None and record is None:
             result = by_rule(self.name, self.run, args, self.shown is not None)
-        else:
+        elif result is None:
             result = record.every(self, args)
         return [*result] if isinstance(result, list | tuple) else [result]
 

@@ -49,6 +49,7 @@ from .losses import (  # noqa: F401
 from .manipulation import (  # noqa: F401
     brackets,
     indexing,
+    many_axes,
     rearranging,
     scattering,
     segments,

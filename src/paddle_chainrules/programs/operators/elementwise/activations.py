@@ -308,6 +308,16 @@ formula_of("mish")(mish)
 formula_of("selu")(selu)
 
 
+@reverse_of("softsign")
+def _softsign_reverse(call: Call) -> list[Any]:
+    x, g = call.args[0], call.cotangent
+    inverse = ops.reciprocal(ops.abs(x) + 1.0)
+    if not x.is_complex():
+        return [g * ops.square(inverse)]
+    size_grad = ops.real(g * conj(x)) * ops.square(inverse)
+    return [g * inverse - size_grad * ops.sign(x)]
+
+
 @formula_of("relu6")
 def _relu6_formula(x: Tensor) -> Tensor:
     return ops.where(x < 6.0, ops.relu(x), or_nan(x, paddle.full_like(x, 6.0)))

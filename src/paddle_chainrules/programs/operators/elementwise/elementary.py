@@ -73,7 +73,7 @@ define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159}, axes=ELEMENTS)
 define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0}, axes=ELEMENTS)
 define("increment", defaults={"value": 1.0})
 define("heaviside", axes=ELEMENTS)
-define("copysign", axes=ELEMENTS, promotes=(0, 1))
+define("copysign", axes=ELEMENTS, promotes=(0, 1), tape=by_rules("copysign"))
 define("nextafter", axes=ELEMENTS, tape=refuse_derivative("nextafter"))
 define("atan2", axes=ELEMENTS, promotes=(0, 1))
 define("fmax", axes=ELEMENTS, promotes=(0, 1))
@@ -93,6 +93,14 @@ def _softshrink_formula(x: Tensor, threshold: float) -> Tensor:
     result = ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
     # Paddle multiplies what it does not choose by zero.
     return ops.where(ops.isinf(x), paddle.full_like(x, math.nan), result)
+
+
+@reverse_of("softshrink")
+def _softshrink_reverse(call: Call) -> list[Any]:
+    x, threshold = call.args
+    g = call.cotangent
+    outside = ops.abs(x) > single(threshold)
+    return [ops.where(outside, g, paddle.zeros_like(g)), None]
 
 
 @reverse_of("hardshrink")

@@ -26,8 +26,8 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "erfinv": lambda x, out: ops.exp(out * out) * (ROOT_PI / 2),
     "i0": lambda x, out: x * _ratio(x),
     "i1": lambda x, out: ops.i0(x) - _ratio(x),
-    "i0e": lambda x, out: x * _scaled_ratio(x) - ops.sign(x) * out,
-    "i1e": lambda x, out: ops.i0e(x) - _scaled_ratio(x) * (ops.abs(x) + 1.0),
+    "i0e": lambda x, out: _smooth_i1e(x) - ops.sign(x) * out,
+    "i1e": lambda x, out: ops.i0e(x) - _scaled_ratio(x) - ops.sign(x) * _smooth_i1e(x),
 }
 """Derivatives, from the argument and the result."""
 
@@ -77,6 +77,13 @@ def _scaled_ratio(x: Tensor) -> Tensor:
     return ops.where(small, scaled, ops.i1e(far) / far)
 
 
+def _smooth_i1e(x: Tensor) -> Tensor:
+    """Return ``i1e(x)``. Paddle's has no value at zero."""
+    small, near, far = _split_at_one(x)
+    scaled = near * _series(near) * ops.exp(-ops.abs(near))
+    return ops.where(small, scaled, ops.i1e(far))
+
+
 @reverse_of("polygamma")
 def _polygamma_reverse(call: Call) -> list[Any]:
     x, n = call.args
@@ -93,13 +100,12 @@ def _gammaincc_reverse(call: Call) -> list[Any]:
 @reverse_of("logit")
 def _logit_reverse(call: Call) -> list[Any]:
     x, eps = call.args
-    if not eps:
-        return [call.cotangent / (x * (1.0 - x)), None]
-    lower_bound = single(eps)
-    inside = ops.logical_and(x >= lower_bound, x <= 1.0 - lower_bound)
-    safe = ops.where(inside, x, paddle.full_like(x, 0.5))
-    grad = call.cotangent / (safe * (1.0 - safe))
-    return [ops.where(inside, grad, paddle.zeros_like(grad)), None]
+    lower_bound = single(eps or 0.0)
+    outside = ops.logical_or(x < lower_bound, x > 1.0 - lower_bound)
+    safe = ops.where(outside, paddle.full_like(x, 0.5), x)
+    beyond = paddle.full_like(x, 0.0 if eps else math.nan)
+    slope = ops.where(outside, beyond, ops.reciprocal(safe * (1.0 - safe)))
+    return [call.cotangent * slope, None]
 
 
 tape_of("i0e")(by_rules("i0e", 0))

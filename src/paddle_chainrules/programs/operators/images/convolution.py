@@ -6,7 +6,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..axes import FIRST, Axes, Images, batched_arg
+from ..axes import Images, batched_arg
 from ..calls import BatchCall, Call, NoRule
 from ..entry import TABLE, define
 from ..shared import ops
@@ -96,23 +96,17 @@ def _define_convolution(name: str, attr_names: str) -> None:
     num_attrs = len(attr_names.split())
     defaults = DEPTHWISE_DEFAULTS if tuning_names else None
     kernel = f"{name}_grad"
-    axes: Axes = Images(1)
-    grad_axes: Axes = Grouped()
-    if name.endswith("transpose"):
-        axes = grad_axes = FIRST
-    elif not name.startswith("depthwise"):
-        axes = Grouped(1)
     define(
         name,
         f"input filter {attr_names} {tuning_names}",
-        axes=axes,
+        axes=SHARED_FILTER if name.startswith("depthwise") else Grouped(1),
         differentiable=(0, 1),
         defaults=defaults,
     )
     define(
         kernel,
         f"input filter out_grad {attr_names}",
-        axes=grad_axes,
+        axes=Grouped(),
         differentiable=(0, 1, 2),
     )
 

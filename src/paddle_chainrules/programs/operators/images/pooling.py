@@ -41,18 +41,18 @@ for name in ("fractional_max_pool2d", "fractional_max_pool3d"):
     define(name, axes=FIRST, differentiable=(0,), fixed=(1,), random=True)
 by_kernel("pool2d", "pool3d", *WITH_INDEX)
 by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
-define("lp_pool2d", differentiable=(0,), axes=FIRST)
+define("lp_pool2d", differentiable=(0,), axes=Images())
 by_kernel("lp_pool2d")
 define(
     "unpool",
     differentiable=(0,),
-    axes=FIRST,
+    axes=Images(),
     tape=refuse_where("unpool", DUPLICATES, is_unpooled_twice),
 )
 define(
     "unpool3d",
     differentiable=(0,),
-    axes=FIRST,
+    axes=Images(),
     tape=refuse_where("unpool3d", DUPLICATES, is_unpooled_twice),
 )
 

@@ -11,7 +11,7 @@ from paddle import Tensor
 from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.wrong_at_values import refuse_where
-from ..axes import FIRST
+from ..axes import FIRST, Images
 from ..calls import Call, NoRule
 from ..entry import TABLE, define, formula_of, reverse_of
 from ..kernels import linear_in_first
@@ -34,9 +34,10 @@ TAPES = {
         "linear_interp", "for one pixel", is_linear_interp_wrong
     )
 }
-for name in (*RESAMPLING, "affine_grid", "unfold", "fold"):
-    define(name, axes=FIRST, differentiable=(0,), tape=TAPES.get(name))
-define("pad3d", differentiable=(0, 3), axes=FIRST)
+for name in (*RESAMPLING, "unfold", "fold"):
+    define(name, axes=Images(), differentiable=(0,), tape=TAPES.get(name))
+define("affine_grid", axes=FIRST, differentiable=(0,))
+define("pad3d", differentiable=(0, 3), axes=Images(3))
 linear_in_first(*RESAMPLING, "affine_grid", "unfold", "fold")
 linear_in_first("pad3d", pad_value=0.0)
 

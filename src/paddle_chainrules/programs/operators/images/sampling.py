@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.rules.requested_gradients import differentiate_all
-from ..axes import FIRST
+from ..axes import Images
 from ..entry import define, formula_of
 from ..kernels import by_kernel
 from ..shared import ops
@@ -19,7 +19,7 @@ from ..shared import ops
 define(
     "grid_sample",
     defaults={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True},
-    axes=FIRST,
+    axes=Images(),
     tape=differentiate_all("grid_sample"),
 )
 define("deformable_conv", tape=differentiate_all("deformable_conv"))

@@ -22,7 +22,7 @@ from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
 from ..manipulation.scattering import masked
 from ..reductions.reductions import share
-from ..shared import ops
+from ..shared import broadcast_gradients, ops
 from .labels import checked_classes
 
 
@@ -155,6 +155,13 @@ def _huber_loss_formula(x: Tensor, label: Tensor, delta: float) -> Tensor:
     return ops.where(
         is_near, distance * distance * 0.5, size * delta - (0.5 * delta * delta)
     )
+
+
+@reverse_of("huber_loss")
+def _huber_loss_reverse(call: Call) -> list[Any]:
+    x, label, delta = call.args
+    slope = call.cotangent * ops.clip(x - label, -single(delta), single(delta))
+    return broadcast_gradients(call, lambda: slope, lambda: -slope, None)
 
 
 @formula_of("log_loss")

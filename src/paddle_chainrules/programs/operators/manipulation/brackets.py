@@ -247,10 +247,11 @@ def without_new_axes(index: Any, shape: list[int]) -> tuple[Any, list[int]]:
 
 def index_entries(index: Any, ndim: int) -> list[Any]:
     """Return the entry of an index for each axis in order, without new axes."""
-    return [entry for entry in _expand_ellipsis(index, ndim) if entry is not None]
+    return [entry for entry in expand_ellipsis(index, ndim) if entry is not None]
 
 
-def _expand_ellipsis(index: Any, ndim: int) -> list[Any]:
+def expand_ellipsis(index: Any, ndim: int) -> list[Any]:
+    """Return the entry of an index for each axis in order, and its new axes."""
     entries = [*index] if isinstance(index, tuple) else [index]
     for i, entry in enumerate(entries):
         if entry is Ellipsis:
@@ -285,7 +286,7 @@ def _getitem_reverse(call: Call) -> list[Any]:
 
 def _tensor_index_gradient(x: Tensor, index: Any, g: Tensor) -> Tensor:
     """Return the gradient where tensors of integers are in the index."""
-    entries = _expand_ellipsis(index, x.ndim)
+    entries = expand_ellipsis(index, x.ndim)
     if any(entry is None for entry in entries):
         raise NoRule(
             "a new axis beside a tensor in an index, where Paddle takes other elements "

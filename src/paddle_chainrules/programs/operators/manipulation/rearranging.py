@@ -11,7 +11,7 @@ from ....paddle_side.interception import RAW
 from ....paddle_side.rules import in_place
 from ....paddle_side.rules.derivatives import formulas
 from ....paddle_side.rules.derivatives.formulas import by_rules
-from ..axes import ANYWHERE, FIRST, UNKNOWN, Images, OtherAxes
+from ..axes import ANYWHERE, Images, OtherAxes
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..kernels import linear_in_first
@@ -21,7 +21,7 @@ from .flat_indices import flat_gather_gradient, flat_indices
 
 for name, axes in (
     *(("pixel_shuffle", Images()), ("pixel_unshuffle", Images())),
-    *(("channel_shuffle", FIRST), ("temporal_shift", UNKNOWN)),
+    *(("channel_shuffle", Images()), ("temporal_shift", Images())),
 ):
     define(name, axes=axes)
     linear_in_first(name)

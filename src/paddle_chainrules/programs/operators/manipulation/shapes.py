@@ -111,7 +111,7 @@ define(
     tape=where_traced(formulas.unstack, 0, checked=True),
     **PARTS,
 )
-MAX_AXES = 8
+MAX_AXES = 7
 """The most axes that Paddle's kernels for expand and tile take."""
 
 
@@ -185,6 +185,9 @@ def _transpose_reverse(call: Call) -> list[Any]:
     return [ops.transpose(call.cotangent, inverse), None]
 
 
+MOST_AXES = 6
+"""The most axes that some of Paddle's kernels take, as those for slices do."""
+
 MANY_ROWS = 128
 """From this many rows on, strided copies are cheaper than Paddle's kernels.
 
@@ -193,7 +196,12 @@ The kernels cut and join rows one after another.
 
 
 def _has_many_rows(shape: Sequence[int], axis: Any) -> bool:
-    return type(axis) is int and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
+    """Tell whether slices are faster, and may be taken."""
+    return (
+        type(axis) is int
+        and len(shape) <= MOST_AXES
+        and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
+    )
 
 
 @instead_of("split")

@@ -13,7 +13,7 @@ from ....paddle_side.interception import RAW
 from ....paddle_side.rules import integer_results
 from ..axes import ANYWHERE, ELEMENTS, AxesArgument
 from ..calls import BatchCall, Call
-from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
+from ..entry import TABLE, batch_of, define, formula_of, holds_for_complex, reverse_of
 from ..shared import is_equal, ops
 
 MAX_AXES_OF_LOGSUMEXP = 4
@@ -89,7 +89,8 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
     if not keepdim or g.ndim != x.ndim:
         kept_shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
         g = ops.reshape(g, kept_shape)
-    return ops.expand(g, x.shape)
+    (result,) = TABLE["expand"].bind([g, x.shape])  # of any number of axes
+    return result
 
 
 def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
