@@ -1,18 +1,22 @@
-"""Errors that example files of DeepXDE reach in a while: their optimizers and ours.
+"""Errors that example files reach in a while: by their own optimizers, and by ours.
 
-``python benchmarks/example_errors.py FILE ...``, with files of DeepXDE's repository,
-where they lie beside their data. Each file runs in processes of its own, one for each
-side, for ``SECONDS`` of training (60): with the file's own optimizers, each for the
-same part of the time; with Adam alone; and with second-order methods in float64, in the
-place of the first optimizer, for the whole time. Nothing else of a file is changed.
+``python benchmarks/example_errors.py FILE ...``, with files of the repositories of
+DeepXDE and PaddleScience, where they lie beside their data. Each file runs in processes
+of its own, one for each side, for ``SECONDS`` of training (60): with the file's own
+optimizers, each for the same part of the time; with Adam alone; and with second-order
+methods in float64, in the place of the first optimizer, for the whole time. Nothing
+else of a file is changed.
 
-The error is the last ``l2_relative_error`` that the file computes, or else the loss at
-the test points. ``JOBS`` processes run at once (1), each with one thread. Shows a bar,
-prints Markdown, leaves JSON in output/.
+The error is the last ``l2_relative_error`` that a file of DeepXDE computes, and the
+first metric of a file of PaddleScience (of a mean square the root); where there is
+none, the loss: at DeepXDE's test points, or of PaddleScience's last step. ``JOBS``
+processes run at once (1), each with one thread. Shows a bar, prints Markdown, leaves
+JSON in output/.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -29,6 +33,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 SECONDS = float(os.environ.get("SECONDS", "60"))
@@ -43,12 +48,16 @@ ADAM_RATE = 1e-3
 Row = dict[str, Any]
 
 
+class Enough(BaseException):
+    """The end of a training whose time is over."""
+
+
 class Run:
     """One file on one side, whose training ends in time.
 
     Attributes:
-        error: the last relative error; None where none was computed.
-        loss: the loss at the test points at the end.
+        error: the last error; None where none was computed.
+        loss: the loss at the end.
         steps: the steps that were taken.
     """
 
@@ -56,7 +65,20 @@ class Run:
         self.side, self._trainings = side, trainings
         self.error: float | None = None
         self.loss, self.steps, self.seconds = math.nan, 0, 0.0
-        self._is_trained = False
+        self._trained = 0
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it trains with the file's own optimizers."""
+        return self.side == NATIVE[0]
+
+    def share(self) -> float:
+        """Return the seconds of one training."""
+        return SECONDS / (self._trainings if self.is_own else 1)
+
+
+class ModelRun(Run):
+    """A file of DeepXDE."""
 
     def install(self, dde: Any, stack: ExitStack) -> None:
         """Have models come here."""
@@ -97,19 +119,17 @@ class Run:
 
     def _train(self, native: Callable[..., Any], dde: Any) -> Callable[..., Any]:
         def train(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_trained and self.side != NATIVE[0]:
+            if self._trained and not self.is_own:
                 return model.losshistory, model.train_state
-            self._is_trained = True
-            kwargs |= {"display_every": 10**9} | (
-                {"iterations": 10**9} if self.side != NATIVE[0] else {}
-            )
-            args = args[1:] if self.side != NATIVE[0] else args
+            self._trained += 1
+            kwargs["display_every"] = 10**9
+            if not self.is_own:
+                kwargs["iterations"], args = 10**9, args[1:]
             begin = time.monotonic()
-            share = SECONDS / (self._trainings if self.side == NATIVE[0] else 1)
-            stop = _Stop(dde, begin + share)
+            stop = _Stop(dde, begin + self.share())
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or ()), stop]
             if self.side in OURS:
-                kwargs["seconds"] = share
+                kwargs["seconds"] = self.share()
             found = native(model, *args, **kwargs)
             self.seconds += time.monotonic() - begin
             model._test(verbose=0)  # which the library leaves out where it is stopped
@@ -133,6 +153,89 @@ def _Stop(dde: Any, end: float) -> Any:
     return Stop()
 
 
+class SolverRun(Run):
+    """A file of PaddleScience."""
+
+    def install(self, ppsci: Any) -> None:
+        """Have solvers and optimizers come here."""
+        import paddle
+
+        from paddle_chainrules.adapters.paddlescience_training import LBFGS
+
+        if self.side in OURS:
+            paddle.set_default_dtype("float64")
+        solver = ppsci.solver.Solver
+        solver.__init__ = self._init(solver.__init__)
+        solver.train = self._train(solver.train)
+        kinds = [paddle.optimizer.Optimizer, LBFGS]
+        for kind in kinds:
+            kinds += kind.__subclasses__()
+            if "step" in vars(kind):
+                kind.step = self._step(kind.step)
+
+    def _init(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        def init(solver: Any, *args: Any, **kwargs: Any) -> None:
+            bound = inspect.signature(native).bind(solver, *args, **kwargs)
+            optimizer = bound.arguments.get("optimizer")
+            if optimizer is not None and not self.is_own:
+                bound.arguments["optimizer"] = self._instead_of(optimizer)
+            native(*bound.args, **bound.kwargs)
+            solver.eval_during_train, solver.save_freq = False, 0
+            if not self.is_own:
+                solver.epochs = 10**9
+
+        return init
+
+    def _instead_of(self, optimizer: Any) -> Any:
+        import paddle
+
+        params = [*optimizer._parameter_list]
+        if self.side in OURS:
+            from paddle_chainrules.adapters.second_order import SecondOrder
+
+            return SecondOrder(self.side)(SimpleNamespace(parameters=lambda: params))
+        return paddle.optimizer.Adam(ADAM_RATE, parameters=params)
+
+    def _train(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        def train(solver: Any) -> None:
+            self._trained += 1
+            begin = time.monotonic()
+            self._end = begin + self.share()
+            try:
+                native(solver)
+            except Enough:
+                solver.optimizer.clear_grad()
+            self.seconds += time.monotonic() - begin
+            self.steps += solver.global_step
+            if "loss" in solver.train_loss_info:
+                self.loss = solver.train_loss_info["loss"].val
+            if self._trained == self._trainings or not self.is_own:
+                self.error = self._metric(solver) if solver.validator else None
+                sys.exit()  # what follows in the file are pictures
+
+        return train
+
+    def _metric(self, solver: Any) -> float | None:
+        target, by_name = solver.eval()
+        if not by_name:
+            return None
+        name = next(iter(by_name))
+        return math.sqrt(target) if name == "MSE" else float(target)
+
+    def _step(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            found = native(optimizer, *args, **kwargs)
+            if time.monotonic() >= self._end:
+                raise Enough
+            return found
+
+        return step
+
+
+def library_of(file: Path) -> str:
+    return "deepxde" if "deepxde" in file.read_text() else "ppsci"
+
+
 def run_one(file: Path, side: str) -> Row:
     """Run one file in this process."""
     import numpy as np
@@ -143,17 +246,20 @@ def run_one(file: Path, side: str) -> Row:
     random.seed(1)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
-    run = Run(side, max(file.read_text().count(".train("), 1))
-    error = ""
+    trainings = max(file.read_text().count(".train("), 1)
+    error, run = "", Run(side, trainings)
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(redirect_stdout(sys.stderr))
         try:
-            import deepxde as dde
-
-            dde.backend.tf = paddle  # as files say to replace it
-            run.install(dde, stack)
+            run = _installed(file, side, trainings, stack)
+            sys.argv = [file.name]
+            if "hydra" in file.read_text():
+                sys.argv += [f"hydra.run.dir={folder}", f"output_dir={folder}"]
             runpy.run_path(file.name, run_name="__main__")
-        except (Exception, SystemExit) as caught:
+        except SystemExit:
+            pass
+        except Exception as caught:  # whatever a file may raise
             error = f"{type(caught).__name__}: {caught}".splitlines()[0]
     return {
         "error": error,
@@ -164,10 +270,29 @@ def run_one(file: Path, side: str) -> Row:
     }
 
 
+def _installed(file: Path, side: str, trainings: int, stack: ExitStack) -> Run:
+    """Have the file's library come to a run."""
+    if library_of(file) == "deepxde":
+        import deepxde as dde
+        import paddle
+
+        dde.backend.tf = paddle  # as files say to replace it
+        of_models = ModelRun(side, trainings)
+        of_models.install(dde, stack)
+        return of_models
+    import ppsci
+
+    of_solvers = SolverRun(side, trainings)
+    of_solvers.install(ppsci)
+    return of_solvers
+
+
 def sides_of(file: Path) -> list[str]:
     """Return the sides of a file; Adam is one where its own optimizers are others."""
-    own = re.findall(r'compile\(\s*"([\w-]+)"', file.read_text())
-    return [side for side in SIDES if side != "Adam" or {*own} != {"adam"}]
+    text = file.read_text()
+    own = re.findall(r'compile\(\s*"([\w-]+)"|ppsci\.optimizer\.([A-Z]\w+)\(', text)
+    names = {name.lower() for pair in own for name in pair if name}
+    return [side for side in SIDES if side != "Adam" or names != {"adam"}]
 
 
 def measured(file: Path, side: str) -> Row:

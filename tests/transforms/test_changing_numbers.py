@@ -405,3 +405,23 @@ def test_a_seed_out_of_range_is_refused_and_the_generator_is_as_before():
         net(params, x, seed=paddle.to_tensor(3.0))
     with pytest.raises(CaptureError, match="random numbers of a seed"):
         vmap(lambda seed: net(params, x, seed=seed))(paddle.arange(3))
+
+
+@pytest.mark.parametrize("p", [np.float32(0.1), np.float16(300.0), np.int32(7), True])
+def test_a_number_of_another_type_stays_of_its_type(p):
+    """Where numbers of Python's were inputs before."""
+
+    def powers(x, p, n):
+        for _ in range(n):
+            x = x * p
+        return x * (p * p), p * p
+
+    by_program, x = jit(powers), paddle.ones([2], "float64")
+    for number, count in ((0.5, 1), (2.0, 2), (3.0, 1)):
+        by_program(x, number, count)
+    with np.errstate(over="ignore"):
+        for _ in range(2):
+            (expected, square), found = powers(x, p, 1), by_program(x, p, 1)
+            assert_same(found[0], expected)
+            assert type(found[1]) is type(square)
+            assert found[1] == square

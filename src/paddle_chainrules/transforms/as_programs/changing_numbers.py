@@ -78,19 +78,20 @@ class ChangingNumbers:
     and stays part of programs where the function needs its value.
 
     Attributes:
-        inputs: those that are inputs.
+        inputs: those that are inputs in the call that was noted last.
         tries: whether what is refused with them may be tried with their values.
     """
 
     def __init__(self) -> None:
         self.inputs = NO_INPUTS
         self.tries = True
+        self._changing: frozenset[int] = frozenset()
         self._constant_positions: frozenset[int] = frozenset()
         self._first_values: dict[int, Any] = {}
 
     def note(self, leaves: Sequence[Any]) -> None:
         """Note the numbers of a call."""
-        positions, seeds, _ = self.inputs
+        positions, seeds = self._changing, self.inputs.seeds
         for i, leaf in enumerate(leaves):
             kind = type(leaf)
             if kind not in NUMBERS or i in self._constant_positions:
@@ -105,12 +106,15 @@ class ChangingNumbers:
                     positions |= {i}
             if is_integer and abs(leaf) >= MAX_INTEGER:
                 seeds |= {i}
-        kinds = tuple(type(leaves[i]) for i in sorted(positions))
-        self.inputs = NumberInputs(positions, seeds, kinds)
+        self._changing = positions
+        kinds = {i: type(leaves[i]) for i in sorted(positions)}
+        kinds = {i: kind for i, kind in kinds.items() if kind in NUMBERS}
+        self.inputs = NumberInputs(frozenset(kinds), seeds, tuple(kinds.values()))
 
     def make_constant(self, positions: Any) -> None:
         """Have numbers part of programs from now on."""
         self._constant_positions |= {*positions}
+        self._changing -= self._constant_positions
         kinds = self.inputs.kind_by_position()
         positions = self.inputs.positions - self._constant_positions
         self.inputs = NumberInputs(
