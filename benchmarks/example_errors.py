@@ -11,7 +11,7 @@ The error is the last ``l2_relative_error`` that a file of DeepXDE computes, and
 first metric of a file of PaddleScience (of a mean square the root); where there is
 none, the loss: at DeepXDE's test points, or of PaddleScience's last step. ``JOBS``
 processes run at once (1), each with one thread. Shows a bar, prints Markdown, leaves
-JSON in output/.
+JSON and a picture in output/.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
@@ -45,6 +46,15 @@ NATIVE = "own optimizers", "Adam"
 OURS = "levenberg_marquardt", "self_scaled_broyden"
 SIDES = (*NATIVE, *OURS)
 ADAM_RATE = 1e-3
+LIBRARIES = {"deepxde": "DeepXDE", "ppsci": "PaddleScience"}
+DOTS: dict[str, dict[str, Any]] = {
+    "own optimizers": {"color": "0.25", "marker": "o"},
+    "Adam": {"edgecolor": "0.25", "facecolor": "white", "marker": "o"},
+    "levenberg_marquardt": {"color": "tab:blue", "marker": "s"},
+    "self_scaled_broyden": {"color": "tab:orange", "marker": "D"},
+}
+"""How the picture shows each side."""
+
 Row = dict[str, Any]
 
 
@@ -119,6 +129,8 @@ class ModelRun(Run):
 
     def _train(self, native: Callable[..., Any], dde: Any) -> Callable[..., Any]:
         def train(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if 0 in (*args, kwargs.get("iterations")):  # for the loss alone
+                return native(model, *args, **kwargs)
             if self._trained and not self.is_own:
                 return model.losshistory, model.train_state
             self._trained += 1
@@ -246,7 +258,7 @@ def run_one(file: Path, side: str) -> Row:
     random.seed(1)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
-    trainings = max(file.read_text().count(".train("), 1)
+    trainings = len(re.findall(r"\.train\((?!0\))", file.read_text())) or 1
     error, run = "", Run(side, trainings)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -328,15 +340,90 @@ def size_of(found: Row) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def line(row: Row) -> str:
-    sizes = [size_of(row[side]) for side in SIDES]
-    texts = [
-        f"{size:.1e}" if math.isfinite(size) else row[side].get("error", "")[:60]
-        for side, size in zip(SIDES, sizes, strict=True)
-    ]
-    kind = "loss" if row[SIDES[0]].get("value") is None else "error"
-    ratio = min(sizes[:2]) / min(sizes[2:]) if min(sizes[2:]) else math.inf
-    return f"| {row['file']} | {kind} | {' | '.join(texts)} | {ratio:.1f} |"
+def ratio_of(row: Row, ours: Sequence[str] = OURS) -> float:
+    """Return how many times smaller the best error of ours is than of the others."""
+    theirs = min(size_of(row[side]) for side in NATIVE)
+    return theirs / max(min(size_of(row[side]) for side in ours), 1e-300)
+
+
+def ran(rows: list[Row]) -> list[Row]:
+    """Return the files that ran natively, by what they gain."""
+    kept = (row for row in rows if math.isfinite(size_of(row[NATIVE[0]])))
+    return sorted(kept, key=ratio_of, reverse=True)
+
+
+def times(ratio: float) -> str:
+    """Return a ratio with three digits, and without an exponent."""
+    return (
+        f"{float(f'{ratio:.3g}'):,g}"
+        if ratio < 1e5
+        else f"{float(f'{ratio:.2g}'):,.0f}"
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """Return a line for each file."""
+    lines = [f"| file | library | measure | {' | '.join(SIDES)} | smaller by |"]
+    lines.append("|---" * (len(SIDES) + 4) + "|")
+    for row in ran(rows):
+        sizes = [size_of(row[side]) for side in SIDES]
+        texts = [f"{x:.1e}" if math.isfinite(x) else "none" for x in sizes]
+        if row["Adam"] == row[NATIVE[0]]:
+            texts[1] = "the same"
+        kind = "loss" if row[NATIVE[0]].get("value") is None else "error"
+        name, library = f"`{row['file']}`", LIBRARIES[row["library"]]
+        gain = f"**{times(ratio_of(row))}**"
+        lines.append(f"| {' | '.join([name, library, kind, *texts, gain])} |")
+    return "\n".join(lines)
+
+
+def told(rows: list[Row]) -> str:
+    """Say what the table shows."""
+    kept = ran(rows)
+    ratios = [*map(ratio_of, kept)]
+    one = [ratio_of(row, ["self_scaled_broyden"]) for row in kept]
+    counts = Counter(LIBRARIES[row["library"]] for row in kept)
+    files = " and ".join(f"{n} of {library}'s" for library, n in counts.items())
+    larger = [row["file"] for row, ratio in zip(kept, ratios, strict=True) if ratio < 1]
+    losers = f"larger in {', '.join(larger)}" if larger else "larger in none"
+    return (
+        f"{files} files: the error of the better of our two methods is "
+        f"{times(statistics.median(ratios))} times smaller in the median than that of "
+        f"the better of the file's own optimizers and Adam, and {losers}. That of "
+        f"`self_scaled_broyden` alone is {times(statistics.median(one))} times smaller."
+    )
+
+
+def picture(rows: list[Row]) -> None:
+    """Draw a line a file, with a dot a side, those that gain most on top."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from machine import OUTPUT
+
+    kept = ran(rows)
+    figure, panel = plt.subplots(figsize=(9, 1.6 + 0.27 * len(kept)))
+    for k, row in enumerate(kept):
+        sizes = {side: size_of(row[side]) for side in SIDES}
+        finite = [size for size in sizes.values() if math.isfinite(size)]
+        panel.plot([min(finite), max(finite)], [-k, -k], color="0.85", zorder=1)
+        for side, size in sizes.items():
+            label = {"label": side.replace("_", " ")} if k == 0 else {}
+            panel.scatter(size, -k, zorder=2, **DOTS[side], **label)
+    names = [f"{row['file']}  ·  {LIBRARIES[row['library']]}" for row in kept]
+    panel.set_yticks([-k for k in range(len(kept))], names, size=9)
+    panel.set_xscale("log")
+    panel.set_xlabel(f"error, or loss, after {SECONDS:.0f} seconds of training")
+    panel.grid(axis="x", alpha=0.3)
+    panel.tick_params(axis="y", length=0)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.legend(ncols=len(SIDES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=9)
+    figure.tight_layout()
+    OUTPUT.mkdir(exist_ok=True)
+    figure.savefig(OUTPUT / "example_errors.png", dpi=130)
+    plt.close(figure)
 
 
 def main() -> None:
@@ -345,7 +432,9 @@ def main() -> None:
 
     files = [Path(name).resolve() for name in sys.argv[1:]]
     pairs = [(file, side) for file in files for side in sides_of(file)]
-    rows: dict[Path, Row] = {file: {"file": file.stem} for file in files}
+    rows: dict[Path, Row] = {
+        file: {"file": file.stem, "library": library_of(file)} for file in files
+    }
     with ThreadPoolExecutor(JOBS) as pool:
         found = pool.map(lambda pair: measured(*pair), pairs)
         for (file, side), result in progress(
@@ -354,20 +443,11 @@ def main() -> None:
             rows[file][side] = result
             rows[file].setdefault("Adam", rows[file][NATIVE[0]])
             save("example_errors", {"seconds": SECONDS, "rows": [*rows.values()]})
-    print("| file | measure | " + " | ".join(SIDES) + " | smaller by |")
-    print("|---" * (len(SIDES) + 3) + "|")
-    ratios = []
-    for row in rows.values():
-        print(line(row))
-        sizes = [size_of(row[side]) for side in SIDES]
-        if all(map(math.isfinite, sizes)):
-            ratios.append(min(sizes[:2]) / max(min(sizes[2:]), 1e-300))
-    if ratios:
-        median, least = statistics.median(ratios), min(ratios)
-        print(
-            f"\n{len(ratios)} files; errors are smaller by {median:.1f} in the median, "
-            f"by {least:.2f} at least."
-        )
+    every = [*rows.values()]
+    print(table(every))
+    if ran(every):
+        print(f"\n{told(every)}")
+        picture(every)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import batches
 import cores
 import distributed
 import equations
+import example_errors
 import first_calls
 import front
 import laplacians
@@ -62,6 +63,7 @@ PICTURES = {
     "equations": ("equations.png",),
     "laplacians": ("laplacians.png",),
     "adapters": ("adapters.png",),
+    "example_errors": ("example_errors.png",),
     "solved": tuple(
         f"solved/{solved.page.file_of(name, '.png')}" for name in solved.page.PROBLEMS
     ),
@@ -261,6 +263,8 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "ranks.table": lambda results: ranks.table(results["ranks"]),
     "adapters.table": lambda results: adapters.table(results["rows"], False),
     "adapters.median": lambda results: f"{adapters.median(results['rows']):.2f}",
+    "example_errors.table": lambda results: example_errors.table(results["rows"]),
+    "example_errors.told": lambda results: example_errors.told(results["rows"]),
     "adapters.told": lambda results: adapters.told(results["rows"]),
     "real_nets.median": real_median,
     "real_nets.count": lambda results: str(len(as_programs(results))),
