@@ -258,7 +258,7 @@ def run_one(file: Path, side: str) -> Row:
     random.seed(1)
     os.chdir(file.parent)
     sys.path.insert(0, str(file.parent))
-    trainings = len(re.findall(r"(?m)^[^#]*\.train\((?!0\))", file.read_text())) or 1
+    trainings = len(re.findall(r"(?m)^[^#\n]*\.train\((?!0\))", file.read_text())) or 1
     error, run = "", Run(side, trainings)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
