@@ -549,7 +549,9 @@ def test_a_regularizer_and_a_rate(capsys):
 def test_the_line_of_progress():
     line = Progress(100, None).line(50, 1.5e-7, time.monotonic() + 10.0)
     assert line.startswith("step 50 of 100, loss 1.500e-07, ")
-    assert line.endswith("10 s left")
+    assert line.endswith("e-07, 10 s left")
+    line = Progress(100, None).line(50, 1.5e-7, time.monotonic(), 1e-3)
+    assert ", loss 1.500e-07, damping 1.0e-03, " in line
     assert (
         Progress(float("inf"), 30.0)
         .line(7, 1.0, time.monotonic())

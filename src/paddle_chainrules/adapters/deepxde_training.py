@@ -254,7 +254,7 @@ class _Training:
                     done += 1
                     state.iteration += 1
                     state.step += 1
-                    progress.show(done, loss)
+                    progress.show(done, loss, search.damping)
                 is_last = loss is None or done == self._iterations or progress.is_over
                 if is_last or state.step % self._display_every == 0:
                     progress.close()

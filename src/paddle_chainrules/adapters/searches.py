@@ -47,6 +47,7 @@ class Search:
         by_rows: why the Jacobian is computed one residual or parameter at a time, if
             that is so.
         reason: why the last search has ended.
+        damping: that of the last step; None where there is none.
 
     Raises:
         ValueError: a matrix does not fit into memory, or the loss is no sum of squares.
@@ -62,6 +63,7 @@ class Search:
         self._steps: Any = None
         self._written: Sequence[Tensor] = ()
         self.by_rows = self.reason = ""
+        self.damping: float | None = None
         self.renew(library)
 
     def renew(self, library: LibraryLoss) -> None:
@@ -125,7 +127,7 @@ class Search:
         if self._steps is None:
             self._steps = self._begin()
         try:
-            _, values, value = next_step(self._steps)
+            _, values, value, self.damping = next_step(self._steps)
         except StopIteration as end:
             self._learn(end.value)
             return None
@@ -286,23 +288,27 @@ class Progress:
         """Whether the time is over."""
         return self._end is not None and time.monotonic() >= self._end
 
-    def show(self, step: int, loss: float) -> None:
+    def show(self, step: int, loss: float, damping: float | None = None) -> None:
         """Write the line anew, twice a second at most."""
         now = time.monotonic()
         if not self._is_shown or now - self._last < self.INTERVAL:
             return
         self._last = now
-        sys.stderr.write(f"\r{self.line(step, loss, now)}\033[K")
+        sys.stderr.write(f"\r{self.line(step, loss, now, damping)}\033[K")
         sys.stderr.flush()
 
-    def line(self, step: int, loss: float, now: float) -> str:
+    def line(
+        self, step: int, loss: float, now: float, damping: float | None = None
+    ) -> str:
         """Return the line."""
         spent = now - self._begin
         left = math.inf if self._end is None else self._end - now
         if step and math.isfinite(self._steps):
             left = min(left, spent / step * (self._steps - step))
         of = f" of {self._steps:.0f}" if math.isfinite(self._steps) else ""
-        return f"step {step}{of}, loss {loss:.3e}, {max(left, 0.0):.0f} s left"
+        damped = f", damping {damping:.1e}" if damping is not None else ""
+        time_left = f"{max(left, 0.0):.0f} s left"
+        return f"step {step}{of}, loss {loss:.3e}{damped}, {time_left}"
 
     def close(self) -> None:
         """End the line."""

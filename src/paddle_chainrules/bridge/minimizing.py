@@ -100,7 +100,7 @@ class Minimizing:
 
     def _next(self, stop: bool | None = None) -> None:
         try:
-            self.steps, self._params, self.value = next_step(self._search, stop)
+            self.steps, self._params, self.value, _ = next_step(self._search, stop)
         except StopIteration as end:
             self.result = end.value
             self._params, self.value = end.value.params, end.value.value

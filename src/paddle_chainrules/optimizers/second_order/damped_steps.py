@@ -17,7 +17,7 @@ from paddle import Tensor
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
-from .reports import STOPPED, Steps, one_line_repr
+from .reports import STOPPED, Step, Steps, one_line_repr
 from .vector_functions import VectorFunction
 
 MIN_GAIN_RATIO = 0.25
@@ -145,7 +145,8 @@ class DampedSearch:
                 reason = reason or "no step goes down, however short"
                 break
             step_count += 1
-            if (yield step_count, self._fn.params.tree(self._point), self._value):
+            tree = self._fn.params.tree(self._point)
+            if (yield Step(step_count, tree, self._value, self._mu)):
                 reason, converged = reason or STOPPED, bool(reason)
         counts = self._fn.evaluations, self._fn.derivatives
         outcome = step_count, *counts, self._mu, converged, reason

@@ -23,7 +23,7 @@ from ..arguments import checked
 from .flat_trees import VectorNesting, array_of, flat_params, flat_value_and_grad
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
-from .reports import STOPPED, Steps, searched
+from .reports import STOPPED, Step, Steps, searched
 from .vector_functions import CHUNK, MatrixFunction, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
@@ -207,7 +207,7 @@ class _MetricSearch:
             if value - tried[best] <= tolerance_change * abs(value):
                 reason = "the loss changes by less than tolerance_change"
                 converged = True
-            if (yield step_count, self._tree(at), tried[best]):
+            if (yield Step(step_count, self._tree(at), tried[best])):
                 reason = reason or STOPPED
         return Minimum(
             self._tree(at), value, largest, step_count, count, converged, reason

@@ -18,7 +18,7 @@ from ..arguments import checked
 from .flat_trees import GradientFunction, flat_params, flat_value_and_grad
 from .inverse_hessians import DenseInverse, InverseHessian, LimitedMemory
 from .line_search import LinePoint, strong_wolfe
-from .reports import STOPPED, Steps, one_line_repr, searched
+from .reports import STOPPED, Step, Steps, one_line_repr, searched
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -229,7 +229,7 @@ class _QuasiNewtonSearch:
                 end_point.grad,
                 step_count + 1,
             )
-            is_stopped = yield step_count, self._tree(self._point), value
+            is_stopped = yield Step(step_count, self._tree(self._point), value)
             largest_move = float(step.abs().max())
             if min(change, largest_move) < tolerance_change:
                 converged = True

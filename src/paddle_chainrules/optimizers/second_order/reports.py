@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
@@ -12,9 +12,20 @@ from ...transforms.containers.tree import Tree
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-Steps = Generator[tuple[int, Tree, float], bool | None, Result]
-"""A search: yields the number of steps, parameters and value after each step, takes
-whether to end there, and returns a result."""
+
+class Step(NamedTuple):
+    """Where a search is after a step."""
+
+    number: int
+    params: Tree
+    value: float
+    damping: float | None = None
+    """None of a method that has none."""
+
+
+Steps = Generator[Step, bool | None, Result]
+"""A search: yields what each step gives, takes whether to end there, and returns a
+result."""
 
 STOPPED = "on_step raised StopIteration"
 
@@ -39,14 +50,14 @@ def searched(function: Callable[P, Steps[Result]]) -> Callable[P, Result]:
             stop = None
             if on_step is not None:
                 try:
-                    on_step(*step)
+                    on_step(step.number, step.params, step.value)
                 except StopIteration:
                     stop = True
 
     return run
 
 
-def next_step(search: Steps[Any], stop: bool | None = None) -> tuple[int, Tree, float]:
+def next_step(search: Steps[Any], stop: bool | None = None) -> Step:
     """Take the next step of a search, or end it where ``stop`` is true.
 
     Raises:
