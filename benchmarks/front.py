@@ -30,23 +30,36 @@ WIDTH, HEIGHT = 400, 390
 PROBLEM = "Helmholtz"
 """Among the problems that were solved the one whose gain is nearest to the median."""
 
-STYLE = """
-svg { color-scheme: light dark }
-text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
-.card { fill: #ffffff } text { fill: #1f2328 } .axis { stroke: #d0d7de }
-.ink { --c: #1f2328 }
-.title { font-weight: 600; font-size: 13.5px } .faint { fill: #59636e; font-size: 11px }
-.own { font-weight: 600 }
-.grey { --c: #8c959f } .red { --c: #cf5a3c } .purple { --c: #9a6dd7 }
-.green { --c: #3a8f4d } .orange { --c: #c98a00 }
-.blue { --c: #0b62d6 } .navy { --c: #4a9bff }
-rect.bar { fill: var(--c) } path.line, line.key { fill: none; stroke: var(--c) }
-@media (prefers-color-scheme: dark) {
-  .card { fill: #161b22 } text { fill: #e6edf3 } .axis { stroke: #3d444d }
-  .ink { --c: #e6edf3 }
-  .faint { fill: #9198a1 } .blue { --c: #58a6ff } .navy { --c: #2f81f7 }
-  .orange { --c: #e3b341 } .green { --c: #56b36a }
+LIGHT = {
+    **{"ink": "#1f2328", "grey": "#8c959f", "red": "#cf5a3c", "purple": "#9a6dd7"},
+    **{"green": "#3a8f4d", "orange": "#c98a00", "blue": "#0b62d6", "navy": "#4a9bff"},
 }
+DARK = {"ink": "#e6edf3", "blue": "#58a6ff", "navy": "#2f81f7"}
+DARK |= {"orange": "#e3b341", "green": "#56b36a"}
+
+
+def coloured(colours: dict[str, str]) -> str:
+    """Return rules for bars and lines, in plain colours, which all viewers know."""
+    return "\n".join(
+        f"rect.{name} {{ fill: {colour} }} "
+        f"path.{name}, line.{name} {{ stroke: {colour} }}"
+        for name, colour in colours.items()
+    )
+
+
+STYLE = f"""
+svg {{ color-scheme: light dark }}
+text {{ font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }}
+.card {{ fill: #ffffff }} text {{ fill: #1f2328 }} .axis {{ stroke: #d0d7de }}
+.title {{ font-weight: 600; font-size: 13.5px }}
+.faint {{ fill: #59636e; font-size: 11px }}
+.own {{ font-weight: 600 }} path.line {{ fill: none }}
+{coloured(LIGHT)}
+@media (prefers-color-scheme: dark) {{
+.card {{ fill: #161b22 }} text {{ fill: #e6edf3 }} .axis {{ stroke: #3d444d }}
+.faint {{ fill: #9198a1 }}
+{coloured(DARK)}
+}}
 """
 
 
