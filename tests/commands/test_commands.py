@@ -76,7 +76,7 @@ def test_explain_names_the_line_that_stands_in_the_way(here):
     assert done.returncode == 1
     line = MODEL[: MODEL.index("float(x.sum())")].count("\n") + 1
     assert f"model.py:{line}: " in done.stdout
-    assert "having code of others" in done.stdout
+    assert "not all of its layers are Paddle's own" in done.stdout
 
 
 def test_bench_compares_and_writes_its_figures(here):

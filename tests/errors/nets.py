@@ -362,7 +362,7 @@ ROWS = [
      ValueError, "has no column 1; give an index from 0 to 0"),
 
     # Files of parameters.
-    ("load_params without a net", lambda: pc.load_params("net.npz"), SLIP, r"give load_params\(path, net\)"),
+    ("load_params for a number", lambda: pc.load_params("net.npz", 3), SLIP, r"give load_params\(path, net\)"),
     ("pickle", lambda path: pc.save_params(path / "net.pdparams", PARAMS), ValueError, r"pickle.*from_state_dict"),
     ("no suffix", lambda path: pc.load_params(path / "net", NET), ValueError, r"\.npz or \.safetensors"),
     ("a flat vector", lambda path: pc.save_params(path / "net.npz", NET.flatten(PARAMS)), TypeError, r"dict of tensors.*net\.unflatten"),

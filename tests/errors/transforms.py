@@ -99,6 +99,7 @@ class InDict(PyLayer):
 
 ROWS = [
     # Names of other libraries.
+    ("explain of a net alone", lambda: pc.explain(NET), TypeError, r"give explain\(fn, \*args\), as in explain\(net, params"),
     ("functional_call", lambda: pc.functional_call, SLIP, "stateless.layer"),
     ("grad_and_value", lambda: pc.grad_and_value, SLIP, "value_and_grad"),
     ("of no meaning", lambda: pc.of_no_meaning, SLIP, "dir.. has all"),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from conftest import randn
 from paddle_chainrules import FCNet, ParamSpec, load_params, save_params, stateless
 
 NET = FCNet((3, 5, 2), "tanh")
@@ -29,6 +30,29 @@ def written(suffix, folder, params=PARAMS):
     path = folder / f"net{suffix}"
     save_params(path, params)
     return path
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_says_itself_what_it_has(suffix, tmp_path):
+    given = {
+        "w": randn([3, 5], "float64"),
+        "b": paddle.to_tensor([1.5, -2.0], "bfloat16"),
+        "count": paddle.to_tensor(7),
+        "none": paddle.zeros([0, 4]),
+    }
+    found = load_params(written(suffix, tmp_path, given))
+    assert {*found} == {*given}
+    for name, tensor in given.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert bool((found[name] == tensor).all())
+
+
+def test_an_array_of_objects_is_no_parameter(tmp_path):
+    path = tmp_path / "net.npz"
+    np.savez(path, w=np.zeros([2]), names=np.array(["a", "bc"]))
+    with pytest.raises(ValueError, match="names is of the dtype"):
+        load_params(path)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -1,11 +1,13 @@
 """Numbers that leave Paddle while a function is differentiated."""
 
+import re
 import warnings
 
 import numpy as np
 import paddle
 import pytest
 
+from conftest import assert_same
 from paddle_chainrules import (
     ConstantWarning,
     grad,
@@ -19,28 +21,66 @@ from paddle_chainrules import (
 
 X = paddle.to_tensor([0.3, 0.7], "float64")
 
+ARRAYS = {
+    "x.numpy()": lambda x: (paddle.to_tensor(np.sin(x.numpy())) * x).sum(),
+    "np.asarray(x)": lambda x: (paddle.to_tensor(np.asarray(x)) * x).sum(),
+    "x.tolist()": lambda x: (x * sum(x.tolist())).sum(),
+}
 WAYS = {
-    "numpy": lambda x: (paddle.to_tensor(np.sin(x.numpy())) * x).sum(),
-    "array": lambda x: (paddle.to_tensor(np.asarray(x)) * x).sum(),
     "float": lambda x: (x * float(x.mean())).sum(),
     "complex": lambda x: (x * complex(x.mean()).real).sum(),
     "int": lambda x: (x * int(10 * x.mean())).sum(),
     "item": lambda x: (x * x.mean().item()).sum(),
-    "tolist": lambda x: (x * sum(x.tolist())).sum(),
 }
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_each_is_named_where_it_stands(name):
-    fn = WAYS[name]
-    for call in (
+def calls_of(fn):
+    return (
         lambda: grad(fn)(X),
         lambda: value_and_grad(fn)(X),
         lambda: vjp(fn, X),
         lambda: jvp(fn, (X,), (X,)),
         lambda: hvp(fn, X, X),
         lambda: jit(grad(fn))(X),
-    ):
+    )
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_an_array_is_refused_where_it_is_taken(name):
+    fn = ARRAYS[name]
+    expected = rf"^{re.escape(name)} .*{re.escape(__file__)}:\d+.*x\.detach\(\)\.numpy"
+    for call in calls_of(fn):
+        with pytest.raises(TypeError, match=expected):
+            call()
+    assert_same(jit(fn)(X), fn(X))
+
+
+def test_an_array_in_a_layer_is_refused():
+    class Shifted(paddle.nn.Linear):
+        def forward(self, x):
+            h = super().forward(x)
+            return h + float(h.numpy().mean())
+
+    net, params, _ = stateless(Shifted(2, 3))
+    x = paddle.ones([4, 2])
+    assert net(params, x).shape == [4, 3]
+    with pytest.raises(TypeError, match=r"x\.numpy\(\) of a tensor"):
+        net.pullback(params, x)
+
+
+def test_an_array_of_what_is_detached_is_a_constant():
+    def fn(x):
+        with paddle.no_grad():
+            scale = float(x.numpy().mean())
+        return (x * scale + x * x.detach().numpy().mean()).sum()
+
+    for _ in range(2):
+        assert_same(grad(fn)(X), paddle.full([2], 1.0, "float64"))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_is_named_where_it_stands(name):
+    for call in calls_of(WAYS[name]):
         with pytest.warns(ConstantWarning, match=rf"^{name}\(\).*detach\(\)") as said:
             call()
         assert {one.filename for one in said} == {__file__}

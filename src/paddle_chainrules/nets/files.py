@@ -1,8 +1,9 @@
 """Parameters in files: ``.npz`` and ``.safetensors``, neither of which can hold code.
 
-A file is read for a net whose parameters are known. Names, shapes and dtypes are
-compared with the net's before any element is read, and no more bytes are read than the
-net needs, so that a corrupt or hostile file costs an error, not memory.
+Where the net is given that a file is for, names, shapes and dtypes are compared with
+the net's before any element is read, and no more bytes are read than the net needs, so
+that a corrupt or hostile file costs an error, not memory. Without a net the file's own
+header stands in its place.
 """
 
 from __future__ import annotations
@@ -115,15 +116,16 @@ def load_params(
     """Read parameters, or buffers, from a ``.npz`` or ``.safetensors`` file.
 
     Nothing in the file is executed: no pickle is read. The tensors are on Paddle's
-    current device.
+    current device. Give ``like`` for a file that you do not trust: without it, what is
+    read is as large as the file says.
 
     Args:
         path: the file; its suffix names the format.
-        like: the net that they are for, its spec, or a dict of tensors like them; it
-            has to be given.
+        like: the net that they are for, its spec, or a dict of tensors like them. By
+            default the file itself says names, shapes and dtypes.
 
     Returns:
-        ``{name: tensor}`` in the order of ``like``.
+        ``{name: tensor}`` in the order of ``like``, or of the file.
 
     Raises:
         ValueError: another suffix, a file that is not of that format or corrupt, or
@@ -133,14 +135,16 @@ def load_params(
     """
     path = Path(path)
     file_format = _format(path)
-    if not isinstance(like, Net | ParamSpec | Mapping):
+    if not isinstance(like, Net | ParamSpec | Mapping | None):
         raise TypeError(
-            "load_params needs the net that the parameters are for, its spec, or a "
+            "load_params takes the net that the parameters are for, its spec, or a "
             f"dict of tensors like them, got {type(like).__name__}; give "
             "load_params(path, net), for a layer with net, params, buffers = "
-            "stateless(layer)"
+            "stateless(layer), or load_params(path) for what the file has"
         )
-    if isinstance(like, Net):
+    if like is None:
+        spec = _spec_of(path, file_format)
+    elif isinstance(like, Net):
         spec = like.spec
     else:
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
@@ -148,6 +152,17 @@ def load_params(
         _check_size(path, file, spec)
         result = file_format.read(path, file, spec)
     return {name: result[name] for name in spec.names}
+
+
+def _spec_of(path: Path, file_format: Format) -> ParamSpec:
+    """Return what a file says of itself."""
+    with tensor_files.opened(path), _corrupt_where_it_fails(path):
+        found = file_format.describe(path)
+    for name, (_, dtype) in found.items():
+        if dtype not in file_format.dtypes:
+            raise _corrupt(path, f"{name} is of the dtype {dtype}")
+    shapes, dtypes = zip(*found.values(), strict=True) if found else ((), ())
+    return ParamSpec(tuple(found), tuple(shapes), tuple(dtypes))
 
 
 class Format(NamedTuple):

@@ -284,7 +284,10 @@ class StatelessLayer(Net):
 
     def _describe_runs(self) -> str:
         if self._programs is None and programs_are_on() and self._jit is None:
-            return "It runs as Paddle runs it, having code of others; see jit=True."
+            return (
+                "It runs as Paddle runs it, since not all of its layers are Paddle's "
+                "own; jit=True makes it a program."
+            )
         return super()._describe_runs()
 
     @property

@@ -1,6 +1,8 @@
 """Numbers that leave Paddle while a graph is recorded, which no derivative sees.
 
-Tracers elsewhere have a graph break there, or refuse to make a value concrete.
+As in PyTorch an array of a tensor that is differentiated is refused, and one number of
+it is a constant, since logs need them. Tracers elsewhere have a graph break there, or
+refuse to make a value concrete.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ BREAKS = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
 """Attributes of tensors that give their numbers."""
 
 _NUMBERS = frozenset(name.strip("_") for name in _CONVERSIONS)
+_ARRAYS = {"numpy": "x.numpy()", "tolist": "x.tolist()", "array": "np.asarray(x)"}
 
 
 def warn_of_constants(
     operator: Any, context: RuleContext, tensor: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Warn where the caller's own code does it; refuse where a function of Paddle's.
+    """Warn of a number in the caller's own code; refuse one in Paddle's functions.
 
     But for what that does to print. An error here would end the process where it is
     Paddle's C++ that asks, so that it comes when the function has been recorded.
@@ -45,13 +48,23 @@ def warn_of_constants(
 
 
 def constant_refusal(attribute: str, frame: Any) -> str:
-    """Warn of numbers that code takes by an attribute of a tensor with gradients.
+    """Warn of a number that code takes by an attribute of a tensor with gradients.
 
     Returns:
         Why that is refused, where it is a function of Paddle's; empty otherwise.
+
+    Raises:
+        TypeError: the caller's own code takes an array.
     """
     name = attribute.strip("_")
     if not _is_internal(frame):
+        if name in _ARRAYS:
+            raise TypeError(
+                f"{_ARRAYS[name]} of a tensor that is differentiated, at "
+                f"{frame.f_code.co_filename}:{frame.f_lineno}: what is computed of the "
+                "array would have no gradient. Compute with tensors, or write "
+                "x.detach().numpy() where a constant is meant"
+            )
         _warn_at_line(name, frame)
     elif name in _NUMBERS:
         return _lost_gradient_message(_name_of_function(frame))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,9 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     Returns:
         A sentence, with file and line of the code in question where there is one; and
         for a transformed function, why its calls without jit run natively, if they do.
+
+    Raises:
+        TypeError: fn takes other arguments.
 
     Examples:
         >>> import paddle
@@ -51,9 +55,11 @@ def _explain_jit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         and (listed := fn.list_programs())
     ):
         return listed
-    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, explicit=True)
+    if not isinstance(fn, Jitted):
+        _check_arguments(fn, args, kwargs)
+        fn = Jitted(fn, explicit=True)
     try:
-        program = jitted.program(*args, **kwargs)
+        program = fn.program(*args, **kwargs)
     except CaptureError as error:
         return str(error)
     size = f"{len(program.ops)} operators"
@@ -62,3 +68,18 @@ def _explain_jit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     most += f" for {program.samples.size}" if program.samples is not None else ""
     result = f"It runs as a program{any_size} of {size}, {most}."
     return f"{result} {program.explain_machine()}" if loops_are_on() else result
+
+
+def _check_arguments(fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # of what is not written in Python
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise TypeError(
+            f"explain takes the arguments of one call of {name} after it, and found "
+            f"{error}; give explain(fn, *args), as in explain(net, params, x)"
+        ) from None

@@ -68,7 +68,7 @@ def jit(
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
 
     A function that can't be captured runs as it is. An :class:`EagerWarning` says so at
-    the eighth call, and :func:`explain` says why at any time. With
+    the second call, and :func:`explain` says why at any time. With
     ``PADDLE_CHAINRULES_PROGRAMS=off`` in the environment all functions do, except
     strict ones.
 

@@ -167,9 +167,10 @@ class Jitted:
             if self._strict:
                 raise
             why = str(error)
+        result = self._fn(*args, **kwargs)  # whose own errors have no other's context
         if self._recompile_log is not None:
             self._recompile_log.ran_eagerly(why)
-        return self._fn(*args, **kwargs)  # whose own errors have no other's context
+        return result
 
     def list_programs(self) -> str:
         """List this function's programs, and the arguments that caused each.

@@ -19,7 +19,7 @@ MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
 """
 
-MAX_EAGER = 8
+MAX_EAGER = 2
 """Calls without a program before a warning."""
 
 MAX_LISTED = 64
@@ -116,12 +116,12 @@ class RecompileLog:
         self._calls[0] += 1
 
     def ran_eagerly(self, why: str) -> None:
-        """Note a call without a program, and warn at the eighth."""
+        """Note a call without a program, and warn at the second."""
         self._eager, self._why = self._eager + 1, why
         if self._eager == MAX_EAGER:
             warnings.warn(
-                f"{self._label()} has been run eagerly {MAX_EAGER} times, since jit "
-                f"can't compile it: {why}. jit(fn, strict=True) makes this an error",
+                f"{self._label()} runs eagerly, since jit can't compile it: {why}. "
+                "jit(fn, strict=True) makes this an error",
                 EagerWarning,
                 stacklevel=4,
             )
