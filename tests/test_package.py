@@ -4,9 +4,11 @@ import ast
 import doctest
 import email
 import importlib
+import json
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -137,6 +139,48 @@ def test_the_wheel_installs_and_imports_in_a_clean_environment(
         if name.startswith("paddle_chainrules/")
     }
     assert in_wheel <= files
+
+
+INSTALLS = sorted(
+    {
+        line.split("#")[0].strip()
+        for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))
+        for block in re.findall(
+            r"```(?:sh|bash)\n(.*?)```", page.read_text(), re.DOTALL
+        )
+        for line in block.splitlines()
+        if line.startswith("pip install")
+    }
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", INSTALLS)
+def test_each_line_that_installs_finds_what_it_names(line, tmp_path):
+    """In an empty environment, from a checkout."""
+    _, python = empty_environment(tmp_path)
+    _, install, *what = shlex.split(line)
+    report = tmp_path / "report.json"
+    options = ["--dry-run", "--report", str(report)]
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        install,
+        *options,
+        *what,
+        cwd=ROOT,
+    )
+    found = {
+        item["metadata"]["name"] for item in json.loads(report.read_text())["install"]
+    }
+    assert {"paddle-chainrules", "paddlepaddle", "llvmlite"} <= found
+    if "libraries" in line:
+        assert {"DeepXDE", "paddlesci"} <= found
+    if "julia" in line:
+        assert "juliacall" in found
 
 
 @pytest.mark.slow

@@ -281,8 +281,8 @@ def in_the_median(runs: list[Run]) -> str:
     found = [gains(sides)[0] for name in PROBLEMS if (sides := of(runs, name))]
     known = [gain for gain in found if gain == gain]
     return (
-        f"{statistics.median(known):.0f} times smaller than the libraries' best, "
-        f"in the median of {len(known)} problems"
+        f"{statistics.median(known):.0f} times smaller than the best of PaddleScience "
+        f"and DeepXDE, in the median of {len(known)} problems"
     )
 
 
