@@ -425,3 +425,16 @@ def test_a_number_of_another_type_stays_of_its_type(p):
             assert_same(found[0], expected)
             assert type(found[1]) is type(square)
             assert found[1] == square
+
+
+def test_code_that_asks_for_a_type_gets_the_number_itself():
+    """Also where the answer is no tensor."""
+
+    def asked(x, a):
+        return x * a, type(a) is float, type(a).__name__
+
+    by_program, x = jit(asked), paddle.ones([2])
+    for a in (2.0, 3.0, 4.0, 5.0):
+        found, is_float, name = by_program(x, a)
+        assert_same(found, x * a)
+        assert (is_float, name) == (True, "float")

@@ -91,13 +91,35 @@ class _FlatOutputs:
     structure: Any = None
 
     def __init__(self, fn: Flat) -> None:
-        self._fn, self._has_run = fn, False
+        self._fn, self._is_changing = fn, False
+        self._constants: dict[int, str] | None = None
 
     def __call__(self, leaves: list[Any]) -> Sequence[Any]:
         outputs, structure = self._fn(leaves)
-        if not self._has_run:
-            self.structure, self._has_run = structure, True
+        constants = {
+            i: repr(x) for i, x in enumerate(outputs) if type(x) in _COMPARABLE
+        }
+        if self._constants is None:
+            self.structure, self._constants = structure, constants
+        self._is_changing |= not self._constants.items() <= constants.items()
         return outputs
+
+    def check_constants(self) -> None:
+        """Check that results that are no tensors were the same at each call.
+
+        Raises:
+            CaptureError: they were not.
+        """
+        if self._is_changing:
+            raise CaptureError(
+                "a result that is no tensor differs between two calls: it depends on "
+                "something that no operator shows, such as the type of a number that "
+                "changes from call to call; give that as a static argument"
+            )
+
+
+_COMPARABLE = frozenset({bool, int, float, complex, str, bytes})
+"""Types of results that are compared, where they are no tensors."""
 
 
 class ProgramCache:
@@ -310,6 +332,7 @@ class ProgramCache:
         captured = capture(
             flat_outputs, leaves, check=check, begun=open_traces, once=self.once
         )
+        flat_outputs.check_constants()
         return captured, flat_outputs.structure
 
     def compile_value(
