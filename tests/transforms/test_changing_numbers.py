@@ -438,3 +438,22 @@ def test_code_that_asks_for_a_type_gets_the_number_itself():
         found, is_float, name = by_program(x, a)
         assert_same(found, x * a)
         assert (is_float, name) == (True, "float")
+
+
+@pytest.mark.parametrize("odd", [2 + 1j, "ab", paddle.to_tensor([1.0, 2.0, 3.0])])
+def test_what_is_no_number_in_the_place_of_one(odd):
+    """Where another number keeps its value."""
+
+    def fn(x, a, b):
+        return (x * 2 if isinstance(a, str) else x * a) * b, a
+
+    by_program, x = jit(fn), paddle.full([1], 5.0)
+    for a in (2.0, 3.0, 4.0):
+        by_program(x, a, 1.0)
+    for _ in range(2):
+        expected, found = fn(x, odd, 1.0)[0], by_program(x, odd, 1.0)
+        assert_same(found[0], expected)
+        assert type(found[1]) is type(odd)
+    if isinstance(odd, paddle.Tensor):
+        by_a = grad(lambda a: by_program(x, a, 1.0)[0].sum())(odd)
+        assert_same(by_a, paddle.full([3], 5.0))
