@@ -196,47 +196,56 @@ class RowJacobian(MatrixFunction):
 
     def _find_points(self, at: Tensor) -> None:
         """Find the points of all residuals, and which columns can be summed up."""
-        indexed = [*enumerate(self._columns)]
+        every = [*enumerate(self._columns)]
         probe = jit(
-            lambda at, some, weights: self._row_gradients(
-                at, some, weights, [[pair] for pair in indexed]
-            ),
+            lambda at, some, weights: self._row_gradients(at, some, weights, [every]),
             strict=True,
         )
-
-        def gradients(weights: Sequence[Any]) -> list[Any]:
-            tensors = [paddle.to_tensor(w.astype(self._dtype)) for w in weights]
-            wholes = [np.zeros((self._n, self._width), self._dtype) for _ in indexed]
-            for each in self._passes:
-                found = probe(at, each.some, tensors)
-                for whole, part in zip(wholes, found, strict=True):
-                    whole[each.points] = array_of(part)[each.places]
-            return wholes
-
         counts = [len(c.rows) for c in self._columns]
-        wholes = gradients([np.ones(n) for n in counts])
+        powers = [1]
+        while powers[-1] * BASE < max(counts):
+            powers.append(powers[-1] * BASE)
+        nothing = self._as_tensors([np.zeros(n) for n in counts])
+        self._weights = self._as_tensors([np.ones(n) for n in counts])
+        are_active = [np.zeros(self._n, bool) for _ in counts]
         owners = [np.zeros(self._n, int) for _ in counts]
-        power = 1
-        while power < max(counts):
-            digits = [np.arange(n) // power % BASE for n in counts]
-            parts = gradients([1.0 + d / BASE for d in digits])
-            for owner, whole, part in zip(owners, wholes, parts, strict=True):
-                owner += _digits(part, whole, 10.0 * RTOL[self._dtype]) * power
-            power *= BASE
-        self._take(wholes, owners)
-        self._weights = [paddle.to_tensor(np.ones(n, self._dtype)) for n in counts]
+        for each in self._passes:  # which have no more in memory than a block's
+            for i, count in enumerate(counts):
+                weights = [*nothing]
+
+                def gradients(
+                    weight: Tensor,
+                    i: int = i,
+                    each: Pass = each,
+                    weights: Any = weights,
+                ) -> Any:
+                    weights[i] = weight
+                    (found,) = probe(at, each.some, weights)
+                    return array_of(found)[each.places]
+
+                whole = gradients(self._weights[i])
+                are_active[i][each.points] = np.abs(whole).max(1) > 0.0
+                for power in powers:
+                    digits = np.arange(count) // power % BASE
+                    (weight,) = self._as_tensors([1.0 + digits / BASE])
+                    found = _digits(gradients(weight), whole, 10.0 * RTOL[self._dtype])
+                    owners[i][each.points] += found * power
+        self._take(are_active, owners)
         sums = [[(self._columns.index(c), c) for c in cs] for cs in self._sums]
         self._program = jit(
             lambda at, some, weights: self._row_gradients(at, some, weights, sums),
             strict=True,
         )
 
-    def _take(self, wholes: Sequence[Any], owners: Sequence[Any]) -> None:
+    def _as_tensors(self, arrays: Sequence[Any]) -> list[Tensor]:
+        return [paddle.to_tensor(array.astype(self._dtype)) for array in arrays]
+
+    def _take(self, are_active: Sequence[Any], owners: Sequence[Any]) -> None:
         """Keep the points of each column, and put columns together that share none."""
         self._sums: list[list[ResidualColumn]] = []
         taken: list[Any] = []
-        for i, (whole, owner) in enumerate(zip(wholes, owners, strict=True)):
-            column, counts = self._columns[i], np.abs(whole).max(1) > 0.0
+        for i, (counts, owner) in enumerate(zip(are_active, owners, strict=True)):
+            column = self._columns[i]
             if (owner[counts] >= len(column.rows)).any():
                 raise NotByRows(SHARED)
             (points,) = np.nonzero(counts)
