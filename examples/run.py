@@ -12,6 +12,8 @@ SCRIPTS = (
     *("euler_beam.py", "poisson_2d.py", "burgers_1d.py"),
     *("gan_2d.py", "shared_encoder.py", "gauss_newton.py", "sparse_words.py"),
     "many_steps.py",
+    *(f"gallery/{n}.py" for n in ("maml", "ensemble", "neural_ode", "inverse", "flow")),
+    "gallery/per_sample.py",
 )
 MANY = "many_processes.py"
 LIBRARIES = "libraries/run.py"

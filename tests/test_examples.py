@@ -11,7 +11,11 @@ from julia_at_hand import ENVIRONMENT, environ, needs_julia
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 QUICK = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "QUICK": "1"}
-SCRIPTS = ("many_steps.py", "euler_beam.py", "poisson_2d.py", "shared_encoder.py")
+SCRIPTS = (
+    *("many_steps.py", "euler_beam.py", "poisson_2d.py", "shared_encoder.py"),
+    *(f"gallery/{n}.py" for n in ("maml", "ensemble", "neural_ode", "inverse", "flow")),
+    "gallery/per_sample.py",
+)
 
 
 @pytest.mark.thinned(3)

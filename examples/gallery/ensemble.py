@@ -18,7 +18,7 @@ from paddle_chainrules import (
 )
 
 paddle.seed(0)
-net, adam = FCNet((1, 48, 48, 1), "tanh"), optimizers.adam(5e-3)
+net, adam = FCNet((1, 64, 64, 1), "relu"), optimizers.adam(5e-3)
 x = paddle.concat([paddle.rand([40, 1]) - 2.0, paddle.rand([40, 1]) + 1.0])
 y = paddle.sin(2.0 * x) + 0.1 * paddle.randn([80, 1])
 
@@ -42,7 +42,7 @@ at = paddle.linspace(-4.0, 4.0, 200).unsqueeze(-1)
 line = at.flatten()
 each = vmap(net, (0, None))(members, at).squeeze(-1)
 mean, spread = each.mean(0), each.std(0)
-plt.plot(at, each.T, color="tab:blue", alpha=0.15)
+plt.plot(at, each.T.numpy(), color="tab:blue", alpha=0.15)
 low, high = (mean - 2.0 * spread).numpy(), (mean + 2.0 * spread).numpy()
 plt.fill_between(line.numpy(), low, high, alpha=0.2, label="two deviations")
 plt.plot(at, mean, label="mean of 16 nets")

@@ -132,7 +132,7 @@ def means():
 
 def weighted():
     model = poisson(dirichlet)
-    model.weights = [0.3, 7.0]
+    model.weights = np.array([0.3, 7.0])
     return model
 
 

@@ -104,7 +104,9 @@ class ModelLoss:
                 f"{type(self._model.data).__name__} computes others beside; compile "
                 'the model with "self_scaled_broyden", which takes any loss'
             )
-        weights = self._model.loss_weights or [1.0] * len(errors)
+        weights = self._model.loss_weights  # perhaps an array
+        if weights is None:
+            weights = [1.0] * len(errors)
         return [
             Term(e, float(w))
             for e, w in zip(errors, weights, strict=True)
