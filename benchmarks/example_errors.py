@@ -362,6 +362,10 @@ def ran(rows: list[Row]) -> list[Row]:
     return sorted(kept, key=ratio_of, reverse=True)
 
 
+def _is_loss(row: Row) -> bool:
+    return row[NATIVE[0]].get("value") is None
+
+
 def times(ratio: float) -> str:
     """Return a ratio with three digits, and without an exponent."""
     return (
@@ -380,7 +384,7 @@ def table(rows: list[Row]) -> str:
         texts = [f"{x:.1e}" if math.isfinite(x) else "none" for x in sizes]
         if row["Adam"] == row[NATIVE[0]]:
             texts[1] = "the same"
-        kind = "loss" if row[NATIVE[0]].get("value") is None else "error"
+        kind = "loss" if _is_loss(row) else "error"
         name, library = f"`{row['file']}`", LIBRARIES[row["library"]]
         gain = f"**{times(ratio_of(row))}**"
         lines.append(f"| {' | '.join([name, library, kind, *texts, gain])} |")
@@ -404,6 +408,12 @@ def told(rows: list[Row]) -> str:
     )
 
 
+def then(found: dict[str, Row]) -> str:
+    """Say what the file's own optimizers and then our method reach, where they lost."""
+    parts = [f"{size_of(row):.1e} for `{name}`" for name, row in found.items()]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
 def picture(rows: list[Row]) -> None:
     """Draw a line a file, with a dot a side, those that gain most on top."""
     import matplotlib as mpl
@@ -420,16 +430,22 @@ def picture(rows: list[Row]) -> None:
         finite = [size for size in sizes.values() if math.isfinite(size)]
         panel.plot([min(finite), max(finite)], [-k, -k], color="0.85", zorder=1)
         for side, size in sizes.items():
-            label = {"label": side.replace("_", " ")} if k == 0 else {}
-            panel.scatter(size, -k, zorder=2, **DOTS[side], **label)
-    names = [f"{row['file']}  ·  {LIBRARIES[row['library']]}" for row in kept]
+            if side != "Adam" or row["Adam"] != row[NATIVE[0]]:
+                panel.scatter(size, -k, zorder=2, **DOTS[side])
+    for side, dot in DOTS.items():
+        panel.scatter([], [], label=side.replace("_", " "), **dot)
+    names = [
+        f"{row['file']}{' (loss)' * _is_loss(row)}  ·  {LIBRARIES[row['library']]}"
+        for row in kept
+    ]
     panel.set_yticks([-k for k in range(len(kept))], names, size=9)
     panel.set_xscale("log")
     panel.set_xlabel(f"error, or loss, after {SECONDS:.0f} seconds of training")
     panel.grid(axis="x", alpha=0.3)
     panel.tick_params(axis="y", length=0)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.legend(ncols=len(SIDES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=9)
+    panel.set_ylim(-len(kept), 1)
+    panel.legend(ncols=len(SIDES), loc="lower right", bbox_to_anchor=(1, 1), fontsize=9)
     figure.tight_layout()
     OUTPUT.mkdir(exist_ok=True)
     figure.savefig(OUTPUT / "example_errors.png", dpi=130)

@@ -267,6 +267,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "adapters.table": lambda results: adapters.table(results["rows"], False),
     "adapters.median": lambda results: f"{adapters.median(results['rows']):.2f}",
     "example_errors.table": lambda results: example_errors.table(results["rows"]),
+    "example_errors.then": lambda results: example_errors.then(results["then"]),
     "example_errors.told": lambda results: example_errors.told(results["rows"]),
     "adapters.told": lambda results: adapters.told(results["rows"]),
     "real_nets.median": real_median,
