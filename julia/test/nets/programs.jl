@@ -81,7 +81,7 @@ end
             rrule(wrapper, x)
         end
         @test occursin("It runs as a program", shown(wrapper))
-        @test occursin("having code of others", shown(PaddleModuleWrapper(scaled_layer())))
+        @test occursin("not all of its layers are Paddle's own", shown(PaddleModuleWrapper(scaled_layer())))
     end
 end
 
