@@ -115,6 +115,26 @@ def flow():
     return model, [inside, around], (equation,)
 
 
+def channel():
+    """A power of a coordinate, of which Paddle has a gradient for parameters alone
+    only beside that for the points.
+    """
+    equation = ppsci.equation.PDE()
+    equation.add_equation(
+        "flow",
+        lambda out: hessian(out["u"], out["x"]) + hessian(out["u"], out["y"]) + 1.0,
+    )
+    square = ppsci.geometry.Rectangle((-0.5, -0.5), (0.5, 0.5))
+    inside = ppsci.constraint.InteriorConstraint(
+        equation.equations, {"flow": 0}, square, sampled(61), MSE(), name="inside"
+    )
+    model = ppsci.arch.MLP(("x", "y"), ("u",), 1, 6, "tanh")
+    model.register_output_transform(
+        lambda points, out: {"u": out["u"] * (0.25 - points["y"] ** 2)}
+    )
+    return model, [inside], ()
+
+
 def fitted():
     """Values in random batches, by weights of the points."""
     x = np.linspace(-1.0, 1.0, 30)[:, None]
@@ -165,7 +185,7 @@ def trained(make, method="levenberg_marquardt", epochs=4, **kw):
 
 
 @pytest.mark.parametrize("block", [row_jacobian.BLOCK_BYTES, 2_000])
-@pytest.mark.parametrize("make", [burgers, flow])
+@pytest.mark.parametrize("make", [burgers, flow, channel])
 def test_rows_of_the_jacobian_are_differences(make, block, monkeypatch):
     """Of the losses by the library alone: the derivative of their sum is 2 J^T r."""
     monkeypatch.setattr(row_jacobian, "BLOCK_BYTES", block)

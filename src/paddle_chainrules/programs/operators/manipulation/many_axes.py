@@ -16,7 +16,7 @@ from ..elementwise import comparison, elementary  # noqa: F401 (they define some
 from ..entry import decompose_of
 from ..shared import ops
 from .brackets import BasicIndex, expand_ellipsis, parse_basic_index
-from .shapes import MOST_AXES
+from .shapes import MAX_AXES, MOST_AXES, repeats, tile_by_axis
 
 
 def _as_three_axes(x: Tensor, axis: int) -> Tensor:
@@ -29,6 +29,24 @@ def _as_three_axes(x: Tensor, axis: int) -> Tensor:
 def _with_size(rows: Tensor, shape: list[int], axis: int) -> Tensor:
     """Return a tensor of three axes in a shape, but for the size along one axis."""
     return ops.reshape(rows, [*shape[:axis], rows.shape[1], *shape[axis + 1 :]])
+
+
+@decompose_of("expand")
+def _expand_many(_: bool, x: Tensor, shape: Any) -> Tensor | None:
+    """Expand along one axis after another."""
+    if isinstance(shape, Tensor) or len(shape) <= MAX_AXES:
+        return None
+    sizes = [1] * (len(shape) - x.ndim) + x.shape
+    pairs = [(1 if m in (n, -1) else m, n) for n, m in zip(sizes, shape, strict=True)]
+    return tile_by_axis(x, pairs)
+
+
+@decompose_of("tile")
+def _tile_many(_: bool, x: Tensor, times: Any) -> Tensor | None:
+    """Tile along one axis after another."""
+    if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_AXES:
+        return None
+    return tile_by_axis(x, repeats(x, times))
 
 
 @decompose_of("transpose")

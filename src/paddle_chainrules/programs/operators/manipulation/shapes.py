@@ -115,30 +115,7 @@ MAX_AXES = 7
 """The most axes that Paddle's kernels for expand and tile take."""
 
 
-def _expand(x: Tensor, shape: Any) -> Tensor:
-    """Expand, with axes side by side as one where there are too many for Paddle."""
-    if max(len(shape), x.ndim) <= MAX_AXES or isinstance(shape, Tensor):
-        return RAW.expand(x, shape)
-    padded_shape = [1] * (len(shape) - x.ndim) + x.shape
-    pairs = [(n, n if m == -1 else m) for n, m in zip(padded_shape, shape, strict=True)]
-    groups: list[list[int]] = []
-    for n, m in pairs:
-        if groups and (groups[-1][0] == groups[-1][1]) == (n == m):
-            groups[-1] = [groups[-1][0] * n, groups[-1][1] * m]
-        else:
-            groups.append([n, m])
-    result = RAW.expand(RAW.reshape(x, [n for n, _ in groups]), [m for _, m in groups])
-    return RAW.reshape(result, [m for _, m in pairs])
-
-
-def _tile(x: Tensor, times: Any) -> Tensor:
-    """Tile, along one axis after another where there are too many for Paddle."""
-    if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_AXES:
-        return RAW.tile(x, times)
-    return _tile_by_axis(x, _repeats(x, times))
-
-
-define("expand", run=_expand, view=True, axes=ELEMENTS, linear=(0,))
+define("expand", view=True, axes=ELEMENTS, linear=(0,))
 define(
     "expand_as",
     "x y target_shape",
@@ -157,7 +134,7 @@ define(
     axes=ANYWHERE,
     tape=by_rules("masked_fill", 2),
 )
-define("tile", run=_tile, view=True, axes=ANYWHERE, linear=(0,))
+define("tile", view=True, axes=ANYWHERE, linear=(0,))
 define("meshgrid", "x", tape=formulas.meshgrid)
 define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
 define("flip", "x axis", axes=Flipped("axis"), linear=(0,))
@@ -316,7 +293,7 @@ def _expand_as_reverse(call: Call) -> list[Any]:
     return [_expand_gradient(call.cotangent, call.args[0]), None, None]
 
 
-def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
+def repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
     """Return the repeats of a tensor along each axis of the result, and its size."""
     times = [int(n) for n in times]
     shape = [1] * (len(times) - x.ndim) + x.shape
@@ -329,7 +306,7 @@ def _num_split_axes(pairs: Sequence[tuple[int, int]]) -> int:
     return sum(1 + (count > 1) for count, _ in pairs)
 
 
-def _tile_by_axis(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+def tile_by_axis(x: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     """Repeat along one axis after another, by tensors of three axes."""
     shape = [size for _, size in pairs]
     for axis, (count, size) in enumerate(pairs):
@@ -355,9 +332,9 @@ def _tile_gradient_by_axis(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tenso
 @formula_of("tile")
 def _tile_formula(x: Tensor, times: Any) -> Tensor:
     """Split each axis in two and repeat one of them."""
-    pairs = _repeats(x, times)
+    pairs = repeats(x, times)
     if _num_split_axes(pairs) > MAX_AXES:
-        return _tile_by_axis(x, pairs)
+        return tile_by_axis(x, pairs)
     split_shape = [
         n for count, size in pairs for n in ([1, size] if count > 1 else [size])
     ]
@@ -373,7 +350,7 @@ def _tile_reverse(call: Call) -> list[Any]:
     x, times = call.args
     split_shape: list[int] = []
     repeat_axes = []
-    pairs = _repeats(x, times)
+    pairs = repeats(x, times)
     if _num_split_axes(pairs) > MAX_AXES:
         return [shaped_as(_tile_gradient_by_axis(call.cotangent, pairs), x), None]
     for count, size in pairs:
