@@ -209,26 +209,18 @@ class RowJacobian(MatrixFunction):
         self._weights = self._as_tensors([np.ones(n) for n in counts])
         are_active = [np.zeros(self._n, bool) for _ in counts]
         owners = [np.zeros(self._n, int) for _ in counts]
-        for each in self._passes:  # which have no more in memory than a block's
-            for i, count in enumerate(counts):
-                weights = [*nothing]
-
-                def gradients(
-                    weight: Tensor,
-                    i: int = i,
-                    each: Pass = each,
-                    weights: Any = weights,
-                ) -> Any:
-                    weights[i] = weight
-                    (found,) = probe(at, each.some, weights)
-                    return array_of(found)[each.places]
-
-                whole = gradients(self._weights[i])
+        for i, count in enumerate(counts):
+            digits = [1.0 + np.arange(count) // p % BASE / BASE for p in powers]
+            plain, *numbered = (
+                [*nothing[:i], weight, *nothing[i + 1 :]]
+                for weight in (self._weights[i], *self._as_tensors(digits))
+            )
+            for each in self._passes:  # in memory there is one pass's block at a time
+                whole = _new_rows(each, probe(at, each.some, plain))
                 are_active[i][each.points] = np.abs(whole).max(1) > 0.0
-                for power in powers:
-                    digits = np.arange(count) // power % BASE
-                    (weight,) = self._as_tensors([1.0 + digits / BASE])
-                    found = _digits(gradients(weight), whole, 10.0 * RTOL[self._dtype])
+                for power, weights in zip(powers, numbered, strict=True):
+                    part = _new_rows(each, probe(at, each.some, weights))
+                    found = _digits(part, whole, 10.0 * RTOL[self._dtype])
                     owners[i][each.points] += found * power
         self._take(are_active, owners)
         sums = [[(self._columns.index(c), c) for c in cs] for cs in self._sums]
@@ -294,6 +286,12 @@ def _passes(counts: Sequence[int], number: int) -> Iterator[Pass]:
             points.append(begins[call] + own[is_new])
             kept.append(places[call] + np.nonzero(is_new)[0])
         yield Pass(some, int(places[-1]), np.concatenate(points), np.concatenate(kept))
+
+
+def _new_rows(each: Pass, grads: Sequence[Tensor]) -> Any:
+    """Return the rows of the points that are new in a pass, of one gradient."""
+    (found,) = grads
+    return array_of(found)[each.places]
 
 
 def _digits(part: Any, whole: Any, tolerance: float) -> Any:

@@ -16,7 +16,7 @@ from ..elementwise import comparison, elementary  # noqa: F401 (they define some
 from ..entry import decompose_of
 from ..shared import ops
 from .brackets import BasicIndex, expand_ellipsis, parse_basic_index
-from .shapes import MAX_AXES, MOST_AXES, repeats, tile_by_axis
+from .shapes import MAX_EXPAND_AXES, MAX_SLICE_AXES, repeats, tile_by_axis
 
 
 def _as_three_axes(x: Tensor, axis: int) -> Tensor:
@@ -34,7 +34,7 @@ def _with_size(rows: Tensor, shape: list[int], axis: int) -> Tensor:
 @decompose_of("expand")
 def _expand_many(_: bool, x: Tensor, shape: Any) -> Tensor | None:
     """Expand along one axis after another."""
-    if isinstance(shape, Tensor) or len(shape) <= MAX_AXES:
+    if isinstance(shape, Tensor) or len(shape) <= MAX_EXPAND_AXES:
         return None
     sizes = [1] * (len(shape) - x.ndim) + x.shape
     pairs = [(1 if m in (n, -1) else m, n) for n, m in zip(sizes, shape, strict=True)]
@@ -44,7 +44,7 @@ def _expand_many(_: bool, x: Tensor, shape: Any) -> Tensor | None:
 @decompose_of("tile")
 def _tile_many(_: bool, x: Tensor, times: Any) -> Tensor | None:
     """Tile along one axis after another."""
-    if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_AXES:
+    if isinstance(times, Tensor) or max(len(times), x.ndim) <= MAX_EXPAND_AXES:
         return None
     return tile_by_axis(x, repeats(x, times))
 
@@ -52,7 +52,7 @@ def _tile_many(_: bool, x: Tensor, times: Any) -> Tensor | None:
 @decompose_of("transpose")
 def _transpose_many(_: bool, x: Tensor, perm: list[int]) -> Tensor | None:
     """Transpose, with axes that stay side by side as one."""
-    if x.ndim <= MOST_AXES or len(perm) != x.ndim:
+    if x.ndim <= MAX_SLICE_AXES or len(perm) != x.ndim:
         return None
     shape = x.shape
     perm = [axis % x.ndim for axis in perm]
@@ -64,7 +64,7 @@ def _transpose_many(_: bool, x: Tensor, perm: list[int]) -> Tensor | None:
             groups.append([axis])
     order = sorted(groups)
     x = ops.reshape(x, [math.prod(shape[axis] for axis in group) for group in order])
-    if len(groups) <= MOST_AXES:
+    if len(groups) <= MAX_SLICE_AXES:
         x = ops.transpose(x, [order.index(group) for group in groups])
     else:
         for group in reversed(groups):  # each to the front, the last one first
@@ -82,7 +82,7 @@ def _to_front(x: Tensor, axis: int) -> Tensor:
 @decompose_of("pad")
 def _pad_many(_: bool, x: Tensor, paddings: Any, value: Any) -> Tensor | None:
     """Pad along one axis after another."""
-    if x.ndim <= MOST_AXES or isinstance(paddings, Tensor):
+    if x.ndim <= MAX_SLICE_AXES or isinstance(paddings, Tensor):
         return None
     for axis in range(x.ndim):
         both = [*paddings[2 * axis : 2 * axis + 2]]
@@ -97,7 +97,7 @@ def _strided_slice_many(
     _: bool, x: Tensor, axes: Any, starts: Any, ends: Any, steps: Any
 ) -> Tensor | None:
     """Take slices along one axis after another."""
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_SLICE_AXES:
         return None
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         rows = _as_three_axes(x, axis % x.ndim)
@@ -111,7 +111,7 @@ def _strided_slice_grad_many(
     _: bool, x: Tensor, g: Tensor, axes: Any, starts: Any, ends: Any, steps: Any
 ) -> Tensor | None:
     """Put the gradient into zeros along one axis after another."""
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_SLICE_AXES:
         return None
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         g_rows, shape = _as_three_axes(g, axis % x.ndim), g.shape
@@ -128,7 +128,7 @@ def _slice_many(
     _: bool, x: Tensor, axes: Any, starts: Any, ends: Any, flags: Any, dropped: Any
 ) -> Tensor | None:
     """Take slices along one axis after another."""
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_SLICE_AXES:
         return None
     y = ops.strided_slice(x, axes, starts, ends, [1] * len(axes))
     return ops.reshape(y, [n for axis, n in enumerate(y.shape) if axis not in dropped])
@@ -145,7 +145,7 @@ def _slice_grad_many(
     flags: Any,
     dropped: Any,
 ) -> Tensor | None:
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_SLICE_AXES:
         return None
     for axis in sorted(dropped):
         g = ops.unsqueeze(g, [axis])
@@ -155,7 +155,7 @@ def _slice_grad_many(
 @decompose_of("Tensor._getitem_dygraph")
 def _getitem_many(_: bool, x: Tensor, index: Any) -> Tensor | None:
     """Take ints and slices along one axis after another, then what tensors select."""
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_SLICE_AXES:
         return None
     entries = expand_ellipsis(index, x.ndim)
     parsed = parse_basic_index(index, x.shape)
@@ -209,7 +209,7 @@ def _one_per_row(
     search: Any, x: Tensor, axis: Any, keepdim: bool, dtype: Any
 ) -> Tensor | None:
     """Search along the middle one of three axes."""
-    if x.ndim <= MOST_AXES or not isinstance(axis, int):
+    if x.ndim <= MAX_SLICE_AXES or not isinstance(axis, int):
         return None
     axis %= x.ndim
     found = search(_as_three_axes(x, axis), 1, False, dtype)
@@ -220,7 +220,7 @@ def _one_per_row(
 @decompose_of("lerp")
 def _lerp_many(_: bool, x: Tensor, y: Tensor, weight: Tensor) -> Tensor | None:
     """Interpolate between vectors of all elements."""
-    if max(x.ndim, y.ndim, weight.ndim) <= MOST_AXES:
+    if max(x.ndim, y.ndim, weight.ndim) <= MAX_SLICE_AXES:
         return None
     shape = paddle.broadcast_shape(x.shape, y.shape)
     shape = paddle.broadcast_shape(shape, weight.shape)

@@ -111,7 +111,7 @@ define(
     tape=where_traced(formulas.unstack, 0, checked=True),
     **PARTS,
 )
-MAX_AXES = 7
+MAX_EXPAND_AXES = 7
 """The most axes that Paddle's kernels for expand and tile take."""
 
 
@@ -162,7 +162,7 @@ def _transpose_reverse(call: Call) -> list[Any]:
     return [ops.transpose(call.cotangent, inverse), None]
 
 
-MOST_AXES = 6
+MAX_SLICE_AXES = 6
 """The most axes that some of Paddle's kernels take, as those for slices do."""
 
 MANY_ROWS = 128
@@ -176,7 +176,7 @@ def _has_many_rows(shape: Sequence[int], axis: Any) -> bool:
     """Tell whether slices are faster, and may be taken."""
     return (
         type(axis) is int
-        and len(shape) <= MOST_AXES
+        and len(shape) <= MAX_SLICE_AXES
         and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
     )
 
@@ -333,7 +333,7 @@ def _tile_gradient_by_axis(g: Tensor, pairs: Sequence[tuple[int, int]]) -> Tenso
 def _tile_formula(x: Tensor, times: Any) -> Tensor:
     """Split each axis in two and repeat one of them."""
     pairs = repeats(x, times)
-    if _num_split_axes(pairs) > MAX_AXES:
+    if _num_split_axes(pairs) > MAX_EXPAND_AXES:
         return tile_by_axis(x, pairs)
     split_shape = [
         n for count, size in pairs for n in ([1, size] if count > 1 else [size])
@@ -351,7 +351,7 @@ def _tile_reverse(call: Call) -> list[Any]:
     split_shape: list[int] = []
     repeat_axes = []
     pairs = repeats(x, times)
-    if _num_split_axes(pairs) > MAX_AXES:
+    if _num_split_axes(pairs) > MAX_EXPAND_AXES:
         return [shaped_as(_tile_gradient_by_axis(call.cotangent, pairs), x), None]
     for count, size in pairs:
         if count > 1:
