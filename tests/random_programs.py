@@ -154,6 +154,8 @@ ALONG = (
     *("paddle.split({a}, 1, {k})[0]", "paddle.unbind({a}, {k})[0]", "{a}.squeeze({k})"),
     *("paddle.take_along_axis({a}, paddle.argsort({a}, {k}), {k})",),
     *("paddle.argmax({a}, {k}).astype({a}.dtype)", "paddle.chunk({a}, 1, {k})[0]"),
+    *("{a}.unfold({k}, min(2, {a}.shape[{k}]), 1)", "{a}.unfold({k}, 1, 2)"),
+    "paddle.as_strided({a}.flatten().clone(), [2, min(2, {a}.size)], [0, 1])",
     *("F.glu({a}, axis={k})", "paddle.kthvalue({a}, 1, axis={k})[0]"),
 )
 WRITES = (

@@ -92,7 +92,23 @@ def parts_of_one(x):
     return paddle.exp(a) + b, paddle.exp(b)
 
 
+def windows_of_an_argument(x):
+    return paddle.sin(x.unfold(1, 2, 1))
+
+
+def windows_that_overlap(x):
+    y = (x * 2.0).unfold(1, 2, 1)
+    return paddle.exp(y), paddle.tanh((x * 3.0).unfold(0, 3, 1))
+
+
+def strides_that_overlap(x):
+    return paddle.exp(paddle.as_strided(x * 2.0, [2, 2], [1, 1])) + x[:2, :2]
+
+
 FUNCTIONS = [
+    windows_of_an_argument,
+    windows_that_overlap,
+    strides_that_overlap,
     a_view_of_it_is_used_later,
     its_view_goes_with_it,
     it_is_an_argument,

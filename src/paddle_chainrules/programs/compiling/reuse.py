@@ -10,14 +10,14 @@ from ..tracing.operations import Operation, Value
 def alias_roots(ops: Sequence[Operation]) -> dict[Value, Value]:
     """Return for each value that may be a view the value whose memory it may share.
 
-    A value that takes more memory than its source is not a view.
+    What an operator that copies makes larger than its source is not a view.
     """
     roots: dict[Value, Value] = {}
     for op in ops:
         if op.operator.view:
-            source = op.inputs[0]
+            source, copies = op.inputs[0], op.operator.name in COPYING_VIEWS
             for out in op.outputs:
-                if out.bytes <= source.bytes:
+                if not copies or out.bytes <= source.bytes:
                     roots[out] = roots.get(source, source)
     return roots
 
@@ -38,7 +38,8 @@ class BufferReuse:
         for op in ops:
             for value in op.inputs:
                 self._last_use[self._root(value)] = op
-        self._protected_roots = {self._root(value) for value in protected}
+        overlapping = [op.inputs[0] for op in ops if op.operator.name in OVERLAPPING]
+        self._protected_roots = {self._root(v) for v in (*protected, *overlapping)}
 
     def _root(self, value: Value) -> Value:
         return self._alias_roots.get(value, value)
@@ -77,6 +78,9 @@ COPYING_VIEWS = frozenset(
     }
 )
 """Operators that may share memory according to Paddle, but whose kernels copy."""
+
+OVERLAPPING = frozenset({"as_strided", "tensor_unfold"})
+"""Views in which elements may share memory, so that a write changes several."""
 
 
 def peak_memory(
