@@ -10,10 +10,10 @@ from paddle_chainrules import julia
 HERE = Path(__file__).resolve().parent
 SCRIPTS = (
     *("euler_beam.py", "poisson_2d.py", "burgers_1d.py"),
-    *("gan_2d.py", "shared_encoder.py", "gauss_newton.py", "sparse_words.py"),
+    *("shared_encoder.py", "gauss_newton.py", "sparse_words.py"),
     "many_steps.py",
     *(f"gallery/{n}.py" for n in ("maml", "ensemble", "neural_ode", "inverse", "flow")),
-    "gallery/per_sample.py",
+    *("gallery/per_sample.py", "gallery/gan.py"),
 )
 MANY = "many_processes.py"
 LIBRARIES = "libraries/run.py"

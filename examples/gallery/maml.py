@@ -12,8 +12,8 @@ from pictures import plt, save
 from paddle_chainrules import FCNet, grad, jit, optimizers, scan, value_and_grad, vmap
 from paddle_chainrules.optimizers import apply_updates
 
-net, adam = FCNet((1, 40, 40, 1), "tanh"), optimizers.adam(1e-3)
-sgd = optimizers.sgd(0.1)
+net = FCNet((1, 40, 40, 1), "tanh")
+adam, sgd = optimizers.adam(1e-3), optimizers.sgd(0.1)
 
 
 def loss(params, x, y):
@@ -45,12 +45,11 @@ def step(carry, tasks):
 
 
 paddle.seed(0)
-params = net.init(0)
-carry = params, adam.init(params)
+carry = (params := net.init(0)), adam.init(params)
 for _ in range(150):
     carry, losses = scan(step, carry, new_tasks(100, 25))
 
-x, at = (paddle.linspace(-5.0, 5.0, n).unsqueeze(-1) for n in (10, 200))
+x, at = (paddle.linspace(-5.0, 5.0, n)[:, None] for n in (10, 200))
 y, exact, errors = 3.0 * paddle.sin(x + 1.0), 3.0 * paddle.sin(at + 1.0), {}
 for name, start in (("MAML's start", carry[0]), ("any start", net.init(1))):
     found = net(learnt(start, x, y), at)
