@@ -70,6 +70,21 @@ def test_cross_entropy_of_logits_that_are_zero(reduction, weighted):
     np.testing.assert_allclose(bend, scale * sigmoid * (1 - sigmoid), atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_slope_of_digamma_left_of_zero(dtype):
+    x = paddle.to_tensor([-10.3, -35.4, -103.9, -1000.3, -0.2, 2.5], dtype)
+    slope = grad(lambda x: paddle.digamma(x).sum())
+    with mp.workdps(30):
+        expected = np.array([float(mp.psi(1, mpf(p))) for p in x.tolist()])
+    for found in (
+        slope(x),
+        jit(slope, strict=True)(x),
+        jvp(paddle.digamma, (x,), (paddle.ones_like(x),))[1],
+    ):
+        # A digit of the argument is many of the slope near a pole.
+        np.testing.assert_allclose(found.numpy(), expected, 1e-4)
+
+
 INFINITE = paddle.to_tensor([float("inf"), float("-inf"), float("nan"), 1.0, -0.2])
 AT_INFINITY = {
     "softshrink": F.softshrink,
@@ -94,6 +109,8 @@ def test_infinities_are_the_same_at_every_call(name, monkeypatch):
 SLOPES = {
     "softshrink": F.softshrink,
     "softsign": F.softsign,
+    "asinh": paddle.asinh,
+    "acosh": paddle.acosh,
     "i0e": paddle.i0e,
     "i1e": paddle.i1e,
     "logit": paddle.logit,
