@@ -122,6 +122,14 @@ SLOPES = {
 }
 
 
+@pytest.mark.parametrize("fn", [paddle.log2, paddle.log10, paddle.log])
+def test_slopes_of_logarithms_keep_the_sign_of_zero(fn):
+    x = paddle.to_tensor([-0.0, 0.0])
+    slope = grad(lambda x: fn(x).sum())
+    for found in (slope(x), jit(slope)(x), jvp(fn, (x,), (x * 0.0 + 1.0,))[1]):
+        np.testing.assert_array_equal(found.numpy(), [-np.inf, np.inf])
+
+
 @pytest.mark.parametrize("name", SLOPES)
 def test_slopes_at_infinities_are_the_same_however_they_are_asked_for(
     name, monkeypatch

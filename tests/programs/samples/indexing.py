@@ -242,6 +242,10 @@ OTHERS: dict[str, list[tuple[Any, ...]]] = {
         ]
         for n in ("left", "right")
     },
+    **{
+        f"Tensor.__{n}__": [(index(3, 4, below=9), index(4, below=5))]
+        for n in ("lshift", "rshift", "rlshift", "rrshift")
+    },
     **{n: [(BOOL, [], False), (BOOL, [1], True)] for n in ("all", "any")},
     **{n: [(t(3, 4), t(3, 4), 0.1, 0.5, False)] for n in ("isclose", "allclose")},
     "logical_xor": [(BOOL, BOOL)],

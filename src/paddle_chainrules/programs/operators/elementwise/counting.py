@@ -21,6 +21,8 @@ for name in ("and", "or", "xor", "not", "left_shift", "right_shift"):
         differentiable=(),
         defaults={"is_arithmetic": True},
     )
+for name in ("lshift", "rshift", "rlshift", "rrshift"):
+    define(f"Tensor.__{name}__", "x y", axes=ELEMENTS, differentiable=())
 for name in ("all", "any"):
     define(
         name,

@@ -40,8 +40,8 @@ SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
     "asinh": lambda x, power: power(x * x + 1.0, -0.5),
     "acosh": lambda x, power: power(x * x - 1.0, -0.5),
     "atanh": lambda x, power: power(1.0 - x * x, -1.0),
-    "log2": lambda x, power: power(x * math.log(2.0), -1.0),
-    "log10": lambda x, power: power(x * math.log(10.0), -1.0),
+    "log2": lambda x, power: power(x, -1.0) * (1.0 / math.log(2.0)),
+    "log10": lambda x, power: power(x, -1.0) * (1.0 / math.log(10.0)),
 }
 """Derivatives, by a function that takes powers."""
 
