@@ -453,3 +453,16 @@ def test_derivatives_are_those_of_floating_tensors(tmp_path):
     doubled, rows, rows_dot = library.scaled_jvp(*given, dot, other)
     np.testing.assert_array_equal(doubled, 2 * given[1])
     np.testing.assert_allclose(rows_dot, rows / given[2] * dot, rtol=1e-12)
+
+
+def test_a_library_that_is_saved_again_is_loaded_anew(tmp_path):
+    path, x = tmp_path / "net.so", randn([2, 3], "float32")
+    kept = []
+    for widths in ((3, 4, 1), (3, 4, 1), (3, 5, 2)):
+        net = FCNet(widths, "tanh")
+        params = net.init(len(kept))
+        save_library(path, net, params, x, params="inside")
+        library = load_library(path)
+        kept.append((library, net(params, x).numpy()))
+    for library, expected in kept:  # also those that were loaded before
+        np.testing.assert_allclose(library.net(x.numpy()), expected, 1e-5, 1e-6)

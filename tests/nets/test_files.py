@@ -212,6 +212,20 @@ def safetensors_file(header, content=b""):
     return struct.pack("<Q", len(header)) + header + content
 
 
+def test_an_entry_that_swallows_the_next_is_refused(tmp_path):
+    """A bit in the length of an entry's comment makes the next one a comment."""
+    path = tmp_path / "net.npz"
+    save_params(path, {"a": randn([2]), "b": randn([3])})
+    content = bytearray(path.read_bytes())
+    first = content.index(b"PK\x01\x02")
+    content[first + 32] = content.index(b"PK\x05\x06") - content.index(
+        b"PK\x01\x02", first + 4
+    )
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="an entry has a comment"):
+        load_params(path)
+
+
 HOSTILE_SAFETENSORS = {
     "nothing": b"",
     "a huge header": struct.pack("<Q", 2**62) + b"{}",

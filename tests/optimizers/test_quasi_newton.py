@@ -288,6 +288,12 @@ def test_what_ends_a_search():
         lbfgs(rosenbrock, x, on_step=stop)
 
 
+def test_who_watches_does_not_write_into_parameters():
+    x = paddle.to_tensor([-1.2, 1.0], "float64")
+    with pytest.raises(ValueError, match="write into clones of them"):
+        lbfgs(rosenbrock, x, on_step=lambda k, params, value: params.fill_(5.0))
+
+
 @pytest.mark.parametrize("method", [lbfgs, bfgs])
 def test_a_search_goes_on_with_what_was_learnt(method):
     start = paddle.to_tensor([-1.2, 1.0], "float64")

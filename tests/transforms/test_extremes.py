@@ -122,6 +122,19 @@ SLOPES = {
 }
 
 
+@pytest.mark.parametrize("size", [1e-5, 1e-10, 1e-15])
+@pytest.mark.parametrize("norm", ["whole", "fro"])
+def test_slopes_of_norms_of_short_vectors(norm, size):
+    def fn(x):
+        if norm == "whole":
+            return x.norm()
+        return paddle.norm(x.reshape([1, 2]), p="fro", axis=[0, 1])
+
+    x = paddle.to_tensor([0.3 * size, -0.4 * size], "float64")
+    for slope in (grad(fn), jit(grad(fn))):
+        np.testing.assert_allclose(slope(x).numpy(), [0.6, -0.8], rtol=1e-12)
+
+
 @pytest.mark.parametrize("fn", [paddle.log2, paddle.log10, paddle.log])
 def test_slopes_of_logarithms_keep_the_sign_of_zero(fn):
     x = paddle.to_tensor([-0.0, 0.0])

@@ -965,10 +965,54 @@ def by_the_environment():
     )
 
 
+class Terms:
+    def __init__(self):
+        self.twice = lambda x: x * 2.0
+
+    def total(self, x):
+        return sum(term(x) for term in vars(self).values())
+
+    def counted(self, x):
+        return x * float(len(self.__dict__) + len(dir(self)))
+
+    def asked(self, x):
+        return x * (2.0 if "thrice" in self.__dict__ else 3.0)
+
+
+def by_added_attributes(method):
+    terms = Terms()
+    run = getattr(terms, method)
+    return lambda x: run(x), [lambda: setattr(terms, "thrice", lambda x: x * 3.0)]
+
+
+def by_variables_added_to_a_module():
+    module = types.ModuleType("of_a_test")
+    module.first = 2.0
+
+    def fn(x):
+        return x * float(sum(n in ("first", "second") for n in vars(module)))
+
+    return fn, [lambda: setattr(module, "second", 5.0)]
+
+
+def by_a_flag_of_paddle():
+    def flag():
+        return paddle.get_flags("FLAGS_sort_sum_gradient")["FLAGS_sort_sum_gradient"]
+
+    return (
+        lambda x: x * (2.0 if flag() else 3.0),
+        [
+            lambda: paddle.set_flags({"FLAGS_sort_sum_gradient": True}),
+            lambda: paddle.set_flags({"FLAGS_sort_sum_gradient": False}),
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        *(by_the_environment,),
+        *(by_the_environment, by_a_flag_of_paddle, by_variables_added_to_a_module),
+        *(partial(by_added_attributes, m) for m in ("total", "counted", "asked")),
         *(by_the_flag_of_a_tensor, by_trainable_parameters, by_views_of_a_dict),
         *(by_an_attribute_of_a_tensor, by_a_bound_method_of_a_dict, by_a_polynomial),
         *(by_a_bound_method_of_a_list, by_all_variables_of_a_class),

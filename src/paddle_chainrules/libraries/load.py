@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ class Library:
                 f"there is no library {str(path)!r}; check the path"
             )
         try:
-            self._handle = ctypes.CDLL(str(file))
+            self._handle = _loaded(file)
             describe = getattr(self._handle, f"{file.stem}_describe")
         except (OSError, AttributeError) as error:
             raise ValueError(
@@ -52,6 +54,12 @@ class Library:
                 f"the library has no function {name!r}; it has {', '.join(result)}"
             )
         return result[name]
+
+
+def _loaded(file: Path) -> ctypes.CDLL:
+    """Load a copy, since a name that was loaded before gives what it was then."""
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(shutil.copy(file, folder))
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:

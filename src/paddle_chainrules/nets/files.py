@@ -206,9 +206,17 @@ def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
+def _opened_zip(file: Path | BinaryIO) -> zipfile.ZipFile:
+    """Open an archive, unless an entry of its list takes the next for its comment."""
+    archive = zipfile.ZipFile(file)
+    if any(member.comment for member in archive.filelist):
+        raise zipfile.BadZipFile("an entry has a comment, which none is written with")
+    return archive
+
+
 def _describe_npz(path: Path) -> Described:
     results = {}
-    with zipfile.ZipFile(path) as archive:
+    with _opened_zip(path) as archive:
         for member in archive.filelist:
             with archive.open(member) as stream:
                 _, shape, _, dtype = _npy_header(stream.read(HEADER_BYTES))
@@ -219,7 +227,7 @@ def _describe_npz(path: Path) -> Described:
 
 def _read_npz(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
     with _corrupt_where_it_fails(path):
-        archive = zipfile.ZipFile(file)
+        archive = _opened_zip(file)
     names = [m.filename.removesuffix(".npy") for m in archive.filelist]
     _check_names(path, spec, names)
     members = dict(zip(names, archive.filelist, strict=True))

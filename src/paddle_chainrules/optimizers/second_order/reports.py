@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...transforms.containers.tree import Tree
+from ...transforms.containers.tree import Tree, flatten_tree
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -49,12 +49,23 @@ def searched(function: Callable[P, Steps[Result]]) -> Callable[P, Result]:
                 return result
             stop = None
             if on_step is not None:
+                versions = _versions(step.params)
                 try:
                     on_step(step.number, step.params, step.value)
                 except StopIteration:
                     stop = True
+                if _versions(step.params) != versions:
+                    raise ValueError(
+                        "on_step wrote into the parameters it was given, from which "
+                        "the search goes on; write into clones of them"
+                    )
 
     return run
+
+
+def _versions(params: Any) -> list[int]:
+    """Return how often each parameter was written into."""
+    return [leaf._inplace_version() for leaf in flatten_tree(params)[0]]
 
 
 def next_step(search: Steps[Any], stop: bool | None = None) -> Step:

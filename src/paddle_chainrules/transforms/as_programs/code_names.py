@@ -13,6 +13,12 @@ from .dependencies import codes_of
 ANY_NAME = "*"
 """Stands for all attributes, where code reads them by names that it computes."""
 
+COUNTED = "**"
+"""Stands for how many there are, where code goes through all of them."""
+
+EVERY_NAME = frozenset({ANY_NAME, COUNTED})
+"""What code reads by ``vars``, ``dir`` and ``__dict__``."""
+
 DYNAMIC = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller"})
 """Functions that read attributes by a string."""
 
@@ -52,13 +58,13 @@ def names_read(code: types.CodeType) -> NamesRead:
         for i, instruction in enumerate(instructions):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names.add(instruction.argval)
-                if instruction.argval == "vars":
-                    attributes.add(ANY_NAME)
+                if instruction.argval in ("vars", "dir"):
+                    attributes |= EVERY_NAME
                 elif instruction.argval in DYNAMIC:
                     attributes.add(_attribute_read_by(instructions[i:]))
             elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 name = instruction.argval
-                attributes.add(ANY_NAME if name == "__dict__" else name)
+                attributes |= EVERY_NAME if name == "__dict__" else {name}
                 if name in ("attrgetter", "methodcaller"):
                     attributes.add(_attribute_read_by(instructions[i:]))
             elif instruction.opname == "IMPORT_NAME":

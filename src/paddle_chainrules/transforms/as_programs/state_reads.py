@@ -36,7 +36,7 @@ import paddle
 from paddle import Tensor
 
 from ...errors import CaptureError
-from .code_names import ANY_NAME, names_read
+from .code_names import ANY_NAME, COUNTED, EVERY_NAME, names_read
 from .dependencies import ATOMS, MAX_KEY_BYTES, pure_attribute_names
 from .keys import HEAP, exactly, module_of
 
@@ -657,6 +657,10 @@ class _Reader:
             )
         if not ENVIRONMENT_NAMES.isdisjoint(code.names | code.attributes):
             self.read_contents("os.environ", os.environ)
+        if "get_flags" in code.names | code.attributes:
+            flags = _flags()
+            place = "Paddle's flags", 0
+            self._add_read(place, flags, lambda: _flags() == flags, None, None, None)
         self.names |= code.attributes
         for name in sorted(code.names):  # also those to come
             self._read_dict_entry(name, fn.__globals__, name)
@@ -720,18 +724,19 @@ class _Reader:
         ):
             return
         if kind is types.FunctionType:
-            own = self.named - pure_attribute_names() - IMPLICIT_METHODS - {ANY_NAME}
+            own = self.named - pure_attribute_names() - IMPLICIT_METHODS - EVERY_NAME
             if id(value) in self._methods:  # which have none but those of decorators
                 own = frozenset()
             for name in sorted(own | (self.named & attributes.keys())):
                 self._read_dict_entry(f"{label}.{name}", attributes, name)
             return
-        names = {*(self.named - IMPLICIT_METHODS)} - {ANY_NAME}
+        names = {*(self.named - IMPLICIT_METHODS)} - EVERY_NAME
         all_count = self._all_attributes_count(value)
         if ANY_NAME in self.named or isinstance(value, ALL_ATTRIBUTES_COUNT):
             names |= attributes.keys()
         elif all_count:
             names = {*attributes} - IMPLICIT_METHODS
+        if all_count or COUNTED in self.named:
             self._read_size(f"len(vars({label}))", attributes)
         if _is_paddles(kind):
             names |= {
@@ -819,13 +824,15 @@ class _Reader:
 
         By names that code computes it may read all that are no functions nor modules.
         """
-        names = self.named - IMPLICIT_METHODS - {ANY_NAME}
+        names = self.named - IMPLICIT_METHODS - EVERY_NAME
         if ANY_NAME in self.named:
             names |= {
                 name
                 for name, value in variables.items()
                 if not name.startswith("__") and not isinstance(value, NOT_VALUES)
             }
+        if COUNTED in self.named:
+            self._read_size(f"len(vars({label}))", variables)
         for name in sorted(names):
             self._read_dict_entry(f"{label}.{name}", variables, name)
 
@@ -877,6 +884,12 @@ def _is_special(name: str, value: Any) -> bool:
 
 def _is_missing(module: str) -> bool:
     return module not in sys.modules
+
+
+def _flags() -> tuple[tuple[str, Any], ...]:
+    """Return all of Paddle's flags, which ``paddle.get_flags`` reads one by one."""
+    flags = paddle.base.core.globals()
+    return tuple((name, flags[name]) for name in flags.keys())  # noqa: SIM118
 
 
 def _cell_value(cell: types.CellType) -> Any:

@@ -246,7 +246,7 @@ def batch_norm(
     )
 
 
-MAX_NORM_EPSILON = 1e-12
+MAX_NORM_EPSILON = 1e-37
 """Largest number that Paddle's gradient of a norm adds to it."""
 
 

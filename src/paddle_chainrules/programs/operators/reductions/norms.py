@@ -30,7 +30,12 @@ define(
     "x out out_grad porder axis epsilon keepdim asvector",
     axes=AxesArgument("axis"),
 )
-define("frobenius_norm", "x axis keep_dim reduce_all", axes=AxesArgument("axis"))
+define(
+    "frobenius_norm",
+    "x axis keep_dim reduce_all",
+    axes=AxesArgument("axis"),
+    tape=by_rules("frobenius_norm", 0),  # Paddle's adds 1e-12 to the norm
+)
 define(
     "dist",
     defaults={"p": 2.0},
