@@ -995,6 +995,26 @@ def by_variables_added_to_a_module():
     return fn, [lambda: setattr(module, "second", 5.0)]
 
 
+def test_code_that_imports_a_package_runs_as_a_program():
+    """Though the package loads its parts by names that it computes."""
+    importlib.import_module("scipy.interpolate")
+
+    def solved(x):  # is read, since what holds it is
+        from scipy.interpolate import BarycentricInterpolator
+
+        return BarycentricInterpolator(x, x)
+
+    problem = {"solution": solved, "factor": 2.0}
+
+    def fn(x):
+        return x * problem["factor"]
+
+    run, x = jit(fn, strict=True), randn([3])
+    assert_same(run(x), x * 2.0)
+    problem["factor"] = 5.0
+    assert_same(run(x), x * 5.0)
+
+
 def by_a_flag_of_paddle():
     def flag():
         return paddle.get_flags("FLAGS_sort_sum_gradient")["FLAGS_sort_sum_gradient"]

@@ -444,9 +444,10 @@ class _Reader:
         elif isinstance(value, types.ModuleType):
             if not self._is_constant(value.__name__):
                 self._read_attributes(label, vars(value))
-                self._read_dict_entry(
-                    f"{label}.__getattr__", vars(value), "__getattr__"
-                )
+                if not _is_installed(value):  # which load parts of them by it
+                    self._read_dict_entry(
+                        f"{label}.__getattr__", vars(value), "__getattr__"
+                    )
         elif isinstance(value, np.ndarray):
             if self._is_small(value):
                 content = functools.partial(_content_of_array, value)
@@ -884,6 +885,12 @@ def _is_special(name: str, value: Any) -> bool:
 
 def _is_missing(module: str) -> bool:
     return module not in sys.modules
+
+
+def _is_installed(module: types.ModuleType) -> bool:
+    """Tell whether a module is of a package that was installed."""
+    file = getattr(module, "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
 
 
 def _flags() -> tuple[tuple[str, Any], ...]:
