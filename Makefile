@@ -42,6 +42,7 @@
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make bench-solved  differential equations solved by all libraries, error against seconds: hours;
 #              MINUTES=1 SEEDS=1 JOBS=2 ONLY=Burgers SIDES=scan for less; QUICK=1 some minutes a problem
+# make bench-recipes  recipes for equations on the problems of their papers, minutes
 # make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes, then ten million
@@ -76,7 +77,7 @@ SINCE ?= HEAD
 
 .PHONY: demo examples test quick operator all-tests adapters lux slow matrix device differential orders house bench bench-programs \
 	bench-side-by-side bench-small-nets bench-libraries bench-equations bench-training bench-recurrent bench-batches bench-transforms \
-	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
+	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved bench-recipes \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
@@ -179,6 +180,9 @@ bench-cores: $(VENV)/installed
 
 bench-solved: $(VENV)/libraries
 	cd benchmarks && $(ONE_THREAD) ../$(RUN) -W ignore -m solved.run
+
+bench-recipes: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/recipes.py
 
 bench-threads: $(VENV)/installed
 	JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null $(ONE_THREAD) \

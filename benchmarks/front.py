@@ -33,9 +33,10 @@ PROBLEM = "Helmholtz"
 LIGHT = {
     **{"ink": "#1f2328", "grey": "#8c959f", "red": "#cf5a3c", "purple": "#9a6dd7"},
     **{"green": "#3a8f4d", "orange": "#c98a00", "blue": "#0b62d6", "navy": "#4a9bff"},
+    **{"pink": "#c2358a", "teal": "#1b8a91", "brown": "#9a5b2b", "rust": "#8f2f1a"},
 }
 DARK = {"ink": "#e6edf3", "blue": "#58a6ff", "navy": "#2f81f7"}
-DARK |= {"orange": "#e3b341", "green": "#56b36a"}
+DARK |= {"orange": "#e3b341", "green": "#56b36a", "rust": "#d98a73"}
 
 
 def coloured(colours: dict[str, str]) -> str:
@@ -129,10 +130,14 @@ METHODS = {
     "PaddleScience": ("PaddleScience", "orange"),
     "DeepXDE, Paddle": ("DeepXDE", "green"),
     "DeepXDE, PyTorch, L-BFGS": ("DeepXDE, L-BFGS", "red"),
-    "JAX, optax": ("JAX, optax", "purple"),
+    "PyTorch, Levenberg-Marquardt": ("PyTorch, Levenberg-M.", "rust"),
+    "JAX, optax": ("JAX, Adam", "purple"),
+    "JAX, L-BFGS": ("JAX, L-BFGS", "pink"),
+    "JAX, self-scaled Broyden": ("JAX, Broyden", "teal"),
+    "JAX, Levenberg-Marquardt": ("JAX, Levenberg-M.", "brown"),
     "ours, scan": ("ours, Adam", "navy"),
     "ours, self-scaled Broyden": ("ours, Broyden", "blue"),
-    "ours, Levenberg-Marquardt": ("ours, Levenberg-Marquardt", "ink"),
+    "ours, Levenberg-Marquardt": ("ours, Levenberg-M.", "ink"),
 }
 
 
@@ -200,7 +205,7 @@ def times(rows: list[Row]) -> str:
 def errors(curves: list[Curve]) -> str:
     """Return the drawing of errors against seconds, both logarithmic."""
     left, right, top, bottom = 46.0, WIDTH - 14.0, 54.0, HEIGHT - 40.0
-    decades = -5, 0
+    decades = -6, 0
     place_x = scale(0, math.log10(300), left, right)
     place_y = scale(decades[0] - 0.3, decades[1] + 0.25, bottom, top)
     parts = []

@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
+
+from paddle_chainrules import jvp
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 COMPUTED = (
@@ -147,12 +150,14 @@ def test_pages_show_when_an_error_was_reached():
     fast = {**run, "side": "ours, scan"}
     fast["curve"] = [(0, 0, 1.0), (2.0, 90, 2e-3), (60.0, 999, 5e-6)]
     failed = {**run, "side": "JAX, optax", "curve": [], "failed": "KeyError: tan"}
-    runs = [slow, other, fast, failed]
+    hand = {**slow, "side": "JAX, L-BFGS", "curve": [(0, 0, 1.0), (9.0, 9, 4e-6)]}
+    runs = [slow, other, fast, failed, hand]
     # The second has learnt nothing, so that there is no time to its error, only steps.
-    assert "| Burgers | 25.0 | (111.0) | 400.0 | 400.0 |" in page.summary(runs)
+    assert "| Burgers | 25.0 | (111.0) | 400 | 400 | 0.8 |" in page.summary(runs)
     text = page.problems(runs)
     assert "| **ours, scan** | 2 | 60 | 60 | 5.0e-06 | 17 |" in text
     assert "Fails in JAX, optax: `KeyError: tan`." in text
+    assert "0.8 times smaller than the best of JAX" in page.in_the_median(runs)
     said = page.goals(runs)
     assert said.endswith(
         "on 1 of 1 problems after a minute, and on 1 after their longest runs"
@@ -185,18 +190,38 @@ def test_seeds_of_different_limits():
     assert f"| **{ours}** | 40 | 200 |  | {errors} | 1 |" in text
     assert "|  |  |  | 5.0e-01 (3.0e-01\N{EN DASH}5.0e-01) | 2.0e-01 | 1 |" in text
     assert "|  |  |  | 8.0e-01 |  | 1 |" in text
-    assert "| Burgers |  |  | 125.0 | 1,000.0 |" in page.summary(runs)
+    assert "| Burgers |  |  | 125 | 1,000 |  |" in page.summary(runs)
     # A longer run has had less of its second method by then, and stands beside.
     longer = run(ours, 0, 900.0, (60.0, 0.4), (300.0, 0.04), (700.0, 5e-5))
     runs.append(longer)
     text = page.problems(runs)
     assert f"| **{ours}** | 40 | 200 | 700 | {errors} | 5.0e-05 | 1 |" in text
     assert "| 5.0e-01 (3.0e-01\N{EN DASH}5.0e-01) | 2.0e-01 |  | 1 |" in text
-    assert "| Burgers |  |  | 125.0 | 1,000.0 |" in page.summary(runs)
+    assert "| Burgers |  |  | 125 | 1,000 |  |" in page.summary(runs)
     assert "8 runs of 60 or 300 or 900 seconds, 3 seeds" in page.told(runs)
     files = [page.file_of(*page.run_of(each), ".npy") for each in runs]
     assert len({*files}) == len(runs)
     assert files[-1] == "Burgers-ours--self-scaled-Broyden-0-900.npy"
+
+
+@pytest.mark.parametrize(
+    "name", ["Kovasznay flow", "biharmonic plate", "heat, inverse"]
+)
+def test_a_problem_by_jvp_is_the_same(name):
+    """As JAX and PyTorch have it, here with this package's ``jvp``."""
+    by_jvp = importlib.import_module("solved.by_jvp")
+    by_functions = importlib.import_module("solved.by_functions")
+    problem = problems()[name]()
+
+    def array(values):
+        return paddle.to_tensor(np.array(values), "float64")
+
+    made = by_jvp.Posed(problem, 3, paddle, jvp, array)
+    ours = by_functions.Posed(problem, 3, "float64")
+    expected = float(ours.loss(ours.params))
+    assert float(made.loss(made.params)) == pytest.approx(expected, rel=1e-9)
+    squares = sum(float((r**2).sum()) for r in made.scaled(made.params))
+    assert squares == pytest.approx(expected, rel=1e-9)
 
 
 def test_all_sides_begin_with_the_same_numbers():

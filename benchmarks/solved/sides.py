@@ -24,6 +24,10 @@ SIDES: dict[str, Side] = {
     "DeepXDE, Paddle": Side("in_deepxde", "adam", PADDLE),
     "DeepXDE, PyTorch, L-BFGS": Side("in_deepxde", "adam_lbfgs", TORCH),
     "JAX, optax": Side("in_jax", "adam"),
+    "JAX, L-BFGS": Side("in_jax", "adam_lbfgs"),
+    "JAX, self-scaled Broyden": Side("in_jax", "adam_broyden"),
+    "JAX, Levenberg-Marquardt": Side("in_jax", "least_squares"),
+    "PyTorch, Levenberg-Marquardt": Side("in_torch", "least_squares"),
     "PaddleScience, Taylor mode": Side("in_paddlescience", "adam_in_taylor_mode"),
     "DeepXDE, Taylor mode": Side("in_deepxde", "adam_in_taylor_mode", PADDLE),
     "ours, scan": Side("by_functions", "adam"),
@@ -47,6 +51,10 @@ IN_JULIA: dict[str, Side] = {
     "Julia: train!": Side("in_julia.jl", "paddle_chain_rules"),
 }
 """Of the problems that in_julia.jl has, where there is Julia with what it takes."""
+
+BY_HAND = "JAX, L-BFGS", "JAX, self-scaled Broyden", "JAX, Levenberg-Marquardt"
+BY_HAND += "JAX, optax", "PyTorch, Levenberg-Marquardt"
+"""Problems written by hand in libraries that have such methods."""
 
 OURS = *tuple(SIDES)[-6:], *IN_SPANS, "Julia: train!"
 NATIVE = "native Paddle"

@@ -210,7 +210,9 @@ def _opened_zip(file: Path | BinaryIO) -> zipfile.ZipFile:
     """Open an archive, unless an entry of its list takes the next for its comment."""
     archive = zipfile.ZipFile(file)
     if any(member.comment for member in archive.filelist):
-        raise zipfile.BadZipFile("an entry has a comment, which none is written with")
+        raise zipfile.BadZipFile(
+            "an entry has a comment, which none is written with; save it again"
+        )
     return archive
 
 
