@@ -34,6 +34,9 @@ SAME = "ours, scan"
 """The side that has the same optimizer as theirs."""
 LIBRARIES = tuple(side for side in SIDES if side.startswith("DeepXDE, P"))
 LIBRARIES += ("PaddleScience", *IN_FLOAT64)
+LATER_COLOURS = "darkkhaki", "deepskyblue", "magenta", "blue", "black"
+LATER_COLOURS += "saddlebrown", "teal", "gold", "navy"
+"""Of sides after the tenth."""
 ALL = NATIVE, *SIDES, *IN_FLOAT64, *IN_SPANS, *IN_JULIA
 Run = dict[str, Any]
 
@@ -385,8 +388,8 @@ def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     colours = dict(
         zip(
             ALL,
-            plt.get_cmap("tab20").colors,
-            strict=False,
+            (*plt.get_cmap("tab10").colors, *LATER_COLOURS),
+            strict=True,
         )
     )
     for side, runs in sides.items():
