@@ -13,7 +13,7 @@ SCRIPTS = (
     *("shared_encoder.py", "gauss_newton.py", "sparse_words.py"),
     "many_steps.py",
     *(f"gallery/{n}.py" for n in ("maml", "ensemble", "neural_ode", "inverse", "flow")),
-    *("gallery/per_sample.py", "gallery/gan.py"),
+    *(f"gallery/{n}.py" for n in ("per_sample", "gan", "burgers")),
 )
 MANY = "many_processes.py"
 LIBRARIES = "libraries/run.py"

@@ -14,7 +14,7 @@ QUICK = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "QUICK": "1"}
 SCRIPTS = (
     *("many_steps.py", "euler_beam.py", "poisson_2d.py", "shared_encoder.py"),
     *(f"gallery/{n}.py" for n in ("maml", "ensemble", "neural_ode", "inverse", "flow")),
-    *("gallery/per_sample.py", "gallery/gan.py"),
+    *(f"gallery/{n}.py" for n in ("per_sample", "gan", "burgers")),
 )
 
 
