@@ -2,10 +2,10 @@
 
 ``python benchmarks/example_errors.py FILE ...``, with files of the repositories of
 DeepXDE and PaddleScience, where they lie beside their data. Each file runs in processes
-of its own, one for each side, for ``SECONDS`` (60) of the processor's time in training:
-with the file's own optimizers, each for the same part of the time; with Adam alone; and
-with second-order methods in float64, in the place of the first optimizer, for the whole
-time. Nothing else of a file is changed.
+of its own, one for each side, for ``SECONDS`` of training (60): with the file's own
+optimizers, each for the same part of the time; with Adam alone; and with second-order
+methods in float64, in the place of the first optimizer, for the whole time. Nothing
+else of a file is changed.
 
 The error is the last ``l2_relative_error`` that a file of DeepXDE computes, and the
 first metric of a file of PaddleScience (of a mean square the root); where there is
@@ -142,7 +142,7 @@ class ModelRun(Run):
             kwargs["display_every"] = 10**9
             if not self.is_own:
                 kwargs["iterations"], args = 10**9, args[1:]
-            begin = time.process_time()
+            begin = time.monotonic()
             stop = _Stop(dde, begin + self.share())
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or ()), stop]
             if self.side in OURS:
@@ -151,7 +151,7 @@ class ModelRun(Run):
             if self.side == THEN and self._trained == self._trainings:
                 model.compile(OURS[0], **self._settings)
                 native(model, iterations=10**9, seconds=SECONDS / 2.0, verbose=0)
-            self.seconds += time.process_time() - begin
+            self.seconds += time.monotonic() - begin
             model._test(verbose=0)  # which the library leaves out where it is stopped
             self.steps = model.train_state.step
             self.loss = float(sum(model.train_state.loss_test))
@@ -167,7 +167,7 @@ def _Stop(dde: Any, end: float) -> Any:
 
     class Stop(dde.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self) -> None:
-            if time.process_time() >= end:
+            if time.monotonic() >= end:
                 self.model.stop_training = True
 
     return Stop()
@@ -219,13 +219,13 @@ class SolverRun(Run):
     def _train(self, native: Callable[..., Any]) -> Callable[..., Any]:
         def train(solver: Any) -> None:
             self._trained += 1
-            begin = time.process_time()
+            begin = time.monotonic()
             self._end = begin + self.share()
             try:
                 native(solver)
             except Enough:
                 solver.optimizer.clear_grad()
-            self.seconds += time.process_time() - begin
+            self.seconds += time.monotonic() - begin
             self.steps += solver.global_step
             if "loss" in solver.train_loss_info:
                 self.loss = solver.train_loss_info["loss"].val
@@ -245,7 +245,7 @@ class SolverRun(Run):
     def _step(self, native: Callable[..., Any]) -> Callable[..., Any]:
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             found = native(optimizer, *args, **kwargs)
-            if time.process_time() >= self._end:
+            if time.monotonic() >= self._end:
                 raise Enough
             return found
 

@@ -76,21 +76,17 @@ class Posed:
             for each, target in zip(part.equations, targets, strict=True)
         ]
 
+    def weighted(self, params: Any) -> list[tuple[float, Any]]:
+        """Return all residuals, [n, 1] each, with the weights of their parts."""
+        return [
+            (part.weight, missed)
+            for part, given in zip(self.problem.parts, self.given, strict=True)
+            for missed in self.residuals(params, part, *given)
+        ]
+
     def loss(self, params: Any) -> Any:
-        return sum(
-            part.weight * (missed**2).mean()
-            for part, (points, targets) in zip(
-                self.problem.parts, self.given, strict=True
-            )
-            for missed in self.residuals(params, part, points, targets)
-        )
+        return sum(w * (missed**2).mean() for w, missed in self.weighted(params))
 
     def scaled(self, params: Any) -> list[Any]:
-        """Return residuals whose squares' sum is the loss."""
-        return [
-            missed * (part.weight / len(points)) ** 0.5
-            for part, (points, targets) in zip(
-                self.problem.parts, self.given, strict=True
-            )
-            for missed in self.residuals(params, part, points, targets)
-        ]
+        """Return residuals; the sum of their squares is the loss."""
+        return [r * (w / len(r)) ** 0.5 for w, r in self.weighted(params)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,9 +56,11 @@ class Library:
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
-    """Load a copy, since a name that was loaded before gives what it was then."""
+    """Load a file by a new name. By an old one comes what was loaded by it before."""
     with tempfile.TemporaryDirectory() as folder:
-        return ctypes.CDLL(shutil.copy(file, folder))
+        link = Path(folder, file.name)
+        link.symlink_to(file)
+        return ctypes.CDLL(str(link))
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:

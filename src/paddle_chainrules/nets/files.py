@@ -207,7 +207,7 @@ def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _opened_zip(file: Path | BinaryIO) -> zipfile.ZipFile:
-    """Open an archive, unless an entry of its list takes the next for its comment."""
+    """Open an archive. One whose entries have comments is corrupt: none is written."""
     archive = zipfile.ZipFile(file)
     if any(member.comment for member in archive.filelist):
         raise zipfile.BadZipFile(

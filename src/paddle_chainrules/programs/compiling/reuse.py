@@ -10,7 +10,7 @@ from ..tracing.operations import Operation, Value
 def alias_roots(ops: Sequence[Operation]) -> dict[Value, Value]:
     """Return for each value that may be a view the value whose memory it may share.
 
-    What an operator that copies makes larger than its source is not a view.
+    A copy that takes more memory than its source is not a view.
     """
     roots: dict[Value, Value] = {}
     for op in ops:

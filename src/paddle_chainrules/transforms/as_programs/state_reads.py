@@ -444,7 +444,7 @@ class _Reader:
         elif isinstance(value, types.ModuleType):
             if not self._is_constant(value.__name__):
                 self._read_attributes(label, vars(value))
-                if not _is_installed(value):  # which load parts of them by it
+                if not _is_installed(value):  # a package loads its parts by it
                     self._read_dict_entry(
                         f"{label}.__getattr__", vars(value), "__getattr__"
                     )
@@ -656,9 +656,10 @@ class _Reader:
                 "which variables or modules it reads; name them, or give them as "
                 "arguments"
             )
-        if not ENVIRONMENT_NAMES.isdisjoint(code.names | code.attributes):
+        named = code.names | code.attributes
+        if not ENVIRONMENT_NAMES.isdisjoint(named):
             self.read_contents("os.environ", os.environ)
-        if "get_flags" in code.names | code.attributes:
+        if "get_flags" in named:
             flags = _flags()
             place = "Paddle's flags", 0
             self._add_read(place, flags, lambda: _flags() == flags, None, None, None)

@@ -34,7 +34,7 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 
 for name, slope in SLOPES.items():
     define_with_slope(name, slope)
-# Of negative numbers Paddle's kernel is wrong in float32.
+# Paddle's kernel is wrong for negative numbers in float32.
 tape_of("digamma")(by_rules("digamma", 0))
 define("polygamma", differentiable=(0,), axes=ELEMENTS)
 define(
